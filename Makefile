@@ -1,0 +1,37 @@
+# `make demo` shows what Lockstitch does; `make test` is everything a change has to pass.
+# Both need only make and Python 3.11 or newer, and build .venv themselves the first time.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test docs bench
+
+demo: .venv/.installed
+	$(BIN)/python examples/run.py
+
+test: .venv/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n auto
+	$(BIN)/python scripts/generate_docs.py --check
+
+docs: .venv/.installed-dev
+	$(BIN)/python scripts/generate_docs.py
+
+bench: .venv/.installed-dev
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python benchmarks/run.py
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Lockstitch needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/.installed-dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,interop]'
+	touch $@ .venv/.installed

@@ -1,0 +1,124 @@
+"""``lockstitch heal``: a conversation in, one that the provider accepts out."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import lockstitch
+from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
+from lockstitch.cli.arguments import DIALECT, JSON, MODEL, Command, Operand, Option
+from lockstitch.errors import Unreadable, UsageError
+
+if TYPE_CHECKING:
+    from lockstitch import Plan
+
+
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    file: str | None,
+    dialect: str | None,
+    model: str | None,
+    output: str | None,
+    diff: bool,
+    as_json: bool,
+) -> int:
+    """Heal one conversation, print it and what was done, and return the exit status."""
+    if diff and as_json:
+        raise UsageError("--diff and --json exclude each other")
+    [target] = reading.inputs([file] if file else [])
+    try:
+        document = reading.read(target)
+        with reading.limits():
+            plan = lockstitch.plan(document.value, dialect, model=model)
+            data = writing.encode(document, plan.messages)
+    except Unreadable as error:
+        raise Unreadable(f"{text.shown(target)}: {error}") from error
+    if output is not None:
+        from lockstitch.files import write_atomically
+
+        write_atomically(output, data)
+    if as_json:
+        terminal.emit(_report(target, plan))
+    elif diff:
+        _print_diff(target, document.value, plan.messages)
+    elif output is None:
+        terminal.emit(data)
+    _summarise(target, plan)
+    return CLEAN if plan.healed else FINDINGS
+
+
+def _report(target: str, plan: Plan) -> bytes:
+    from lockstitch.cli import machine
+
+    return machine.encode(
+        target=target,
+        dialect=plan.dialect,
+        changed=plan.changed,
+        findings=plan.findings,
+        edits=plan.edits,
+        changes=plan.changes,
+        quarantine=plan.quarantine,
+        remaining=plan.remaining,
+    )
+
+
+def _print_diff(target: str, before: object, after: object) -> None:
+    """A unified diff of both as indented JSON, whatever the line breaks of the file."""
+    if before is after:
+        return
+    from difflib import unified_diff
+
+    old, new = (writing.dump(value, indent=2).splitlines() for value in (before, after))
+    name = text.shown(target)
+    for line in unified_diff(old, new, name, f"{name} (healed)", lineterm=""):
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+        safe = terminal.harmless(line)
+        terminal.say(terminal.paint(safe, style) if style else safe)
+
+
+def _summarise(target: str, plan: Plan) -> None:
+    """What was done, or why nothing could be, on stderr."""
+    for found in plan.remaining:
+        terminal.note(text.finding(target, plan.dialect, found, sys.stderr))
+    if not plan.healed:
+        terminal.note(f"Not healed, the original stands. Left: {text.tally(plan.remaining)}.")
+        return
+    for made in plan.changes:
+        terminal.note(text.change(target, made, sys.stderr))
+    for kept in plan.quarantine:
+        terminal.note(text.quarantined(target, kept, sys.stderr))
+    mended = text.tally([found for found in plan.findings if found.fixable])
+    terminal.note(f"Healed {mended}." if plan.changed else "All clean.")
+
+
+COMMAND = Command(
+    name="heal",
+    run=run,
+    summary="Make a message list or request body valid, and say what was done.",
+    details=(
+        "Prints the healed JSON on stdout and every change on stderr. What was not wrong keeps "
+        "its bytes; if nothing was, the output is the input. Nothing is lost on the way: what "
+        "had to leave the list is named, and --json holds it. If something cannot be healed, "
+        "the original is printed and the exit status is 1."
+    ),
+    examples=(
+        "lockstitch heal conversation.json > healed.json",
+        "lockstitch heal conversation.json --diff",
+        "lockstitch heal conversation.json -o conversation.json",
+        "curl -s $URL | lockstitch heal --dialect gemini - | jq .contents",
+    ),
+    operand=Operand("file", "FILE", "File to heal; - or none for stdin."),
+    options=(
+        DIALECT,
+        MODEL,
+        Option(
+            "output",
+            ("--output", "-o"),
+            "Write the healed JSON to a file, atomically, instead of stdout.",
+            metavar="FILE",
+        ),
+        Option("diff", ("--diff",), "Print a unified diff instead of the healed JSON."),
+        JSON,
+    ),
+)

@@ -1,0 +1,113 @@
+"""Reports for programs: versioned JSON, and SARIF 2.1.0 for code scanners.
+
+Always ASCII, so that no id or file name in them can reach a terminal as a control sequence.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import lockstitch
+from lockstitch.cli.explain import catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lockstitch import Finding, Rule
+    from lockstitch.cli.check import Session
+
+VERSION = 1
+
+
+def encode(**fields: object) -> bytes:
+    """One versioned JSON document, a line of ASCII."""
+    plain = msgspec.to_builtins({"version": VERSION, **fields})
+    return json.dumps(plain).encode() + b"\n"
+
+
+def report(sessions: Sequence[Session]) -> bytes:
+    """The report of ``check --json``."""
+    return encode(sessions=[_session(checked) for checked in sessions])
+
+
+def _session(checked: Session) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "target": checked.target,
+        "format": checked.dialect,
+        "session": None,
+        "status": checked.status,
+        "messages": checked.messages,
+        "reachable": checked.messages,
+        "unreachable": 0,
+        "findings": checked.findings,
+    }
+    return fields if checked.error is None else {**fields, "error": checked.error}
+
+
+def sarif(sessions: Sequence[Session]) -> bytes:
+    """The same findings as SARIF 2.1.0, with every rule described."""
+    rules = catalogue()
+    index = {rule.code: number for number, rule in enumerate(rules)}
+    driver = {
+        "name": "lockstitch",
+        "version": lockstitch.__version__,
+        "rules": [_sarif_rule(rule) for rule in rules],
+    }
+    results = [
+        _sarif_result(checked.target, found, index[found.code])
+        for checked in sessions
+        for found in checked.findings
+    ]
+    failures = [_sarif_failure(checked) for checked in sessions if checked.error is not None]
+    invocation = {"executionSuccessful": not failures, "toolExecutionNotifications": failures}
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    return json.dumps(log).encode() + b"\n"
+
+
+def _sarif_rule(rule: Rule) -> dict[str, object]:
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": rule.what},
+        "help": {"text": f"{rule.cause}\n\n{rule.repair}"},
+        "defaultConfiguration": {"level": rule.severity},
+        "properties": {"fixable": rule.fixable, "lossy": rule.lossy, "tags": [*rule.dialects]},
+    }
+
+
+def _sarif_result(target: str, found: Finding, index: int) -> dict[str, object]:
+    return {
+        "ruleId": found.code,
+        "ruleIndex": index,
+        "level": found.severity,
+        "message": {"text": found.message},
+        "locations": [
+            {**_sarif_file(target), "logicalLocations": [{"fullyQualifiedName": found.place}]}
+        ],
+        "properties": {"fixable": found.fixable, "lossy": found.lossy},
+    }
+
+
+def _sarif_failure(checked: Session) -> dict[str, object]:
+    return {
+        "level": "error",
+        "message": {"text": checked.error},
+        "locations": [_sarif_file(checked.target)],
+    }
+
+
+def _sarif_file(target: str) -> dict[str, Any]:
+    from os import fsencode
+    from urllib.parse import quote
+
+    uri = "stdin" if target == "-" else quote(fsencode(target))
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}}}

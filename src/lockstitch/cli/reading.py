@@ -1,0 +1,178 @@
+"""A file or stdin in, a conversation out, or one clear sentence why not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import sys
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from lockstitch.errors import Unreadable, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STDIN = "-"
+LIST_KEYS = ("messages", "input", "contents")
+LIMIT = 1 << 30
+CHUNK = 1 << 20
+
+_REASONS = {
+    errno.ENOENT: "no such file",
+    errno.EISDIR: "is a folder, not a file",
+    errno.EACCES: "permission denied",
+}
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What was read: the bytes, and the list of messages or request body they hold.
+
+    ``lines`` says that the bytes are one JSON value a line (JSONL).
+    """
+
+    target: str
+    data: bytes
+    value: Any
+    lines: bool = False
+
+    @property
+    def messages(self) -> int:
+        """How many messages the conversation has."""
+        value = self.value
+        if isinstance(value, dict):
+            value = value[list_key(value)]
+        return len(value) if isinstance(value, list) else 1
+
+
+def list_key(body: dict[str, Any]) -> str | None:
+    """The key under which a request body holds its messages, if it is one."""
+    return next((key for key in LIST_KEYS if key in body), None)
+
+
+def inputs(files: list[str]) -> list[str]:
+    """What to read: the files given, or stdin unless a person would have to type it."""
+    if not files and sys.stdin is not None and sys.stdin.isatty():
+        raise UsageError("nothing to read: give a FILE, or pipe JSON in")
+    return files or [STDIN]
+
+
+def read(target: str, limit: int = LIMIT) -> Document:
+    """Read a file, or stdin for ``-``, once; raises Unreadable."""
+    with limits():
+        data = _load(target, limit)
+        if not data.strip():
+            raise Unreadable("is empty")
+        value, lines = _decode(data)
+        if isinstance(value, dict) and "role" in value:
+            value, lines = [value], True
+        if not isinstance(value, list) and not (isinstance(value, dict) and list_key(value)):
+            raise Unreadable(
+                "holds JSON, but neither a list of messages nor a request body "
+                "with messages, input or contents"
+            )
+        return Document(target, data, value, lines)
+
+
+@contextmanager
+def limits() -> Iterator[None]:
+    """Turn the limits of this machine, reached by a hostile or huge input, into Unreadable."""
+    try:
+        yield
+    except RecursionError:
+        raise Unreadable("is nested too deeply") from None
+    except MemoryError:
+        raise Unreadable("needs more memory than this machine has") from None
+
+
+def _load(target: str, limit: int) -> bytes:
+    try:
+        if target != STDIN:
+            with open(target, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
+                return _bounded(file, limit)
+        if sys.stdin is None:
+            raise Unreadable("stdin is closed")
+        return _bounded(sys.stdin.buffer, limit)
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
+        raise Unreadable(reason) from error
+
+
+def _bounded(file: IO[bytes], limit: int) -> bytes:
+    """Everything in the file, refused as soon as it is known to be over the limit."""
+    info = os.fstat(file.fileno())
+    if info.st_size > limit:
+        raise Unreadable(f"is {info.st_size} bytes, over the limit of {limit}")
+    if stat.S_ISREG(info.st_mode):
+        return file.read()
+    data = bytearray()
+    while chunk := file.read(CHUNK):
+        data += chunk
+        if len(data) > limit:
+            raise Unreadable(f"is over the limit of {limit} bytes")
+    return bytes(data)
+
+
+def _decode(data: bytes) -> tuple[Any, bool]:
+    try:
+        return _json(data), False
+    except json.JSONDecodeError as error:
+        if _is_lines(error):
+            return [_json_line(number, line) for number, line in numbered_lines(data)], True
+        size = len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
+        where = f"line {error.lineno} column {error.colno} (byte {size})"
+        raise Unreadable(f"is not JSON: {error.msg} at {where}") from None
+
+
+def _json(data: bytes) -> Any:
+    """Decode with msgspec, or with the standard library what msgspec refuses.
+
+    That is lone surrogates, NaN, numbers beyond a float and encodings other than UTF-8.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = as_text(data)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        raise Unreadable("holds an integer too long to read") from None
+
+
+def _json_line(number: int, line: bytes) -> Any:
+    try:
+        return _json(line)
+    except json.JSONDecodeError as error:
+        where = f"line {number} column {error.colno}"
+        raise Unreadable(f"is not JSONL: {error.msg} at {where}") from None
+
+
+def _is_lines(error: json.JSONDecodeError) -> bool:
+    """Whether a whole JSON value stands on the first line and more follows on the next."""
+    before = error.doc[: error.pos]
+    gap = before[len(before.rstrip()) :]
+    return error.msg == "Extra data" and "\n" in gap and "\n" not in before.strip()
+
+
+def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a JSONL document that hold something, with their numbers."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            yield number, line
+
+
+def as_text(data: bytes) -> str:
+    """The bytes of a JSON document as text, in the encoding that JSON's own rules find."""
+    encoding = json.detect_encoding(data)
+    if encoding == "utf-8" and b"\0" in data[:4096]:
+        raise Unreadable("is binary, not JSON")
+    try:
+        return data.decode(encoding, "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is binary, or not UTF-8 (byte {error.start})") from None

@@ -1,0 +1,84 @@
+"""The only door to stdout and stderr: order, colours, harmless text, readers that went away."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TextIO
+
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+# What could move the cursor, reorder the line, hide, or not be encoded at all: control
+# characters, line separators, bidirectional and invisible marks, lone surrogates.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def harmless(text: str) -> str:
+    """Text from a file or a file name, with everything a terminal might obey written out."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def shows_colour(stream: TextIO | None) -> bool:
+    """Whether colours may be written: a terminal, and nobody asked for none."""
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """The text in a style if the stream (stdout unless given) shows colours."""
+    if not shows_colour(sys.stdout if stream is None else stream):
+        return text
+    return f"\x1b[{';'.join(STYLES[style] for style in styles)}m{text}\x1b[0m"
+
+
+def emit(data: bytes) -> None:
+    """Write bytes of the result to stdout."""
+    if sys.stdout is None:
+        raise BrokenPipeError
+    sys.stdout.buffer.write(data)
+
+
+def say(text: str) -> None:
+    """Write a line of the result to stdout."""
+    encoding = getattr(sys.stdout, "encoding", "utf-8")
+    emit(f"{text}\n".encode(encoding, "backslashreplace"))
+
+
+def note(text: str) -> None:
+    """Write a line for people to stderr, after what stdout already holds."""
+    flush()
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")
+
+
+def complain(text: str) -> None:
+    """Say on stderr why the command failed; never fails itself."""
+    try:
+        flush()
+    except OSError:
+        _abandon(sys.stdout)
+    try:
+        note(f"{paint('lockstitch:', 'bold', 'red', stream=sys.stderr)} {harmless(text)}")
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def flush() -> None:
+    """Deliver what stdout still holds, or raise."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def abandon() -> None:
+    """Stop writing: the reader has gone, and that is not worth a word."""
+    _abandon(sys.stdout)
+
+
+def _abandon(stream: TextIO | None) -> None:
+    """Point a stream at nothing, so that the interpreter's own flush at exit cannot fail."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,225 @@
+"""Anthropic Messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from lockstitch.dialects.base import (
+    BlockDialect,
+    as_id,
+    broken,
+    replaced,
+    reseat,
+    slot_path,
+    text_of_blocks,
+)
+from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.quick import are_plain_ids, are_plain_names, fits
+from lockstitch.model.parts import (
+    CALL,
+    MEDIA,
+    OTHER,
+    REASONING,
+    RESULT,
+    SERVER_CALL,
+    SERVER_RESULT,
+    TEXT,
+    UNKNOWN,
+    Message,
+    Part,
+)
+from lockstitch.model.zones import GROUPED
+
+_ROLES = ("user", "assistant", "system")
+_MEDIA = ("image", "document")
+_NAMED = {"server_tool_use": SERVER_CALL, "mcp_tool_use": SERVER_CALL}
+_CONTENT = ("content",)
+
+
+class Anthropic(BlockDialect):
+    """View over ``{"role", "content": str | [block, ...]}``."""
+
+    name = "anthropic"
+    layout = GROUPED
+
+    def read(self, raw: Sequence[Any]) -> list[Message]:
+        return [self._message(index, message) for index, message in enumerate(raw)]
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if type(raw) is not dict:
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        role = raw.get("role")
+        neutral = role if type(role) is str and role in _ROLES else UNKNOWN
+        content = raw.get("content")
+        if type(content) is str:
+            parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
+            return Message(raw, index, neutral, parts)
+        if type(content) is list:
+            part = self._part
+            blocks = [part(block, index, i) for i, block in enumerate(content)]
+            return Message(raw, index, neutral, blocks)
+        if content is None:
+            return Message(raw, index, neutral, [])
+        return Message(raw, index, neutral, self._odd_content(content, index), flaw="content")
+
+    def _odd_content(self, content: Any, index: int) -> list[Part]:
+        if isinstance(content, dict):
+            return [self._part(content, index, None)]
+        return [broken(content, _CONTENT, index, "content")]
+
+    def _part(self, raw: Any, home: int, slot: int | None) -> Part:
+        at = _CONTENT if slot is None else slot_path("content", slot)
+        if type(raw) is not dict:
+            if type(raw) is str:
+                return Part(TEXT, raw, at, home, None, None, "bare", raw)
+            return broken(raw, at, home, "not-an-object")
+        kind = raw.get("type")
+        if kind == "text":
+            text = raw.get("text")
+            if type(text) is str:
+                return Part(TEXT, raw, at, home, None, None, "text", text)
+            return broken(raw, at, home, "text")
+        if kind == "tool_use":
+            return Part(CALL, raw, at, home, as_id(raw.get("id")), as_id(raw.get("name")), kind)
+        if kind == "tool_result":
+            return Part(RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
+        return self._rarer(raw, kind, at, home)
+
+    def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
+        if type(kind) is not str:
+            return broken(raw, at, home, "type")
+        if kind in ("thinking", "redacted_thinking"):
+            return Part(REASONING, raw, at, home, flavor=kind)
+        if kind in _MEDIA:
+            return Part(MEDIA, raw, at, home, flavor=kind)
+        if kind in _NAMED:
+            name = as_id(raw.get("name"))
+            return Part(SERVER_CALL, raw, at, home, as_id(raw.get("id")), name, kind)
+        if kind.endswith("_tool_result"):
+            return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
+        return Part(OTHER, raw, at, home, flavor=kind)
+
+    def neutral_role(self, role: object) -> str:
+        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, {"type": "text", "text": text}, flavor="text", text=text)
+
+    def answer(self, call: Part, text: str) -> Part:
+        raw = {
+            "type": "tool_result",
+            "tool_use_id": call.id,
+            "content": text,
+            "is_error": True,
+        }
+        return Part(RESULT, raw, id=call.id, flavor="tool_result")
+
+    def result_text(self, part: Part) -> str:
+        content = part.raw.get("content")
+        return content if type(content) is str else text_of_blocks(content)
+
+    def result_media(self, part: Part) -> list[Part]:
+        content = part.raw.get("content")
+        if not isinstance(content, list):
+            return []
+        return [
+            Part(MEDIA if block.get("type") in _MEDIA else OTHER, block, flavor=block["type"])
+            for block in content
+            if isinstance(block, dict) and block.get("type") in (*_MEDIA, "search_result")
+        ]
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        key = "tool_use_id" if part.kind in (RESULT, SERVER_RESULT) else "id"
+        return reseat(part, {**part.raw, key: new_id}, id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        return reseat(part, {**part.raw, "name": name}, name=name)
+
+    def arguments(self, part: Part) -> Any:
+        return part.raw.get("input", UNSET)
+
+    def without_arguments(self, part: Part) -> Part:
+        return reseat(part, replaced(part.raw, ("input",), {}))
+
+    def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
+        return not profile.name and _turns_are_plain(raw) and fits(raw, profile)
+
+
+def _turns_are_plain(raw: Sequence[Any]) -> bool:
+    """Walk the everyday shape (text, calls, results) once; anything else ends the walk."""
+    waiting: list[Any] = []
+    seen: set[str] = set()
+    names: set[Any] = set()
+    if not raw or type(raw[0]) is not dict or raw[0].get("role") != "user":
+        return False
+    for message in raw:
+        if type(message) is not dict:
+            return False
+        role = message.get("role")
+        content = message.get("content")
+        if role == "user":
+            if not _user_is_plain(content, waiting):
+                return False
+            if waiting:
+                waiting = []
+        elif role != "assistant" or waiting:
+            return False
+        elif not _assistant_is_plain(content, waiting, seen, names):
+            return False
+    return not waiting and are_plain_ids(seen) and are_plain_names(names)
+
+
+def _user_is_plain(content: Any, waiting: list[Any]) -> bool:
+    if type(content) is str:
+        return not waiting and bool(content) and not content.isspace()
+    if type(content) is not list or not content:
+        return False
+    answered = []
+    for block in content:
+        if type(block) is not dict or "cache_control" in block:
+            return False
+        kind = block.get("type")
+        if kind == "tool_result":
+            if type(block.get("content")) is not str:
+                return False
+            answered.append(block.get("tool_use_id"))
+        elif kind == "text":
+            text = block.get("text")
+            if len(answered) != len(waiting) or type(text) is not str or not text.strip():
+                return False
+        else:
+            return False
+    return answered == waiting
+
+
+def _assistant_is_plain(
+    content: Any, waiting: list[Any], seen: set[str], names: set[Any]
+) -> bool:
+    if type(content) is str:
+        return bool(content) and not content.isspace()
+    if type(content) is not list or not content:
+        return False
+    for block in content:
+        if type(block) is not dict or "cache_control" in block:
+            return False
+        kind = block.get("type")
+        if kind == "text":
+            text = block.get("text")
+            if waiting or type(text) is not str or not text.strip():
+                return False
+        elif kind == "tool_use":
+            call = block.get("id")
+            name = block.get("name")
+            if type(call) is not str or call in seen or type(block.get("input")) is not dict:
+                return False
+            if type(name) is not str:
+                return False
+            seen.add(call)
+            waiting.append(call)
+            names.add(name)
+        else:
+            return False
+    return True

@@ -1,0 +1,219 @@
+"""What a dialect must be able to do, and what several of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.dialects.profiles import Profile
+from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, TEXT, Message, Part, Path
+
+ROLE_ALIASES = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "developer": "system",
+    "function": "tool",
+}
+
+
+class Dialect(ABC):
+    """A lossless view over one wire format.
+
+    ``read`` builds the view, ``rebuild`` turns a changed message back into raw data, and the
+    constructors make the few things a repair may have to add.
+    """
+
+    name: str
+    layout: str
+
+    @abstractmethod
+    def read(self, raw: Sequence[Any]) -> list[Message]:
+        """View a raw list; never raises on data, odd values become flaws or broken parts."""
+
+    @abstractmethod
+    def rebuild(self, message: Message) -> Any:
+        """Give the raw form of a changed or new message, sharing every untouched part."""
+
+    @abstractmethod
+    def answer(self, call: Part, text: str) -> Part | None:
+        """Make an error result for a call, or None where the format cannot express one."""
+
+    @abstractmethod
+    def text_part(self, text: str, role: str) -> Part:
+        """Make a text part for a message of this role."""
+
+    @abstractmethod
+    def result_text(self, part: Part) -> str:
+        """Give the text of a result, structured content as JSON."""
+
+    @abstractmethod
+    def with_id(self, part: Part, new_id: str) -> Part:
+        """Give a copy of a call or a result under another id."""
+
+    @abstractmethod
+    def with_name(self, part: Part, name: str) -> Part:
+        """Give a copy of a call (or result) under another tool name."""
+
+    @abstractmethod
+    def arguments(self, part: Part) -> Any:
+        """Give a call's raw arguments; ``msgspec.UNSET`` if it has none by nature."""
+
+    @abstractmethod
+    def without_arguments(self, part: Part) -> Part:
+        """Give a copy of a call with empty arguments."""
+
+    def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
+        """Prove at a glance that nothing is wrong; False means "not proven", not "wrong"."""
+        return False
+
+    def new_message(self, role: str, parts: list[Part]) -> Message:
+        """Make a message that was not there before."""
+        return Message(None, -1, role, parts, state=CHANGED)
+
+    def lodge(self, result: Part) -> Message:
+        """Make the message that carries one result, in formats where each has its own."""
+        return self.new_message("tool", [result])
+
+    def result_media(self, part: Part) -> list[Part]:
+        """Give what of a result is not text, as parts a user message may hold."""
+        return []
+
+    def note_block(self, text: str) -> Any:
+        """Make a text block that can stand in the place of a media block."""
+        return {"type": "text", "text": text}
+
+    def keys(self, part: Part) -> tuple[str, str]:
+        """Give the pairing key and the weaker alias of a call or result."""
+        return part.id or "", ""
+
+    def is_placeholder(self, part: Part) -> bool:
+        """Tell whether a result is one that some program wrote in place of a real one."""
+        return is_placeholder(self.result_text(part))
+
+    def same_result(self, one: Part, other: Part) -> bool:
+        """Tell whether two results say the same."""
+        try:
+            return self.result_text(one) == self.result_text(other)
+        except RecursionError:
+            return False
+
+
+class BlockDialect(Dialect):
+    """Shared by formats whose messages hold one list of blocks."""
+
+    container = "content"
+
+    def rebuild(self, message: Message) -> Any:
+        blocks = self.blocks(message.parts)
+        if message.raw is None:
+            return self.envelope(message.role, blocks)
+        raw = dict(message.raw) if isinstance(message.raw, dict) else {}
+        raw["role"] = self.wire_role(message)
+        raw[self.container] = blocks
+        return raw
+
+    def blocks(self, parts: list[Part]) -> Any:
+        """Give the content of a message; a lone string stays a string."""
+        if len(parts) == 1 and isinstance(parts[0].raw, str) and parts[0].kind == TEXT:
+            return parts[0].raw
+        return [
+            self.text_part(part.raw, ASSISTANT).raw
+            if part.kind == TEXT and isinstance(part.raw, str)
+            else part.raw
+            for part in parts
+        ]
+
+    def envelope(self, role: str, blocks: Any) -> dict[str, Any]:
+        """Wrap blocks into a new message."""
+        return {"role": self.role_name(role), self.container: blocks}
+
+    def role_name(self, role: str) -> str:
+        """Give the wire name of a neutral role."""
+        return role
+
+    def wire_role(self, message: Message) -> Any:
+        """Give the role a rebuilt message carries: its own spelling if that still fits."""
+        spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
+        if self.neutral_role(spelled) == message.role:
+            return spelled
+        return self.role_name(message.role)
+
+    def neutral_role(self, role: object) -> str:
+        """Give the neutral role for a wire role, "unknown" if the format has none such."""
+        raise NotImplementedError
+
+
+def broken(raw: Any, at: Path, home: int, why: str) -> Part:
+    """A block nothing can be made of; ``flavor`` says why."""
+    return Part(BROKEN, raw, at, home, flavor=why)
+
+
+_SLOTS = {
+    key: tuple((key, number) for number in range(64)) for key in ("content", "parts", "tool_calls")
+}
+
+
+def slot_path(key: str, number: int) -> Path:
+    """Give the path to a list element; the common ones are made once and shared."""
+    paths = _SLOTS[key]
+    return paths[number] if number < len(paths) else (key, number)
+
+
+def as_id(value: object) -> str | None:
+    """Read an id; anything but a string counts as missing."""
+    return value if isinstance(value, str) else None
+
+
+def as_json(value: Any) -> str:
+    """Write structured content as text; what cannot be written is named by its type."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError, UnicodeError):
+        return f"<{type(value).__name__}>"
+
+
+def replaced(raw: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """Copy a dict with one nested value replaced; everything else is shared."""
+    copy = dict(raw)
+    key, *rest = path
+    if rest:
+        inner = copy.get(key)  # type: ignore[call-overload]
+        value = replaced(inner if isinstance(inner, dict) else {}, tuple(rest), value)
+    copy[key] = value  # type: ignore[index]
+    return copy
+
+
+def text_of_blocks(content: Any, key: str = "text") -> str:
+    """Join the texts of a list of blocks (or give a string as it is)."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else as_json(content)
+    texts = [
+        block if isinstance(block, str) else block[key]
+        for block in content
+        if isinstance(block, str) or (isinstance(block, dict) and isinstance(block.get(key), str))
+    ]
+    return "\n".join(texts)
+
+
+def reseat(part: Part, raw: Any, **changes: Any) -> Part:
+    """Copy a part over new raw data; it keeps its home, so that edits can name it."""
+    fields = {
+        "kind": part.kind,
+        "at": part.at,
+        "home": part.home,
+        "id": part.id,
+        "name": part.name,
+        "flavor": part.flavor,
+        "text": part.text,
+    }
+    return Part(raw=raw, **{**fields, **changes})
+
+

@@ -1,0 +1,132 @@
+"""Tell a list's dialect by marks that only one format leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstitch.dialects.anthropic import Anthropic
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.bedrock import Bedrock
+from lockstitch.dialects.gemini import Gemini
+from lockstitch.dialects.langchain import LangChain
+from lockstitch.dialects.openai_chat import OpenAIChat
+from lockstitch.dialects.openai_responses import CALL_KINDS, OUTPUTS, OpenAIResponses
+from lockstitch.errors import AmbiguousDialect, UsageError
+
+CLASSES: dict[str, type[Dialect]] = {
+    "anthropic": Anthropic,
+    "openai-chat": OpenAIChat,
+    "openai-responses": OpenAIResponses,
+    "gemini": Gemini,
+    "bedrock": Bedrock,
+    "langchain": LangChain,
+}
+_ENOUGH = 2000
+_LANGCHAIN = frozenset({"human", "ai", "AIMessageChunk"})
+_ANTHROPIC = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
+)
+_CHAT = frozenset({"image_url", "input_audio"})
+_RESPONSES = frozenset({"input_text", "output_text", "input_image", "input_file"})
+_RESPONSE_ITEMS = frozenset({*CALL_KINDS, *OUTPUTS, "reasoning", "message", "item_reference"})
+_BEDROCK = frozenset({"toolUse", "toolResult", "reasoningContent", "cachePoint", "guardContent"})
+_BODY_MARKS = {
+    "anthropic": {"anthropic_version", "stop_sequences", "top_k"},
+    "openai-chat": {"max_completion_tokens", "frequency_penalty", "logit_bias", "tool_choice_"},
+    "bedrock": {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"},
+}
+
+
+def new_dialect(name: str) -> Dialect:
+    """Make a fresh view for a dialect."""
+    return CLASSES[name]()
+
+
+def dialect_of(value: Any) -> str:
+    """Name the dialect of a list or body; raises ``AmbiguousDialect`` if several fit."""
+    marks = set(_marks(value))
+    if len(marks) == 1:
+        return marks.pop()
+    if not isinstance(value, (list, dict)):
+        raise UsageError(f"expected a list of messages or a request body, got {_kind(value)}")
+    if not marks:
+        raise AmbiguousDialect(
+            "nothing in this list tells its dialect apart; name one: " + ", ".join(CLASSES)
+        )
+    raise AmbiguousDialect(
+        f"this list has marks of {' and '.join(sorted(marks))}; name the dialect"
+    )
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _marks(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from _body_marks(value)
+        if isinstance(value.get("messages"), list):
+            yield from _list_marks(value["messages"])
+    elif isinstance(value, list):
+        yield from _list_marks(value)
+
+
+def _body_marks(body: dict[str, Any]) -> Iterator[str]:
+    if isinstance(body.get("input"), list):
+        yield "openai-responses"
+    if isinstance(body.get("contents"), list):
+        yield "gemini"
+    if not isinstance(body.get("messages"), list):
+        return
+    for name, keys in _BODY_MARKS.items():
+        if any(key in body for key in keys):
+            yield name
+    model = body.get("model")
+    if isinstance(model, str) and model.startswith("claude"):
+        yield "anthropic"
+    if isinstance(body.get("system"), str) or isinstance(body.get("thinking"), dict):
+        yield "anthropic"
+
+
+def _list_marks(messages: Sequence[Any]) -> Iterator[str]:
+    for message in messages[:_ENOUGH]:
+        if isinstance(message, dict):
+            yield from _message_marks(message)
+
+
+def _message_marks(message: dict[str, Any]) -> Iterator[str]:
+    kind = message.get("type")
+    if "lc" in message or (isinstance(kind, str) and kind in _LANGCHAIN):
+        yield "langchain"
+        return
+    if isinstance(kind, str) and kind in ("human", "system", "tool") and "data" in message:
+        yield "langchain"
+        return
+    if "parts" in message and "content" not in message:
+        yield "gemini"
+        return
+    if isinstance(kind, str) and kind in _RESPONSE_ITEMS and "tool_calls" not in message:
+        yield "openai-responses"
+        return
+    if message.get("role") == "tool" and "tool_call_id" in message and kind is None:
+        yield "openai-chat"
+    elif message.get("tool_calls") and message.get("role") == "assistant":
+        yield "openai-chat"
+    yield from _block_marks(message.get("content"))
+
+
+def _block_marks(content: Any) -> Iterator[str]:
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        kind = block.get("type")
+        if kind is None:
+            if any(key in block for key in _BEDROCK) or set(block) == {"text"}:
+                yield "bedrock"
+        elif kind in _ANTHROPIC:
+            yield "anthropic"
+        elif kind in _CHAT:
+            yield "openai-chat"
+        elif kind in _RESPONSES:
+            yield "openai-responses"

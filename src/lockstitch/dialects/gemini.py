@@ -1,0 +1,170 @@
+"""Gemini ``contents``, in the REST spelling (camelCase) and the SDK's (snake_case)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from lockstitch.dialects.base import BlockDialect, as_id, as_json, broken, replaced, reseat, slot_path
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CALL,
+    MEDIA,
+    OTHER,
+    REASONING,
+    RESULT,
+    TEXT,
+    UNKNOWN,
+    USER,
+    Message,
+    Part,
+    Path,
+)
+from lockstitch.model.zones import GROUPED
+
+_ROLES = {"user": USER, "model": ASSISTANT, "function": USER, "tool": USER}
+_CALLS = ("functionCall", "function_call")
+_RESULTS = ("functionResponse", "function_response")
+_MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
+_DATA = (
+    *_CALLS,
+    *_RESULTS,
+    *_MEDIA,
+    *("executableCode", "executable_code", "codeExecutionResult", "code_execution_result"),
+    *("toolCall", "tool_call", "toolResponse", "tool_response"),
+)
+_SIGNATURES = ("thoughtSignature", "thought_signature")
+
+
+class Gemini(BlockDialect):
+    """View over ``{"role": "user" | "model", "parts": [part, ...]}``."""
+
+    name = "gemini"
+    layout = GROUPED
+    container = "parts"
+
+    def __init__(self) -> None:
+        self.snake_case = False
+
+    def read(self, raw: Sequence[Any]) -> list[Message]:
+        messages = [self._message(index, message) for index, message in enumerate(raw)]
+        flavors = {part.flavor for message in messages for part in message.parts}
+        self.snake_case = bool(flavors & {"function_call", "function_response", "inline_data"})
+        return messages
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if isinstance(raw, str):
+            return Message(raw, index, USER, [Part(TEXT, raw, (), index, flavor="", text=raw)])
+        if not isinstance(raw, dict):
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        role = self.neutral_role(raw.get("role"))
+        parts = raw.get("parts")
+        if isinstance(parts, list):
+            view = [self._part(part, slot_path("parts", i), index) for i, part in enumerate(parts)]
+            return Message(raw, index, role, view)
+        if parts is None:
+            return Message(raw, index, role, [])
+        return Message(raw, index, role, [self._part(parts, ("parts",), index)], flaw="content")
+
+    def _part(self, raw: Any, at: Path, home: int) -> Part:
+        if isinstance(raw, str):
+            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+        if not isinstance(raw, dict):
+            return broken(raw, at, home, "not-an-object")
+        key = next((key for key in _DATA if raw.get(key) is not None), "")
+        if key in _CALLS or key in _RESULTS:
+            return self._tool(raw, key, at, home)
+        if key:
+            return Part(MEDIA if key in _MEDIA else OTHER, raw, at, home, flavor=key)
+        return self._text(raw, at, home)
+
+    def _text(self, raw: dict[str, Any], at: Path, home: int) -> Part:
+        text = raw.get("text")
+        if not isinstance(text, str):
+            return broken(raw, at, home, "empty" if text is None else "text")
+        if raw.get("thought") is True or (not text and signature_of(raw) is not None):
+            return Part(REASONING, raw, at, home, flavor="thought")
+        return Part(TEXT, raw, at, home, flavor="text", text=text)
+
+    def _tool(self, raw: dict[str, Any], key: str, at: Path, home: int) -> Part:
+        block = raw[key]
+        if not isinstance(block, dict):
+            return broken(raw, at, home, key)
+        kind = CALL if key in _CALLS else RESULT
+        return Part(kind, raw, at, home, as_id(block.get("id")), as_id(block.get("name")), key)
+
+    def neutral_role(self, role: object) -> str:
+        if role is None:
+            return USER
+        return _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
+
+    def role_name(self, role: str) -> str:
+        return "model" if role == ASSISTANT else "user"
+
+    def wire_role(self, message: Message) -> Any:
+        spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
+        if spelled is None and message.role == USER:
+            return "user"
+        return super().wire_role(message)
+
+    def blocks(self, parts: list[Part]) -> Any:
+        return [{"text": part.raw} if isinstance(part.raw, str) else part.raw for part in parts]
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, {"text": text}, flavor="text", text=text)
+
+    def note_block(self, text: str) -> Any:
+        return {"text": text}
+
+    def answer(self, call: Part, text: str) -> Part:
+        response: dict[str, Any] = {"name": call.name or "", "response": {"error": text}}
+        if call.id is not None:
+            response = {"id": call.id, **response}
+        key = "function_response" if call.flavor == "function_call" else "functionResponse"
+        return Part(RESULT, {key: response}, id=call.id, name=call.name, flavor=key)
+
+    def keys(self, part: Part) -> tuple[str, str]:
+        alias = f"name:{part.name or ''}"
+        return part.id or alias, alias
+
+    def result_text(self, part: Part) -> str:
+        response = part.raw[part.flavor].get("response")
+        if isinstance(response, dict) and len(response) == 1:
+            value = next(iter(response.values()))
+            return value if isinstance(value, str) else as_json(value)
+        return as_json(response)
+
+    def result_media(self, part: Part) -> list[Part]:
+        nested = part.raw[part.flavor].get("parts")
+        blocks = nested if isinstance(nested, list) else []
+        return [
+            Part(MEDIA, block, flavor=next(iter(block)))
+            for block in blocks
+            if isinstance(block, dict) and block and next(iter(block)) in _MEDIA
+        ]
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        return reseat(part, replaced(part.raw, (part.flavor, "id"), new_id), id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        return reseat(part, replaced(part.raw, (part.flavor, "name"), name), name=name)
+
+    def arguments(self, part: Part) -> Any:
+        arguments = part.raw[part.flavor].get("args")
+        return UNSET if arguments is None else arguments
+
+    def without_arguments(self, part: Part) -> Part:
+        return reseat(part, replaced(part.raw, (part.flavor, "args"), {}))
+
+    def sign(self, part: Part, signature: str) -> Part:
+        """Give a copy of a call that carries a thought signature."""
+        key = "thought_signature" if part.flavor == "function_call" else "thoughtSignature"
+        value: Any = signature.encode() if self.snake_case else signature
+        return reseat(part, {**part.raw, key: value})
+
+
+def signature_of(raw: dict[str, Any]) -> Any:
+    """Give a part's thought signature, in either spelling."""
+    return next((raw[key] for key in _SIGNATURES if raw.get(key)), None)

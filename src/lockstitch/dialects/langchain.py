@@ -1,0 +1,277 @@
+"""LangChain messages in their serialised forms.
+
+The same fields come in three envelopes: bare (``model_dump``), ``{"type", "data"}``
+(``message_to_dict``) and ``{"lc": 1, "type": "constructor", "kwargs"}`` (``dumpd``).
+A view reads the fields through the envelope and writes them back into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from lockstitch.dialects.base import Dialect, as_id, broken, reseat, text_of_blocks
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CALL,
+    MEDIA,
+    OTHER,
+    REASONING,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Message,
+    Part,
+    Path,
+)
+from lockstitch.model.zones import SINGLE
+
+_TYPES = {
+    "human": USER,
+    "user": USER,
+    "HumanMessageChunk": USER,
+    "ai": ASSISTANT,
+    "assistant": ASSISTANT,
+    "AIMessageChunk": ASSISTANT,
+    "system": SYSTEM,
+    "developer": SYSTEM,
+    "SystemMessageChunk": SYSTEM,
+    "tool": TOOL,
+    "ToolMessageChunk": TOOL,
+    "function": SYSTEM,
+    "FunctionMessageChunk": SYSTEM,
+    "chat": SYSTEM,
+    "ChatMessageChunk": SYSTEM,
+    "remove": SYSTEM,
+}
+_CLASSES = {
+    "HumanMessage": "human",
+    "AIMessage": "ai",
+    "AIMessageChunk": "AIMessageChunk",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "FunctionMessage": "function",
+    "ChatMessage": "chat",
+    "RemoveMessage": "remove",
+    "HumanMessageChunk": "human",
+    "SystemMessageChunk": "system",
+    "ToolMessageChunk": "tool",
+}
+_WIRE = {USER: "human", ASSISTANT: "ai", SYSTEM: "system", TOOL: "tool", UNKNOWN: "human"}
+_TWINS = ("tool_use", "tool_call", "function_call")
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
+_MEDIA = ("image", "image_url", "audio", "video", "file", "document", "input_image")
+BARE = "bare"
+DATA = "data"
+KWARGS = "kwargs"
+
+
+class LangChain(Dialect):
+    """View over LangChain messages; ``tool_calls`` is the canonical list of calls."""
+
+    name = "langchain"
+    layout = SINGLE
+
+    def __init__(self) -> None:
+        self.envelope = BARE
+
+    def read(self, raw: Sequence[Any]) -> list[Message]:
+        envelopes = [envelope_of(message) for message in raw if isinstance(message, dict)]
+        self.envelope = envelopes[0] if envelopes else BARE
+        return [self._message(index, message) for index, message in enumerate(raw)]
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if isinstance(raw, str):
+            return Message(raw, index, USER, [Part(TEXT, raw, (), index, text=raw)])
+        if not isinstance(raw, dict):
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        prefix = prefix_of(raw)
+        fields = fields_of(raw)
+        role = _TYPES.get(type_of(raw), UNKNOWN)
+        if role == TOOL:
+            call = as_id(fields.get("tool_call_id"))
+            return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, flavor="tool")])
+        parts, flaw = self._content(fields, prefix, index)
+        parts += self._calls(fields, prefix, index, {p.id for p in parts if p.flavor == "twin"})
+        return Message(raw, index, role, parts, flaw=flaw)
+
+    def _content(self, fields: dict[str, Any], prefix: Path, home: int) -> tuple[list[Part], str]:
+        content = fields.get("content")
+        at = (*prefix, "content")
+        if isinstance(content, str):
+            return [Part(TEXT, content, at, home, text=content)] if content else [], ""
+        if isinstance(content, list):
+            blocks = [self._block(b, (*at, i), home) for i, b in enumerate(content)]
+            return blocks, ""
+        if content is None:
+            return [], ""
+        return [self._block(content, at, home)], "content"
+
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
+        if isinstance(raw, str):
+            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+            return broken(raw, at, home, "not-an-object")
+        kind = raw["type"]
+        if kind == "text" and isinstance(raw.get("text"), str):
+            return Part(TEXT, raw, at, home, flavor="text", text=raw["text"])
+        if kind in _TWINS:
+            twin = as_id(raw.get("call_id") if kind == "function_call" else raw.get("id"))
+            return Part(OTHER, raw, at, home, twin, as_id(raw.get("name")), "twin")
+        if kind in _THOUGHTS:
+            return Part(REASONING, raw, at, home, flavor=kind)
+        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+
+    def _calls(
+        self, fields: dict[str, Any], prefix: Path, home: int, twins: set[str | None]
+    ) -> list[Part]:
+        calls: list[Part] = []
+        for key in ("tool_calls", "invalid_tool_calls"):
+            listed = fields.get(key)
+            if listed is None or (listed == [] and key == "invalid_tool_calls"):
+                continue
+            if not isinstance(listed, list):
+                calls.append(broken(listed, (*prefix, key), home, key))
+                continue
+            calls += [self._call(c, (*prefix, key, i), home, key) for i, c in enumerate(listed)]
+        return calls
+
+    def _call(self, raw: Any, at: Path, home: int, flavor: str) -> Part:
+        if not isinstance(raw, dict):
+            return broken(raw, at, home, flavor)
+        name = as_id(raw.get("name"))
+        return Part(CALL, raw, at, home, as_id(raw.get("id")), name, flavor)
+
+    def rebuild(self, message: Message) -> Any:
+        if message.role == TOOL and message.parts and message.parts[0].kind == RESULT:
+            return message.parts[0].raw
+        old = fields_of(message.raw) if isinstance(message.raw, dict) else {}
+        fields = dict(old)
+        calls = [part for part in message.parts if part.kind == CALL]
+        fields["content"] = self._rebuilt_content(message, calls)
+        if calls or "tool_calls" in old:
+            fields["tool_calls"] = [part.raw for part in calls if part.flavor == "tool_calls"]
+        if old.get("invalid_tool_calls"):
+            invalid = [part.raw for part in calls if part.flavor == "invalid_tool_calls"]
+            fields["invalid_tool_calls"] = invalid
+        _prune_twin_kwargs(fields, calls)
+        return self._enveloped(message, fields)
+
+    def _rebuilt_content(self, message: Message, calls: list[Part]) -> Any:
+        known = {part.id for part in calls}
+        inside = [
+            part
+            for part in message.parts
+            if part.kind != CALL and (part.flavor != "twin" or part.id in known)
+        ]
+        if not inside:
+            return ""
+        if len(inside) == 1 and inside[0].kind == TEXT and isinstance(inside[0].raw, str):
+            return inside[0].raw
+        return [{"type": "text", "text": p.raw} if isinstance(p.raw, str) else p.raw for p in inside]
+
+    def _enveloped(self, message: Message, fields: dict[str, Any]) -> Any:
+        raw = message.raw if isinstance(message.raw, dict) else None
+        if raw is not None and _TYPES.get(type_of(raw), UNKNOWN) == message.role:
+            envelope = envelope_of(raw)
+            return fields if envelope == BARE else {**raw, envelope: fields}
+        return self._fresh(_WIRE[message.role], fields)
+
+    def _fresh(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Wrap fields into a new message of the list's own envelope."""
+        if self.envelope == BARE:
+            return {**fields, "type": kind}
+        if self.envelope == DATA:
+            return {"type": kind, "data": {**fields, "type": kind}}
+        classes = {wire: name for name, wire in reversed(_CLASSES.items()) if "Chunk" not in name}
+        path = ["langchain", "schema", "messages", classes[kind]]
+        return {"lc": 1, "type": "constructor", "id": path, "kwargs": fields}
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, text, text=text)
+
+    def answer(self, call: Part, text: str) -> Part:
+        fields: dict[str, Any] = {"content": text, "tool_call_id": call.id, "status": "error"}
+        if call.name:
+            fields["name"] = call.name
+        return Part(RESULT, self._fresh("tool", fields), id=call.id, flavor="tool")
+
+    def result_text(self, part: Part) -> str:
+        return text_of_blocks(fields_of(part.raw).get("content"))
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        if part.kind == CALL or part.flavor == "twin":
+            key = "call_id" if part.raw.get("type") == "function_call" else "id"
+            return reseat(part, {**part.raw, key: new_id}, id=new_id)
+        fields = {**fields_of(part.raw), "tool_call_id": new_id}
+        envelope = envelope_of(part.raw)
+        raw = fields if envelope == BARE else {**part.raw, envelope: fields}
+        return reseat(part, raw, id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        if part.kind == RESULT:
+            return part
+        return reseat(part, {**part.raw, "name": name}, name=name)
+
+    def arguments(self, part: Part) -> Any:
+        return part.raw.get("args") if part.flavor == "tool_calls" else ""
+
+    def without_arguments(self, part: Part) -> Part:
+        raw = {"name": part.name or "", "args": {}, "id": part.id, "type": "tool_call"}
+        if part.flavor == "tool_calls":
+            raw = {**part.raw, "args": {}}
+        return reseat(part, raw, flavor="tool_calls")
+
+    def call_from_twin(self, twin: Part) -> Part:
+        """Make the ``tool_calls`` entry for a call that only a content block tells of."""
+        arguments = twin.raw.get("input", twin.raw.get("args"))
+        raw = {"name": twin.name or "", "args": arguments, "id": twin.id, "type": "tool_call"}
+        return Part(CALL, raw, id=twin.id, name=twin.name, flavor="tool_calls")
+
+
+def envelope_of(raw: dict[str, Any]) -> str:
+    """Tell which envelope a message is in."""
+    if isinstance(raw.get("kwargs"), dict) and "lc" in raw:
+        return KWARGS
+    if isinstance(raw.get("data"), dict) and "content" not in raw:
+        return DATA
+    return BARE
+
+
+def prefix_of(raw: dict[str, Any]) -> Path:
+    """Give the path from a message to its fields."""
+    envelope = envelope_of(raw)
+    return () if envelope == BARE else (envelope,)
+
+
+def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
+    """Give a message's fields, whatever its envelope."""
+    envelope = envelope_of(raw)
+    fields: dict[str, Any] = raw if envelope == BARE else raw[envelope]
+    return fields
+
+
+def type_of(raw: dict[str, Any]) -> str:
+    """Give a message's type name as LangChain spells it."""
+    if envelope_of(raw) == KWARGS:
+        path = raw.get("id")
+        last = path[-1] if isinstance(path, list) and path else ""
+        return _CLASSES.get(last, "") if isinstance(last, str) else ""
+    kind = raw.get("type") or raw.get("role")
+    return kind if isinstance(kind, str) else ""
+
+
+def _prune_twin_kwargs(fields: dict[str, Any], calls: list[Part]) -> None:
+    """Keep the raw provider copy of the calls in step with the calls themselves."""
+    kwargs = fields.get("additional_kwargs")
+    if not isinstance(kwargs, dict) or not isinstance(kwargs.get("tool_calls"), list):
+        return
+    known = {part.id for part in calls}
+    kept = [c for c in kwargs["tool_calls"] if isinstance(c, dict) and c.get("id") in known]
+    if len(kept) != len(kwargs["tool_calls"]):
+        fields["additional_kwargs"] = {**kwargs, "tool_calls": kept}

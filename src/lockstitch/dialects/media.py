@@ -1,0 +1,202 @@
+"""Images inside parts, in every dialect's spelling: where they are, what they really are."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.model.parts import MEDIA, RESULT, Part, Path
+
+_HEAD = 64 * 1024
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF", "application/pdf"),
+)
+ACCEPTED = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class Image(Struct, frozen=True):
+    """One image: ``path`` leads from the part's raw value to the block that holds it.
+
+    ``label`` is the declared media type and ``label_at`` the path to it inside the block
+    (empty where the label is part of a data URL).
+    """
+
+    part: Part
+    path: Path
+    block: Any
+    label: str
+    data: str | bytes
+    label_at: Path
+
+
+def images_in(part: Part) -> Iterator[Image]:
+    """Give the images that a media part or a result holds inline."""
+    if part.kind == MEDIA:
+        yield from _image(part, (), part.raw)
+    elif part.kind == RESULT and type(part.raw.get("content")) is not str:
+        for path, block in _nested(part):
+            yield from _image(part, path, block)
+
+
+def _nested(part: Part) -> Iterator[tuple[Path, Any]]:
+    for keys in _RESULT_LISTS:
+        value: Any = part.raw
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, list):
+            for number, block in enumerate(value):
+                yield (*keys, number), block
+
+
+_RESULT_LISTS: tuple[Path, ...] = (
+    ("content",),
+    ("output",),
+    ("toolResult", "content"),
+    ("functionResponse", "parts"),
+    ("function_response", "parts"),
+    ("data", "content"),
+    ("kwargs", "content"),
+)
+
+
+def _image(part: Part, path: Path, block: Any) -> Iterator[Image]:
+    if not isinstance(block, dict):
+        return
+    for read in (_anthropic, _openai, _gemini, _bedrock):
+        found = read(block)
+        if found is not None:
+            label, data, label_at = found
+            yield Image(part, path, block, label, data, label_at)
+            return
+
+
+Found = tuple[str, str | bytes, Path] | None
+
+
+def _anthropic(block: dict[str, Any]) -> Found:
+    source = block.get("source")
+    if block.get("type") != "image" or not isinstance(source, dict):
+        return None
+    data, label = source.get("data"), source.get("media_type")
+    if source.get("type") != "base64" or not isinstance(data, str) or not isinstance(label, str):
+        return None
+    return label, data, ("source", "media_type")
+
+
+def _openai(block: dict[str, Any]) -> Found:
+    url = block.get("image_url")
+    if isinstance(url, dict):
+        url = url.get("url")
+    if not isinstance(url, str) or not url.startswith("data:image/") or ";base64," not in url:
+        return None
+    head, _, data = url.partition(";base64,")
+    return head.removeprefix("data:"), data, ()
+
+
+def _gemini(block: dict[str, Any]) -> Found:
+    for key, label_key in (("inlineData", "mimeType"), ("inline_data", "mime_type")):
+        inner = block.get(key)
+        if isinstance(inner, dict):
+            label, data = inner.get(label_key), inner.get("data")
+            if isinstance(label, str) and label.startswith("image/") and _is_data(data):
+                return label, data, (key, label_key)
+    return None
+
+
+def _bedrock(block: dict[str, Any]) -> Found:
+    inner = block.get("image")
+    source = inner.get("source") if isinstance(inner, dict) else None
+    data = source.get("bytes") if isinstance(source, dict) else None
+    label = inner.get("format") if isinstance(inner, dict) else None
+    if not isinstance(label, str) or not _is_data(data):
+        return None
+    return f"image/{label}", data, ("image", "format")
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, (str, bytes))
+
+
+def is_decodable(data: str | bytes) -> bool:
+    """Tell whether an image's payload is bytes, or base64 that decodes."""
+    if isinstance(data, bytes):
+        return bool(data)
+    try:
+        return bool(binascii.a2b_base64(data, strict_mode=False)) and _is_base64(data)
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _is_base64(data: str) -> bool:
+    stripped = data.strip().replace("\n", "").replace("\r", "")
+    try:
+        b64decode(stripped, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def head_of(data: str | bytes) -> bytes:
+    """Give the first bytes of an image's payload, decoded."""
+    if isinstance(data, bytes):
+        return data[:_HEAD]
+    cut = data[: _HEAD * 4 // 3 // 4 * 4]
+    try:
+        return b64decode(cut + "=" * (-len(cut) % 4))
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def sniff(head: bytes) -> str:
+    """Tell a payload's real media type by its first bytes, "" if it is not known."""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((label for magic, label in _MAGIC if head.startswith(magic)), "")
+
+
+def pixels(head: bytes) -> int:
+    """Give the longer side of an image in pixels, 0 if it cannot be told."""
+    kind = sniff(head)
+    if kind == "image/png":
+        return _longer(head[16:20], head[20:24], "big")
+    if kind == "image/gif":
+        return _longer(head[6:8], head[8:10], "little")
+    if kind == "image/jpeg":
+        return _jpeg_pixels(head)
+    if kind == "image/webp":
+        return _webp_pixels(head)
+    return 0
+
+
+def _longer(width: bytes, height: bytes, order: Any) -> int:
+    return max(int.from_bytes(width, order), int.from_bytes(height, order))
+
+
+def _jpeg_pixels(head: bytes) -> int:
+    at = 2
+    while at + 9 < len(head) and head[at] == 0xFF:
+        marker = head[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return _longer(head[at + 5 : at + 7], head[at + 7 : at + 9], "big")
+        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
+    return 0
+
+
+def _webp_pixels(head: bytes) -> int:
+    kind = head[12:16]
+    if kind == b"VP8X":
+        return _longer(head[24:27], head[27:30], "little") + 1
+    if kind == b"VP8 ":
+        return _longer(head[26:28], head[28:30], "little") & 0x3FFF
+    if kind == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        return max((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+    return 0

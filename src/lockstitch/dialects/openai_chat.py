@@ -1,0 +1,224 @@
+"""OpenAI Chat Completions, and everything that speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from lockstitch.dialects.base import Dialect, as_id, broken, replaced, reseat, slot_path, text_of_blocks
+from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.quick import are_plain_names, fits
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CALL,
+    MEDIA,
+    OTHER,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Message,
+    Part,
+    Path,
+)
+from lockstitch.model.zones import SINGLE
+
+_ROLES = {
+    "user": USER,
+    "assistant": ASSISTANT,
+    "system": SYSTEM,
+    "developer": SYSTEM,
+    "tool": TOOL,
+    "function": SYSTEM,
+}
+_WIRE = {UNKNOWN: "user"}
+_MEDIA = ("image_url", "input_audio", "file", "video_url")
+_BESIDE_CONTENT = ("refusal", "audio", "function_call")
+_CONTENT = ("content",)
+_DECODE = msgspec.json.Decoder().decode
+
+
+class OpenAIChat(Dialect):
+    """View over ``{"role", "content", "tool_calls"}`` and ``{"role": "tool", …}``."""
+
+    name = "openai-chat"
+    layout = SINGLE
+
+    def read(self, raw: Sequence[Any]) -> list[Message]:
+        return [self._message(index, message) for index, message in enumerate(raw)]
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if type(raw) is not dict:
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        role = raw.get("role")
+        neutral = _ROLES.get(role, UNKNOWN) if type(role) is str else UNKNOWN
+        if neutral == TOOL:
+            result = Part(RESULT, raw, (), index, as_id(raw.get("tool_call_id")), None, "tool")
+            return Message(raw, index, TOOL, [result])
+        content = raw.get("content")
+        if type(content) is str:
+            parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
+        else:
+            parts = self._content(content, index)
+        calls = raw.get("tool_calls")
+        if calls is not None:
+            parts += self._calls(calls, index)
+        odd = content is not None and type(content) not in (str, list)
+        return Message(raw, index, neutral, parts, flaw="content" if odd else "")
+
+    def _content(self, content: Any, home: int) -> list[Part]:
+        if content is None:
+            return []
+        if not isinstance(content, list):
+            return [self._block(content, _CONTENT, home)]
+        return [self._block(block, slot_path("content", i), home) for i, block in enumerate(content)]
+
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
+        if isinstance(raw, str):
+            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+            return broken(raw, at, home, "not-an-object")
+        kind = raw["type"]
+        if kind == "text":
+            text = raw.get("text")
+            if isinstance(text, str):
+                return Part(TEXT, raw, at, home, flavor="text", text=text)
+            return broken(raw, at, home, "text")
+        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+
+    def _calls(self, calls: Any, home: int) -> list[Part]:
+        if not isinstance(calls, list):
+            return [broken(calls, ("tool_calls",), home, "tool_calls")]
+        return [self._call(call, slot_path("tool_calls", i), home) for i, call in enumerate(calls)]
+
+    def _call(self, raw: Any, at: Path, home: int) -> Part:
+        if not isinstance(raw, dict):
+            return broken(raw, at, home, "tool_calls")
+        kind = raw.get("type") or "function"
+        body = raw.get(kind) if isinstance(kind, str) else None
+        if not isinstance(body, dict):
+            return broken(raw, at, home, "tool_calls")
+        return Part(CALL, raw, at, home, as_id(raw.get("id")), as_id(body.get("name")), kind)
+
+    def rebuild(self, message: Message) -> Any:
+        if message.role == TOOL and message.parts and message.parts[0].kind == RESULT:
+            return message.parts[0].raw
+        raw = dict(message.raw) if isinstance(message.raw, dict) else {}
+        if _ROLES.get(raw.get("role", ""), UNKNOWN) != message.role:
+            raw["role"] = _WIRE.get(message.role, message.role)
+        calls = [part.raw for part in message.parts if part.kind == CALL]
+        inside = [p for p in message.parts if p.kind != CALL and p.at[:1] != ("tool_calls",)]
+        raw["content"] = self._joined(inside, bool(calls), raw.get("content"))
+        if calls:
+            raw["tool_calls"] = calls
+        else:
+            raw.pop("tool_calls", None)
+        return raw
+
+    def _joined(self, parts: list[Part], has_calls: bool, before: Any) -> Any:
+        """Give content: strings stay one string, no content stays what it was with calls."""
+        if not parts:
+            return None if has_calls and before is None else ""
+        if all(isinstance(part.raw, str) for part in parts):
+            return "\n\n".join(part.raw for part in parts)
+        if len(parts) == 1 and parts[0].kind == TEXT and parts[0].home < 0:
+            return parts[0].text
+        return [
+            {"type": "text", "text": part.raw} if isinstance(part.raw, str) else part.raw
+            for part in parts
+        ]
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, text, flavor="", text=text)
+
+    def answer(self, call: Part, text: str) -> Part:
+        raw = {"role": "tool", "tool_call_id": call.id, "content": text}
+        return Part(RESULT, raw, id=call.id, flavor="tool")
+
+    def result_text(self, part: Part) -> str:
+        content = part.raw.get("content")
+        return content if type(content) is str else text_of_blocks(content)
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        key = "tool_call_id" if part.kind == RESULT else "id"
+        return reseat(part, {**part.raw, key: new_id}, id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        if part.kind == RESULT:
+            return part
+        return reseat(part, replaced(part.raw, (part.flavor, "name"), name), name=name)
+
+    def arguments(self, part: Part) -> Any:
+        if part.flavor != "function":
+            return UNSET
+        return part.raw["function"].get("arguments")
+
+    def without_arguments(self, part: Part) -> Part:
+        return reseat(part, replaced(part.raw, ("function", "arguments"), "{}"))
+
+    def has_content_beside(self, message: Message) -> bool:
+        """Tell whether a message says something outside ``content`` and ``tool_calls``."""
+        return any(message.raw.get(key) for key in _BESIDE_CONTENT)
+
+    def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
+        return not profile.name and _turns_are_plain(raw) and fits(raw, profile)
+
+
+def _turns_are_plain(raw: Sequence[Any]) -> bool:
+    """Walk the everyday shape once; anything else ends the walk."""
+    waiting: list[Any] = []
+    names: set[str] = set()
+    for message in raw:
+        if type(message) is not dict:
+            return False
+        role = message.get("role")
+        content = message.get("content")
+        if role == "tool":
+            if not waiting or type(content) is not str:
+                return False
+            if message.get("tool_call_id") != waiting.pop():
+                return False
+        elif waiting or role not in _PLAIN_ROLES:
+            return False
+        elif "tool_calls" not in message:
+            if type(content) is not str or not content:
+                return False
+        elif role != "assistant" or not _calls_are_plain(message, content, waiting, names):
+            return False
+    return not waiting and are_plain_names(names)
+
+
+_PLAIN_ROLES = frozenset({"user", "assistant", "system"})
+
+
+def _calls_are_plain(
+    message: dict[str, Any], content: Any, waiting: list[Any], names: set[str]
+) -> bool:
+    calls = message["tool_calls"]
+    if type(calls) is not list or not calls or (content is not None and type(content) is not str):
+        return False
+    for call in reversed(calls):
+        function = call.get("function") if type(call) is dict else None
+        if type(function) is not dict or call.get("type") != "function":
+            return False
+        number, name = call.get("id"), function.get("name")
+        if type(number) is not str or not number or type(name) is not str:
+            return False
+        if number in waiting or not _parses(function.get("arguments")):
+            return False
+        waiting.append(number)
+        names.add(name)
+    return True
+
+
+def _parses(arguments: Any) -> bool:
+    try:
+        _DECODE(arguments)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return type(arguments) is str

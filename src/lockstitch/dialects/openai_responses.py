@@ -1,0 +1,264 @@
+"""OpenAI Responses: a flat list of items, each call kind with its own kind of output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from lockstitch.dialects.base import Dialect, as_id, as_json, broken, reseat, slot_path, text_of_blocks
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CALL,
+    MEDIA,
+    OTHER,
+    REASONING,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Message,
+    Part,
+    Path,
+)
+from lockstitch.model.zones import FLAT
+
+_ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM, "developer": SYSTEM}
+_TEXTS = ("input_text", "output_text", "text")
+_MEDIA = ("input_image", "input_file", "input_audio")
+
+
+class CallKind(Struct, frozen=True):
+    """How one kind of call is answered.
+
+    ``outputs`` are the item types that may answer it, the first being the one we write.
+    ``arguments`` is the field that must hold JSON text, if there is one.
+    """
+
+    outputs: tuple[str, ...]
+    arguments: str = ""
+
+
+CALL_KINDS = {
+    "function_call": CallKind(("function_call_output",), "arguments"),
+    "custom_tool_call": CallKind(("custom_tool_call_output",)),
+    "local_shell_call": CallKind(("local_shell_call_output", "function_call_output")),
+    "shell_call": CallKind(("shell_call_output",)),
+    "apply_patch_call": CallKind(("apply_patch_call_output",)),
+    "computer_call": CallKind(("computer_call_output",)),
+    "tool_search_call": CallKind(("tool_search_output",)),
+}
+OUTPUTS = frozenset(output for kind in CALL_KINDS.values() for output in kind.outputs)
+ID_PREFIXES = {
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "message": "msg",
+    "reasoning": "rs",
+}
+MADE_BY_CLIENT = frozenset({"item_reference", "mcp_approval_response", "compaction_trigger"})
+
+
+class OpenAIResponses(Dialect):
+    """View over ``input``: each item is one message of the view."""
+
+    name = "openai-responses"
+    layout = FLAT
+
+    def read(self, raw: Sequence[Any]) -> list[Message]:
+        return [self._item(index, item) for index, item in enumerate(raw)]
+
+    def _item(self, index: int, raw: Any) -> Message:
+        if not isinstance(raw, dict):
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        kind = raw.get("type")
+        if kind == "message" or (kind is None and "role" in raw):
+            return self._message(index, raw)
+        if kind is None and set(raw) == {"id"}:
+            kind = "item_reference"
+        if not isinstance(kind, str):
+            return Message(raw, index, UNKNOWN, [], flaw="type")
+        if kind in CALL_KINDS and not _is_run_by_server(raw):
+            call = as_id(raw.get("call_id"))
+            part = Part(CALL, raw, (), index, call, as_id(raw.get("name")), kind)
+            return Message(raw, index, ASSISTANT, [part])
+        if kind in OUTPUTS and not _is_run_by_server(raw):
+            part = Part(RESULT, raw, (), index, _answered_id(raw), None, kind)
+            return Message(raw, index, TOOL, [part])
+        return self._other(index, raw, kind)
+
+    def _other(self, index: int, raw: dict[str, Any], kind: str) -> Message:
+        if kind == "reasoning":
+            part = Part(REASONING, raw, (), index, as_id(raw.get("id")), flavor=kind)
+            return Message(raw, index, ASSISTANT, [part])
+        role = SYSTEM if kind in MADE_BY_CLIENT else ASSISTANT
+        return Message(raw, index, role, [Part(OTHER, raw, (), index, flavor=kind)])
+
+    def _message(self, index: int, raw: dict[str, Any]) -> Message:
+        role = raw.get("role")
+        neutral = _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
+        content = raw.get("content")
+        if isinstance(content, str):
+            parts = [Part(TEXT, content, ("content",), index, flavor="", text=content)]
+            return Message(raw, index, neutral, parts)
+        if isinstance(content, list):
+            view = [self._block(b, slot_path("content", i), index) for i, b in enumerate(content)]
+            return Message(raw, index, neutral, view)
+        if content is None:
+            return Message(raw, index, neutral, [])
+        odd = [self._block(content, ("content",), index)]
+        return Message(raw, index, neutral, odd, flaw="content")
+
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
+        if isinstance(raw, str):
+            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+            return broken(raw, at, home, "not-an-object")
+        kind = raw["type"]
+        if kind in _TEXTS:
+            if isinstance(raw.get("text"), str):
+                return Part(TEXT, raw, at, home, flavor=kind, text=raw["text"])
+            return broken(raw, at, home, "text")
+        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+
+    def rebuild(self, message: Message) -> Any:
+        if len(message.parts) == 1 and message.parts[0].kind in (CALL, RESULT, REASONING):
+            return message.parts[0].raw
+        raw = dict(message.raw) if isinstance(message.raw, dict) else {}
+        if _ROLES.get(raw.get("role", ""), UNKNOWN) != message.role:
+            raw["role"] = USER if message.role == UNKNOWN else message.role
+        raw["content"] = self._content(message)
+        return raw
+
+    def _content(self, message: Message) -> Any:
+        parts = message.parts
+        if not parts:
+            return ""
+        if len(parts) == 1 and isinstance(parts[0].raw, str):
+            return parts[0].raw
+        return [
+            self._text_block(p.raw, message.role) if isinstance(p.raw, str) else p.raw
+            for p in parts
+        ]
+
+    def _text_block(self, text: str, role: str) -> dict[str, Any]:
+        kind = "output_text" if role == ASSISTANT else "input_text"
+        return {"type": kind, "text": text}
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, text, flavor="", text=text)
+
+    def note_block(self, text: str) -> Any:
+        return {"type": "input_text", "text": text}
+
+    def answer(self, call: Part, text: str) -> Part | None:
+        write = _ANSWERS.get(call.flavor)
+        if write is None:
+            return None
+        raw = write(call.id, text)
+        return Part(RESULT, raw, id=call.id, flavor=raw["type"])
+
+    def convert_output(self, result: Part, call: Part) -> Part | None:
+        """Give a result as the output kind its call asks for."""
+        fresh = self.answer(call, self.result_text(result))
+        if fresh is None:
+            return None
+        if call.flavor == "apply_patch_call":
+            fresh.raw["status"] = "completed"
+        return reseat(result, fresh.raw, flavor=fresh.flavor)
+
+    def result_text(self, part: Part) -> str:
+        output = part.raw.get("output")
+        if isinstance(output, str):
+            return output
+        if isinstance(output, list) and part.flavor != "shell_call_output":
+            return text_of_blocks(output)
+        return _shell_text(output) if isinstance(output, list) else as_json(output)
+
+    def result_media(self, part: Part) -> list[Part]:
+        output = part.raw.get("output")
+        blocks = output if isinstance(output, list) else []
+        return [
+            Part(MEDIA, block, flavor=block["type"])
+            for block in blocks
+            if isinstance(block, dict) and block.get("type") in _MEDIA
+        ]
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        key = "call_id" if "call_id" in part.raw or part.kind == CALL else "id"
+        return reseat(part, {**part.raw, key: new_id}, id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        if part.kind == RESULT or "name" not in part.raw:
+            return part
+        return reseat(part, {**part.raw, "name": name}, name=name)
+
+    def arguments(self, part: Part) -> Any:
+        field = CALL_KINDS[part.flavor].arguments
+        return part.raw.get(field) if field else UNSET
+
+    def without_arguments(self, part: Part) -> Part:
+        field = CALL_KINDS[part.flavor].arguments
+        return reseat(part, {**part.raw, field: "{}"})
+
+
+def _is_run_by_server(raw: dict[str, Any]) -> bool:
+    return raw.get("execution") == "server" or (
+        raw.get("type") in ("tool_search_call", "tool_search_output") and not raw.get("call_id")
+    )
+
+
+def _answered_id(raw: dict[str, Any]) -> str | None:
+    """Older local shell outputs name their call in ``id``."""
+    call = raw.get("call_id")
+    if call is None and raw.get("type") == "local_shell_call_output":
+        call = raw.get("id")
+    return as_id(call)
+
+
+def _shell_text(output: list[Any]) -> str:
+    chunks = [chunk for chunk in output if isinstance(chunk, dict)]
+    streams = [c.get(key) for c in chunks for key in ("stdout", "stderr")]
+    return "\n".join(text for text in streams if isinstance(text, str) and text)
+
+
+def _plain_output(kind: str) -> Any:
+    return lambda call, text: {"type": kind, "call_id": call, "output": text}
+
+
+def _shell_output(call: str | None, text: str) -> dict[str, Any]:
+    outcome = {"type": "exit", "exit_code": 1}
+    chunk = {"stdout": "", "stderr": text, "outcome": outcome}
+    return {"type": "shell_call_output", "call_id": call, "output": [chunk]}
+
+
+def _patch_output(call: str | None, text: str) -> dict[str, Any]:
+    kind = "apply_patch_call_output"
+    return {"type": kind, "call_id": call, "status": "failed", "output": text}
+
+
+def _local_shell_output(call: str | None, text: str) -> dict[str, Any]:
+    return {"type": "local_shell_call_output", "id": call, "call_id": call, "output": text}
+
+
+def _search_output(call: str | None, text: str) -> dict[str, Any]:
+    return {
+        "type": "tool_search_output",
+        "call_id": call,
+        "execution": "client",
+        "status": "incomplete",
+        "tools": [],
+    }
+
+
+# A computer call has no entry: its output must be a screenshot, and none is invented.
+_ANSWERS = {
+    "function_call": _plain_output("function_call_output"),
+    "custom_tool_call": _plain_output("custom_tool_call_output"),
+    "local_shell_call": _local_shell_output,
+    "shell_call": _shell_output,
+    "apply_patch_call": _patch_output,
+    "tool_search_call": _search_output,
+}

@@ -1,0 +1,205 @@
+"""Profiles: what one provider accepts, as data.
+
+A dialect fixes the shape of a message; a profile fixes the rules and limits of who receives it.
+``openai-chat`` is the dialect as its author serves it, ``openai-chat:mistral`` the same shape
+under Mistral's rules.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from lockstitch.errors import UsageError
+
+MIB = 1024 * 1024
+
+BLANK = "blank"
+EMPTY = "empty"
+ANYTHING = "anything"
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """The rules and limits of one receiver.
+
+    ``native_ids`` receivers were trained on the ids they mint: those are never rewritten.
+    ``rejects_text`` is ``blank`` (white space counts as empty), ``empty`` or ``anything`` goes.
+    ``arguments`` is ``object``, ``json`` (a string that parses) or ``json-object``.
+    """
+
+    dialect: str
+    name: str = ""
+    vendor: str
+    layout: str
+    list_key: str = "messages"
+    id_pattern: str = ""
+    id_length: int = 0
+    id_max: int = 0
+    ids_unique: bool = True
+    native_ids: bool = False
+    name_pattern: str = ""
+    arguments: str = "json"
+    starts_with_user: bool = False
+    ends_with_user: bool = False
+    alternates: bool = False
+    template: bool = False
+    user_after_tool: bool = True
+    system_first: bool = False
+    rejects_text: str = ANYTHING
+    null_content: str = "with-calls"
+    reasoning_required: bool = False
+    signed_reasoning: bool = False
+    tools_needed: bool = False
+    max_bytes: int = 0
+    max_markers: int = 0
+    max_images: int = 0
+    max_pixels: int = 0
+    max_pixels_many: int = 0
+
+    @property
+    def full_name(self) -> str:
+        """The name a user writes: ``dialect`` or ``dialect:profile``."""
+        return f"{self.dialect}:{self.name}" if self.name else self.dialect
+
+
+ANTHROPIC = Profile(
+    dialect="anthropic",
+    vendor="Anthropic",
+    layout="grouped",
+    id_pattern=r"[a-zA-Z0-9_-]+",
+    name_pattern=r"[a-zA-Z0-9_-]{1,128}",
+    arguments="object",
+    starts_with_user=True,
+    rejects_text=BLANK,
+    signed_reasoning=True,
+    tools_needed=True,
+    max_bytes=32 * MIB,
+    max_markers=4,
+    max_images=20,
+    max_pixels=8000,
+    max_pixels_many=2000,
+)
+
+CHAT = Profile(
+    dialect="openai-chat",
+    vendor="OpenAI",
+    layout="single",
+    ids_unique=False,
+    name_pattern=r"[a-zA-Z0-9_.-]{1,256}",
+)
+
+RESPONSES = Profile(
+    dialect="openai-responses",
+    vendor="OpenAI",
+    layout="flat",
+    list_key="input",
+    id_max=64,
+    name_pattern=r"[a-zA-Z0-9_.-]{1,256}",
+)
+
+GEMINI = Profile(
+    dialect="gemini",
+    vendor="Google",
+    layout="grouped",
+    list_key="contents",
+    ids_unique=False,
+    arguments="object",
+    starts_with_user=True,
+    ends_with_user=True,
+    rejects_text=EMPTY,
+)
+
+BEDROCK = Profile(
+    dialect="bedrock",
+    vendor="Amazon Bedrock",
+    layout="grouped",
+    id_pattern=r"[a-zA-Z0-9_.:-]+",
+    id_max=64,
+    name_pattern=r"[a-zA-Z0-9_-]{1,64}",
+    arguments="object",
+    ends_with_user=True,
+    alternates=True,
+    rejects_text=BLANK,
+    signed_reasoning=True,
+    tools_needed=True,
+    max_bytes=25 * MIB,
+    max_images=20,
+    max_pixels=8000,
+)
+
+LANGCHAIN = Profile(
+    dialect="langchain",
+    vendor="LangChain",
+    layout="single",
+    ids_unique=False,
+    arguments="object",
+)
+
+_MISTRAL = {
+    "vendor": "Mistral",
+    "id_pattern": r"[a-zA-Z0-9]{9}",
+    "id_length": 9,
+    "ids_unique": True,
+    "starts_with_user": True,
+    "ends_with_user": True,
+    "alternates": True,
+    "user_after_tool": False,
+}
+_STRICT = {
+    "vendor": "a strict chat template",
+    "starts_with_user": True,
+    "alternates": True,
+    "template": True,
+    "user_after_tool": False,
+    "system_first": True,
+    "null_content": "never",
+    "arguments": "json-object",
+}
+
+
+def _variant(base: Profile, name: str, **rules: object) -> Profile:
+    return structs.replace(base, name=name, **rules)
+
+
+_ALL = (
+    ANTHROPIC,
+    _variant(ANTHROPIC, "deepseek", vendor="DeepSeek", reasoning_required=True,
+             signed_reasoning=False, tools_needed=False, max_bytes=0),
+    _variant(ANTHROPIC, "minimax", vendor="MiniMax", signed_reasoning=False, tools_needed=False),
+    _variant(ANTHROPIC, "kimi", vendor="Moonshot", native_ids=True, ids_unique=False,
+             id_pattern="", signed_reasoning=False, tools_needed=False),
+    _variant(ANTHROPIC, "glm", vendor="Zhipu", signed_reasoning=False, tools_needed=False),
+    CHAT,
+    _variant(CHAT, "mistral", **_MISTRAL),
+    _variant(CHAT, "strict", **_STRICT),
+    _variant(CHAT, "deepseek", vendor="DeepSeek", reasoning_required=True, ids_unique=True),
+    _variant(CHAT, "kimi", vendor="Moonshot", native_ids=True),
+    _variant(CHAT, "moonshot", vendor="Moonshot", native_ids=True),
+    _variant(CHAT, "minimax", vendor="MiniMax", arguments="json-object", ids_unique=True),
+    _variant(CHAT, "glm", vendor="Zhipu", arguments="json-object", null_content="never",
+             ids_unique=True),
+    _variant(CHAT, "azure", vendor="Azure OpenAI"),
+    _variant(CHAT, "ollama", vendor="Ollama", null_content="never", arguments="json-object"),
+    _variant(CHAT, "lmstudio", vendor="LM Studio", null_content="never",
+             arguments="json-object", system_first=True),
+    RESPONSES,
+    _variant(RESPONSES, "azure", vendor="Azure OpenAI"),
+    _variant(RESPONSES, "copilot", vendor="GitHub Copilot", max_bytes=5 * MIB),
+    _variant(RESPONSES, "deepseek", vendor="DeepSeek", reasoning_required=True),
+    GEMINI,
+    _variant(GEMINI, "vertex", vendor="Vertex AI"),
+    BEDROCK,
+    _variant(BEDROCK, "classic", starts_with_user=True),
+    LANGCHAIN,
+    _variant(LANGCHAIN, "mistral", **_MISTRAL),
+)  # fmt: skip
+
+PROFILES = {profile.full_name: profile for profile in _ALL}
+DIALECTS = tuple(dict.fromkeys(profile.dialect for profile in _ALL))
+
+
+def profile_named(name: str) -> Profile:
+    """Look a profile up by the name a user writes."""
+    profile = PROFILES.get(name)
+    if profile is None:
+        raise UsageError(f"unknown dialect {name!r}; known: {', '.join(PROFILES)}")
+    return profile

@@ -1,0 +1,264 @@
+"""Which result answers which call: the one pairing algorithm, for every dialect.
+
+Pairing is positional and by occurrence, because ids repeat across turns with several providers.
+Each call and each result is a *slot*; a slot's ``zone`` is the stretch of the conversation in
+which the provider expects the result to stand.
+
+1. *Reserve*: inside a zone, results go to the calls of that zone with the same key, first in
+   first out; a real result takes the place of a placeholder.
+2. *Move*: a result outside its zone goes to the latest earlier call with its key if that call is
+   still open, else to the only open call with its key, if there is exactly one.
+3. What is left is a duplicate of an answered call, or an orphan.
+
+Zones in which calls and results simply line up are settled in one linear walk; the tables behind
+the three steps are built only for what is left.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+ANSWER = "answer"
+DUPLICATE = "duplicate"
+ORPHAN = "orphan"
+
+NOWHERE = -1
+
+
+class Slot(Struct, gc=False):
+    """A call or a result as pairing sees it.
+
+    ``order`` is its position in the conversation; ``zone`` -1 means "in no zone".
+    ``alias`` is a second, weaker key (a tool's name) for formats in which ids are optional.
+    """
+
+    order: int
+    zone: int
+    key: str
+    alias: str = ""
+
+
+class Pairing(Struct):
+    """Per call the index of its result, per result the index of its call and a verdict.
+
+    A duplicate's owner is the call it duplicates the answer of; an orphan's is -1.
+    ``displaced`` holds the results that answer a call from outside its zone, ``masked`` maps a
+    placeholder to the real result that took its place.
+    """
+
+    answers: list[int]
+    owners: list[int]
+    verdicts: list[str]
+    displaced: set[int]
+    masked: dict[int, int]
+
+
+Same = Callable[[int, int], bool]
+IsPlaceholder = Callable[[int], bool]
+
+
+def pair(
+    calls: Sequence[Slot], results: Sequence[Slot], same: Same, is_placeholder: IsPlaceholder
+) -> Pairing:
+    """Pair results with calls.
+
+    ``same(i, j)`` tells whether two results have equal content, ``is_placeholder(i)`` whether a
+    result only stands in for a real one; both are asked only where it matters.
+    """
+    pairing = Pairing(
+        [NOWHERE] * len(calls), [NOWHERE] * len(results), [""] * len(results), set(), {}
+    )
+    left = _settle_in_step(calls, results, pairing)
+    if left:
+        _Table(calls, results, same, is_placeholder, pairing, left).pair()
+    return pairing
+
+
+def _settle_in_step(
+    calls: Sequence[Slot], results: Sequence[Slot], pairing: Pairing
+) -> list[int]:
+    """Pair the zones whose results line up with their calls; give the results that are left."""
+    left: list[int] = []
+    first, at, total = 0, 0, len(results)
+    while first < len(calls):
+        zone = calls[first].zone
+        stop = first + 1
+        while stop < len(calls) and calls[stop].zone == zone:
+            stop += 1
+        while at < total and results[at].order < calls[first].order:
+            left.append(at)
+            at += 1
+        end = at + stop - first
+        if _lines_up(calls, results, (first, stop), (at, end)):
+            for call, result in zip(range(first, stop), range(at, end), strict=True):
+                pairing.answers[call] = result
+                pairing.owners[result] = call
+                pairing.verdicts[result] = ANSWER
+            at = end
+        first = stop
+    return left + list(range(at, total))
+
+
+def _lines_up(
+    calls: Sequence[Slot], results: Sequence[Slot], mine: tuple[int, int], theirs: tuple[int, int]
+) -> bool:
+    """Tell whether a zone holds exactly one result a call, in order."""
+    zone = calls[mine[0]].zone
+    if theirs[1] > len(results):
+        return False
+    if theirs[1] < len(results) and results[theirs[1]].zone == zone:
+        return False
+    return all(
+        results[result].zone == zone and results[result].key == calls[call].key
+        for call, result in zip(range(*mine), range(*theirs), strict=True)
+    )
+
+
+class _Table:
+    """The tables of one pairing run, for what did not simply line up."""
+
+    def __init__(  # noqa: PLR0913 - the whole state of a run
+        self,
+        calls: Sequence[Slot],
+        results: Sequence[Slot],
+        same: Same,
+        is_placeholder: IsPlaceholder,
+        pairing: Pairing,
+        left: list[int],
+    ) -> None:
+        self.calls = calls
+        self.results = results
+        self.same = same
+        self.is_placeholder = is_placeholder
+        self.pairing = pairing
+        self.left = left
+        self.by_zone: dict[tuple[int, str], list[int]] = {}
+        self.by_alias: dict[tuple[int, str], list[int]] = {}
+        self.by_key: dict[str, list[int]] = {}
+        self.orders: dict[str, list[int]] = {}
+        self.open: dict[str, dict[int, None]] = {}
+        self.masked: dict[str, dict[int, None]] = {}
+
+    def pair(self) -> None:
+        """Run the three steps over the results that are left."""
+        self._index()
+        for step in (self.reserve, self.reserve_by_alias, self.move):
+            for index in self.left:
+                step(index)
+
+    def _index(self) -> None:
+        keys = {self.results[index].key for index in self.left}
+        zones = {self.results[index].zone for index in self.left}
+        for number, call in enumerate(self.calls):
+            if call.zone in zones:
+                self.by_zone.setdefault((call.zone, call.key), []).append(number)
+                if call.alias:
+                    self.by_alias.setdefault((call.zone, call.alias), []).append(number)
+            if call.key and call.key in keys:
+                self.by_key.setdefault(call.key, []).append(number)
+                self.orders.setdefault(call.key, []).append(call.order)
+                self._index_state(number, call.key)
+
+    def _index_state(self, number: int, key: str) -> None:
+        answer = self.pairing.answers[number]
+        if answer == NOWHERE:
+            self.open.setdefault(key, {})[number] = None
+        elif self.is_placeholder(answer):
+            self.masked.setdefault(key, {})[number] = None
+
+    def reserve(self, index: int) -> None:
+        """Give a result to a call of its own zone."""
+        slot = self.results[index]
+        if slot.zone != NOWHERE:
+            self._claim(index, self.by_zone.get((slot.zone, slot.key), []))
+
+    def reserve_by_alias(self, index: int) -> None:
+        """Give a result without a usable id to an open call of its zone with the same name."""
+        slot = self.results[index]
+        if self.pairing.verdicts[index] or slot.zone == NOWHERE or not slot.alias:
+            return
+        for number in self.by_alias.get((slot.zone, slot.alias), []):
+            call = self.calls[number]
+            one_lacks_an_id = slot.key == slot.alias or call.key == call.alias
+            if one_lacks_an_id and self._is_open_for(number, index):
+                self._assign(index, number)
+                return
+
+    def _claim(self, index: int, candidates: list[int]) -> None:
+        if not candidates:
+            return
+        answers = self.pairing.answers
+        idle = next((call for call in candidates if answers[call] == NOWHERE), None)
+        if idle is None:
+            idle = next((call for call in candidates if self._is_open_for(call, index)), None)
+        if idle is not None:
+            self._assign(index, idle)
+            return
+        twin = next((call for call in candidates if self._repeats(index, call)), candidates[0])
+        self._mark(index, DUPLICATE, twin)
+
+    def move(self, index: int) -> None:
+        """Find the call of a result that stands in no zone of its own."""
+        if self.pairing.verdicts[index]:
+            return
+        slot = self.results[index]
+        occurrences = self.by_key.get(slot.key, []) if slot.key else []
+        latest = self._latest_before(slot)
+        owner = self._owner(index, latest, slot.key)
+        if owner != NOWHERE:
+            self._assign(index, owner)
+            self.pairing.displaced.add(index)
+        elif occurrences:
+            self._mark(index, DUPLICATE, latest if latest != NOWHERE else occurrences[0])
+        else:
+            self._mark(index, ORPHAN, NOWHERE)
+
+    def _owner(self, index: int, latest: int, key: str) -> int:
+        if latest != NOWHERE:
+            if self._is_open_for(latest, index):
+                return latest
+            if self._repeats(index, latest):
+                return NOWHERE
+        idle = self.open.get(key, {})
+        if len(idle) == 1:
+            return next(iter(idle))
+        masked = self.masked.get(key, {})
+        if not idle and len(masked) == 1 and not self.is_placeholder(index):
+            return next(iter(masked))
+        return NOWHERE
+
+    def _latest_before(self, slot: Slot) -> int:
+        at = bisect_left(self.orders.get(slot.key, []), slot.order)
+        return self.by_key[slot.key][at - 1] if at else NOWHERE
+
+    def _is_open_for(self, call: int, index: int) -> bool:
+        answer = self.pairing.answers[call]
+        if answer == NOWHERE:
+            return True
+        return self.is_placeholder(answer) and not self.is_placeholder(index)
+
+    def _repeats(self, index: int, call: int) -> bool:
+        answer = self.pairing.answers[call]
+        return answer != NOWHERE and self.same(answer, index)
+
+    def _assign(self, index: int, call: int) -> None:
+        before = self.pairing.answers[call]
+        if before != NOWHERE:
+            self._mark(before, DUPLICATE, call)
+            self.pairing.displaced.discard(before)
+            self.pairing.masked[before] = index
+        self.pairing.answers[call] = index
+        self._mark(index, ANSWER, call)
+        key = self.calls[call].key
+        self.open.get(key, {}).pop(call, None)
+        if self.is_placeholder(index):
+            self.masked.setdefault(key, {})[call] = None
+        else:
+            self.masked.get(key, {}).pop(call, None)
+
+    def _mark(self, index: int, verdict: str, call: int) -> None:
+        self.pairing.verdicts[index] = verdict
+        self.pairing.owners[index] = call

@@ -1,0 +1,1 @@
+"""Findings to plan to edits: the one repair engine."""

@@ -1,0 +1,115 @@
+"""A draft: the list under repair, with the ledger of what was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.dialects.base import Dialect
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CHANGED,
+    COSMETIC,
+    UNTOUCHED,
+    USER,
+    Message,
+    Part,
+    place_of,
+)
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules.case import Case
+from lockstitch.rules.rule import Rule
+
+
+class Draft:
+    """Messages that passes edit in place; nothing of the raw data is ever mutated."""
+
+    def __init__(self, case: Case) -> None:
+        self.origin = case
+        self.dialect: Dialect = case.dialect
+        self.profile = case.profile
+        self.body = case.body
+        self.messages = case.messages
+        self.ledger = Ledger([], [])
+        self.parts_before = _parts_by_index(case) if case.parts.reasoning else {}
+
+    def case(self) -> Case:
+        """Look at the draft as it stands, as the rules would."""
+        origin = self.origin
+        if not self.ledger.changes:
+            return origin
+        return Case(
+            self.dialect,
+            self.profile,
+            origin.traits,
+            self.body,
+            self.messages,
+            origin.waiting,
+            origin.model,
+        )
+
+    def case_of(self, message: Message) -> Case:
+        """Look at one message alone."""
+        origin = self.origin
+        return Case(self.dialect, self.profile, origin.traits, None, [message], origin.waiting)
+
+    def place(self, part: Part) -> str:
+        """Name a part's place in the original list."""
+        return place_of(self.profile.list_key, part.home, part.at)
+
+    def place_at(self, message: Message) -> str:
+        """Name a message's place in the original list, or the end of the list for a new one."""
+        if message.index >= 0:
+            return place_of(self.profile.list_key, message.index)
+        homes = [part.home for part in message.parts if part.home >= 0]
+        return place_of(self.profile.list_key, homes[0] if homes else len(self.origin.messages))
+
+    def drop(self, rule: Rule, part: Part, note: str) -> None:
+        """Note that a part goes, and keep it in the quarantine."""
+        self.ledger.note(rule, "removed", self.place(part), note)
+        self.ledger.set_aside(rule, self.place(part), part.raw)
+
+    def keep_parts(self, message: Message, parts: list[Part], state: int = CHANGED) -> None:
+        """Give a message other parts."""
+        message.parts = parts
+        message.touch(state)
+
+    def user_text(self, text: str) -> Message:
+        """Make a user message."""
+        return self.dialect.new_message(USER, [self.dialect.text_part(text, USER)])
+
+    def assistant_text(self, text: str) -> Message:
+        """Make an assistant message."""
+        return self.dialect.new_message(ASSISTANT, [self.dialect.text_part(text, ASSISTANT)])
+
+    def set_field(self, key: str, value: Any) -> None:
+        """Set a field of the request body, on a copy."""
+        self.body = {**(self.body or {}), key: value}
+
+    def render(self) -> list[Any]:
+        """Give the raw list; untouched messages are the very same objects."""
+        return [
+            message.raw if message.state == UNTOUCHED else self.dialect.rebuild(message)
+            for message in self.messages
+        ]
+
+    def first_change(self) -> tuple[int, int]:
+        """Give position and part number of the first content that differs from the original."""
+        for position, message in enumerate(self.messages):
+            if message.index != position:
+                return position, 0
+            if message.state > COSMETIC:
+                return position, self._first_changed_part(message)
+        return len(self.messages), 0
+
+    def _first_changed_part(self, message: Message) -> int:
+        before = self.parts_before.get(message.index, ())
+        for number, part in enumerate(message.parts):
+            if number >= len(before) or before[number] is not part.raw:
+                return number
+        return len(message.parts)
+
+
+def _parts_by_index(case: Case) -> dict[int, Sequence[Any]]:
+    return {message.index: [part.raw for part in message.parts] for message in case.messages}
+

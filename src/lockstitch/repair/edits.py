@@ -1,0 +1,276 @@
+"""Edits: the difference between a list and its repaired copy, in named places.
+
+Untouched values are shared between the two, so identity tells what stayed, and every edit names
+the smallest place that differs. All places are in the original's coordinates.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import UNSET, Struct, structs
+
+from lockstitch.model.parts import Path
+
+INSERT = "insert"
+REPLACE = "replace"
+DELETE = "delete"
+MOVE = "move"
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """One change: what stands at ``place`` afterwards.
+
+    An insert goes in front of what stands at ``place`` in the original (behind the last element
+    for the first free index); several inserts at one place keep their order.
+    A move takes the value from ``source``.
+    """
+
+    op: str
+    place: str
+    path: Path
+    value: Any = UNSET
+    source: str = ""
+    source_path: Path = ()
+
+
+def diff(before: Any, after: Any, root: Path = ()) -> list[Edit]:
+    """Give the edits that turn one value into the other."""
+    edits: list[Edit] = []
+    _compare(before, after, root, edits)
+    return _with_moves(edits, before, root)
+
+
+def _compare(before: Any, after: Any, path: Path, edits: list[Edit]) -> None:
+    if before is after:
+        return
+    if type(before) is dict and type(after) is dict:
+        _compare_dicts(before, after, path, edits)
+    elif type(before) is list and type(after) is list:
+        _compare_lists(before, after, path, edits)
+    elif type(before) is not type(after) or _differ(before, after):
+        edits.append(_edit(REPLACE, path, after))
+
+
+def _differ(before: Any, after: Any) -> bool:
+    try:
+        return bool(before != after)
+    except RecursionError:
+        return True
+
+
+def _compare_dicts(
+    before: dict[Any, Any], after: dict[Any, Any], path: Path, edits: list[Edit]
+) -> None:
+    if list(before) != [key for key in after if key in before] or any(k not in after for k in before):
+        kept = [key for key in before if key in after]
+        if kept != [key for key in after if key in before]:
+            edits.append(_edit(REPLACE, path, after))
+            return
+        edits += [_edit(DELETE, (*path, key)) for key in before if key not in after]
+    for key, value in after.items():
+        if key in before:
+            _compare(before[key], value, (*path, key), edits)
+        else:
+            edits.append(_edit(INSERT, (*path, key), value))
+
+
+def _compare_lists(before: list[Any], after: list[Any], path: Path, edits: list[Edit]) -> None:
+    anchors = _anchors(before, after)
+    old = new = 0
+    for stop_old, stop_new in [*anchors, (len(before), len(after))]:
+        _compare_gap(before, after, (old, stop_old), (new, stop_new), path, edits)
+        old, new = stop_old + 1, stop_new + 1
+
+
+def _compare_gap(  # noqa: PLR0913 - a gap is two ranges of two lists
+    before: list[Any],
+    after: list[Any],
+    olds: tuple[int, int],
+    news: tuple[int, int],
+    path: Path,
+    edits: list[Edit],
+) -> None:
+    """Compare what stands between two anchors: pairs first, then the surplus of either side."""
+    pairs = _pairs(before, after, olds, news)
+    old, new = olds[0], news[0]
+    for stop_old, stop_new in [*pairs, (olds[1], news[1])]:
+        for index in range(old, stop_old):
+            edits.append(_edit(DELETE, (*path, index), before[index]))
+        for index in range(new, stop_new):
+            edits.append(_edit(INSERT, (*path, stop_old), after[index]))
+        if (stop_old, stop_new) != (olds[1], news[1]):
+            _compare(before[stop_old], after[stop_new], (*path, stop_old), edits)
+        old, new = stop_old + 1, stop_new + 1
+
+
+def _pairs(
+    before: list[Any], after: list[Any], olds: tuple[int, int], news: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """Match changed elements with what they became: those that share most of their values."""
+    pairs: list[tuple[int, int]] = []
+    start = news[0]
+    for old in range(*olds):
+        match = next((n for n in range(start, news[1]) if _akin(before[old], after[n])), None)
+        if match is not None:
+            pairs.append((old, match))
+            start = match + 1
+    return pairs
+
+
+def _akin(before: Any, after: Any) -> bool:
+    """Tell whether one value is plausibly the edited form of the other."""
+    if type(before) is not type(after) or type(before) is not dict:
+        return False
+    shared = [key for key in before if key in after and _shares(before[key], after[key])]
+    return len(shared) * 2 >= len(before) and bool(shared)
+
+
+def _shares(before: Any, after: Any) -> bool:
+    if before is after:
+        return True
+    if type(before) is list and type(after) is list:
+        mine = {id(item) for item in before}
+        return any(id(item) in mine for item in after)
+    return type(before) is dict and type(after) is dict and _akin(before, after)
+
+
+def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
+    """Give the longest run of shared elements that keeps its order in both lists."""
+    where = {id(item): index for index, item in enumerate(before) if _has_identity(item)}
+    shared = [(where[id(item)], n) for n, item in enumerate(after) if id(item) in where]
+    tails: list[int] = []
+    rows: list[tuple[int, int]] = []
+    links: list[int] = []
+    best: list[int] = []
+    for old, new in shared:
+        at = bisect_left(tails, old)
+        rows.append((old, new))
+        links.append(best[at - 1] if at else -1)
+        if at == len(tails):
+            tails.append(old)
+            best.append(len(rows) - 1)
+        else:
+            tails[at] = old
+            best[at] = len(rows) - 1
+    return _traced(rows, links, best[-1] if best else -1)
+
+
+def _traced(rows: list[tuple[int, int]], links: list[int], at: int) -> list[tuple[int, int]]:
+    chain: list[tuple[int, int]] = []
+    while at >= 0:
+        chain.append(rows[at])
+        at = links[at]
+    return chain[::-1]
+
+
+def _has_identity(item: Any) -> bool:
+    """Small values are shared by the interpreter, so their identity says nothing."""
+    return isinstance(item, (dict, list))
+
+
+def _edit(op: str, path: Path, value: Any = UNSET) -> Edit:
+    return Edit(op=op, place=".".join(map(str, path)), path=path, value=value)
+
+
+def _with_moves(edits: list[Edit], before: Any, root: Path) -> list[Edit]:
+    """Turn a delete and an insert of the same object into one move."""
+    gone = {id(e.value): e for e in edits if e.op == DELETE and _has_identity(e.value)}
+    moved: set[int] = set()
+    result: list[Edit] = []
+    for edit in edits:
+        source = gone.get(id(edit.value)) if edit.op == INSERT else None
+        if source is not None and id(edit.value) not in moved:
+            moved.add(id(edit.value))
+            edit = structs.replace(  # noqa: PLW2901
+                edit, op=MOVE, source=source.place, source_path=source.path
+            )
+        result.append(edit)
+    return [
+        structs.replace(edit, value=UNSET) if edit.op in (DELETE, MOVE) else edit
+        for edit in result
+        if not (edit.op == DELETE and id(edit.value) in moved)
+    ]
+
+
+def apply(edits: Iterable[Edit], before: Any, root: Path = ()) -> Any:
+    """Apply edits to the value they were made for; untouched values are shared."""
+    tree = _Node()
+    for edit in edits:
+        tree.add(edit, edit.path[len(root) :])
+        if edit.op == MOVE:
+            tree.reach(edit.source_path[len(root) :]).deleted = True
+    return tree.applied(before, lambda edit: _value_of(edit, before, root))
+
+
+def _value_of(edit: Edit, before: Any, root: Path) -> Any:
+    if edit.op != MOVE:
+        return edit.value
+    value = before
+    for step in edit.source_path[len(root) :]:
+        value = value[step]
+    return value
+
+
+class _Node:
+    """The edits at and below one place."""
+
+    def __init__(self) -> None:
+        self.below: dict[str | int, _Node] = {}
+        self.inserts: list[Edit] = []
+        self.replacement: Edit | None = None
+        self.deleted = False
+
+    def reach(self, path: Path) -> _Node:
+        """Give the node at a path, made where it is missing."""
+        node = self
+        for step in path:
+            node = node.below.setdefault(step, _Node())
+        return node
+
+    def add(self, edit: Edit, path: Path) -> None:
+        """Hang an edit where it belongs."""
+        node = self.reach(path)
+        if edit.op in (INSERT, MOVE):
+            node.inserts.append(edit)
+        elif edit.op == REPLACE:
+            node.replacement = edit
+        else:
+            node.deleted = True
+
+    def applied(self, value: Any, value_of: Any) -> Any:
+        """Give the value with everything below this place applied."""
+        if self.replacement is not None:
+            return self.replacement.value
+        if not self.below:
+            return value
+        if isinstance(value, list):
+            return self._applied_list(value, value_of)
+        return self._applied_dict(value, value_of)
+
+    def _applied_list(self, value: list[Any], value_of: Any) -> list[Any]:
+        result: list[Any] = []
+        last = max([len(value) - 1, *(s for s in self.below if isinstance(s, int))])
+        for index in range(last + 1):
+            node = self.below.get(index)
+            if node is not None:
+                result += [value_of(edit) for edit in node.inserts]
+            if index < len(value) and not (node is not None and node.deleted):
+                item = value[index]
+                result.append(item if node is None else node.applied(item, value_of))
+        return result
+
+    def _applied_dict(self, value: dict[Any, Any], value_of: Any) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for key, item in value.items():
+            node = self.below.get(key)
+            if node is None:
+                result[key] = item
+            elif not node.deleted:
+                result[key] = node.applied(item, value_of)
+        for key, node in self.below.items():
+            for edit in node.inserts:
+                result[key] = value_of(edit)
+        return result

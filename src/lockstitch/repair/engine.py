@@ -1,0 +1,147 @@
+"""The repair engine: the passes, in the order that does not break what an earlier one mended.
+
+Bytes, malformed values and roles come first, then calls and results, then reasoning, then the
+shape of turns, then ids, and at last the reasoning that is bound to whatever had to change.
+The outcome is examined by the full set of rules; if anything is left, the original stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.model.parts import CHANGED, REASONING
+from lockstitch.repair import identity, media, pairing, reasoning, shape
+from lockstitch.repair.draft import Draft
+from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.rules import ERROR, Case, Finding, examine
+from lockstitch.rules import media as media_rules
+
+Pass = Callable[[Draft], None]
+_ROUNDS = 5
+
+# Which findings call for which pass; a pass without codes always runs.
+PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
+    (("LS404", "LS414"), shape.clear_malformed),
+    (("LS412",), shape.name_roles),
+    (("LS413",), shape.house_parts),
+    (("LS111",), identity.list_twins),
+    (("LS301",), reasoning.split_steps),
+    (("LS302", "LS303"), reasoning.drop_unsigned),
+    (("LS304",), reasoning.drop_foreign),
+    (("LS110",), pairing.order_texts),
+    (("LS207",), identity.empty_arguments),
+    (("LS1", "LS201", "LS301"), pairing.mend_pairs),
+    (("LS306",), reasoning.drop_trailing),
+    (("LS307", "LS308", "LS310"), reasoning.mend_items),
+    (("LS503",), media.free_error_media),
+    (("LS501", "LS502"), media.mend_images),
+    (("LS504",), media.shed_bytes),
+    (("LS411",), shape.place_system),
+    (("LS402", "LS403"), shape.unmark_cache),
+    (("LS401", "LS404"), shape.fill_blanks),
+    (("LS410",), shape.purify_responses),
+    (("LS405", "LS409"), shape.merge_neighbours),
+    (("LS405", "LS408"), shape.bridge_turns),
+    (("LS405",), shape.separate_assistants),
+    (("LS406",), shape.open_with_user),
+    (("LS407",), shape.close_with_user),
+    (("LS210",), identity.fit_names),
+    (("LS201", "LS202", "LS203", "LS204", "LS205"), identity.fit_ids),
+    (("LS206",), identity.mend_item_ids),
+    (("LS208",), identity.drop_dead_references),
+    (("LS209",), identity.define_tools),
+    (("LS311",), reasoning.sign_calls),
+    (("LS312",), reasoning.add_required),
+    ((), reasoning.drop_bound),
+    (("LS305", "LS209"), reasoning.allow_no_thinking),
+)
+
+
+class Outcome(Struct):
+    """What a repair came to: the new list and body, the ledger, and what is left."""
+
+    messages: list[Any]
+    body: dict[str, Any] | None
+    changes: list[Change]
+    quarantine: list[Quarantined]
+    remaining: list[Finding]
+
+
+def mend(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> Outcome:
+    """Repair a case; on success ``remaining`` holds at most what no repair is meant for."""
+    case, draft = _drafted(case, raw, findings)
+    left = [finding for finding in findings if finding.fixable or finding.severity == ERROR]
+    rendered: list[Any] = list(raw)
+    for _ in range(_ROUNDS):
+        codes = {finding.code for finding in left}
+        if case.waiting:
+            codes.add("LS101")
+        for wanted, run in PASSES:
+            if not wanted or any(code.startswith(wanted) for code in codes):
+                run(draft)
+        rendered = draft.render()
+        left = _examined(draft, rendered)
+        if not any(finding.severity == ERROR for finding in left):
+            break
+    ledger = draft.ledger
+    return Outcome(rendered, draft.body, ledger.changes, ledger.quarantine, left)
+
+
+def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tuple[Case, Draft]:
+    """Make the draft; text that cannot be encoded is mended in the raw data, before the view."""
+    if not any(finding.code in ("LS505", "LS506") for finding in findings):
+        return case, Draft(case)
+    clean = [_scrubbed(message) for message in raw]
+    fresh = Case(
+        case.dialect,
+        case.profile,
+        case.traits,
+        case.body,
+        case.dialect.read(clean),
+        case.waiting,
+        case.model,
+    )
+    draft = Draft(fresh)
+    for index, (old, new) in enumerate(zip(raw, clean, strict=True)):
+        if new is not old:
+            _note_scrubbed(draft, index, old)
+    return fresh, draft
+
+
+def _scrubbed(message: Any) -> Any:
+    try:
+        return media.scrub(message)
+    except RecursionError:
+        return message
+
+
+def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
+    message = draft.messages[index]
+    message.touch(CHANGED)
+    note = "characters that cannot be sent became U+FFFD"
+    draft.ledger.note(media_rules.NUL, "rewritten", draft.place_at(message), note)
+    originals = draft.dialect.read([old])[0].parts
+    for part, before in zip(list(message.parts), originals, strict=False):
+        if part.kind == REASONING and part.raw is not before.raw:
+            message.parts.remove(part)
+            draft.drop(media_rules.LONE_SURROGATE, before, "a signed block held such characters")
+
+
+def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:
+    origin = draft.origin
+    if draft.body is None and draft.dialect.certainly_valid(rendered, draft.profile):
+        return []
+    view = draft.dialect.read(rendered)
+    again = Case(
+        draft.dialect,
+        draft.profile,
+        origin.traits,
+        draft.body,
+        view,
+        frozenset(),
+        origin.model,
+    )
+    return examine(again)

@@ -1,0 +1,256 @@
+"""Pass: ids, names and arguments the provider takes (LS2xx)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from lockstitch.dialects.langchain import LangChain
+from lockstitch.model.pairing import NOWHERE
+from lockstitch.model.parts import CALL, REASONING, Part
+from lockstitch.repair.draft import Draft
+from lockstitch.repair.reasoning import forget_item_id, unlink_followers
+from lockstitch.rules import identity as rules
+from lockstitch.rules import pairing as pairing_rules
+from lockstitch.rules.rule import Rule, shown
+
+_UNNAMED = "unknown_tool"
+_NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def fit_ids(draft: Draft) -> None:
+    """LS201 to LS205: give calls ids that are present, unique and well formed."""
+    profile = draft.profile
+    if profile.native_ids or profile.dialect == "gemini":
+        return
+    threads = draft.case().threads
+    minter = _Minter(draft, {part.id for part in threads.calls + threads.results if part.id})
+    renamed: dict[int, str] = {}
+    for number, call in enumerate(threads.calls):
+        verdict = minter.judge(call, threads.call_zone[number])
+        if verdict is None:
+            continue
+        rule, new_id = verdict
+        renamed[id(call)] = new_id
+        answer = threads.pairing.answers[number]
+        if answer != NOWHERE:
+            renamed[id(threads.results[answer])] = new_id
+        note = f"call id {shown(call.id)} became {new_id} on the wire"
+        draft.ledger.note(rule, "relabelled", draft.place(call), note)
+    if renamed:
+        _rename(draft, renamed)
+
+
+class _Minter:
+    """Decides which ids must change, and to what: injective and deterministic."""
+
+    def __init__(self, draft: Draft, taken: set[str]) -> None:
+        self.profile = draft.profile
+        self.taken = taken
+        self.seen: dict[str, int] = {}
+        self.uses: dict[str, int] = {}
+        self.pattern = re.compile(self.profile.id_pattern or r"(?s:.+)")
+
+    def judge(self, call: Part, zone: int) -> tuple[Rule, str] | None:
+        """Give the rule a call's id breaks and its new id, or None if the id may stay."""
+        if not call.id:
+            return rules.MISSING_ID, self._mint(f"{call.home}.{call.at}", "call")
+        before = self.seen.get(call.id)
+        self.seen[call.id] = zone
+        self.uses[call.id] = self.uses.get(call.id, 0) + 1
+        if before is not None and (before == zone or self.profile.ids_unique):
+            rule = rules.REPEATED_CALL if before == zone else rules.REUSED_ID
+            return rule, self._mint(f"{call.id}\0{self.uses[call.id]}", call.id)
+        if self.profile.id_max and len(call.id) > self.profile.id_max:
+            return rules.ID_LENGTH, self._mint(call.id, call.id[:16])
+        if not self.pattern.fullmatch(call.id):
+            return rules.ID_ALPHABET, self._mint(call.id, call.id)
+        return None
+
+    def _mint(self, seed: str, stem: str) -> str:
+        for salt in range(1 << 20):
+            data = f"{seed}\0{salt}" if salt else seed
+            digest = hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
+            new_id = self._shaped(digest, stem)
+            if new_id not in self.taken:
+                self.taken.add(new_id)
+                return new_id
+        raise AssertionError("a million digests collided")
+
+    def _shaped(self, digest: str, stem: str) -> str:
+        if self.profile.id_length:
+            return digest[: self.profile.id_length]
+        stem = _NOT_ID.sub("_", stem)[:32]
+        return f"{stem}_{digest[:12]}"
+
+
+def _rename(draft: Draft, renamed: dict[int, str]) -> None:
+    dialect = draft.dialect
+    for message in draft.messages:
+        if not any(id(part) in renamed for part in message.parts):
+            continue
+        twins = {p.id: renamed[id(p)] for p in message.parts if id(p) in renamed}
+        parts = []
+        for part in message.parts:
+            if id(part) in renamed:
+                parts.append(dialect.with_id(part, renamed[id(part)]))
+            elif part.flavor == "twin" and part.id in twins:
+                parts.append(dialect.with_id(part, twins[part.id]))
+            else:
+                parts.append(part)
+        draft.keep_parts(message, parts)
+
+
+def mend_item_ids(draft: Draft) -> None:
+    """LS206: drop item ids that are repeated, foreign or too long."""
+    if draft.profile.dialect != "openai-responses":
+        return
+    seen: set[str] = set()
+    gone: list[int] = []
+    for position, message in enumerate(draft.messages):
+        fault = rules.item_id_fault(message, seen)
+        if not fault:
+            continue
+        item_id = shown(message.raw["id"])
+        if message.parts and message.parts[0].kind == REASONING:
+            draft.drop(rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped")
+            unlink_followers(draft, position)
+            gone.append(position)
+            continue
+        forget_item_id(message)
+        note = f"item id {item_id} {fault} and was dropped"
+        draft.ledger.note(rules.ITEM_ID, "rewritten", draft.place_at(message), note)
+    for position in reversed(gone):
+        del draft.messages[position]
+
+
+def empty_arguments(draft: Draft) -> None:
+    """LS207: empty arguments that do not parse; the original goes to the quarantine."""
+    case = draft.case()
+    for message in draft.messages:
+        if not message.has(CALL):
+            continue
+        parts = [_with_good_arguments(draft, case, part) for part in message.parts]
+        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+            draft.keep_parts(message, parts)
+
+
+def _with_good_arguments(draft: Draft, case: Any, part: Part) -> Part:
+    if part.kind != CALL or not rules.argument_fault(case, part):
+        return part
+    place = draft.place(part)
+    note = f"the arguments of call {shown(part.id)} were emptied"
+    draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
+    value = draft.dialect.arguments(part)
+    if part.flavor == "invalid_tool_calls":
+        value = part.raw.get("args")
+    draft.ledger.set_aside(rules.BAD_ARGUMENTS, place, value)
+    return draft.dialect.without_arguments(part)
+
+
+def fit_names(draft: Draft) -> None:
+    """LS210: keep the valid head of a tool name."""
+    profile = draft.profile
+    if not profile.name_pattern:
+        return
+    pattern = re.compile(profile.name_pattern)
+    for message in draft.messages:
+        parts = [_with_good_name(draft, pattern, part) for part in message.parts]
+        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+            draft.keep_parts(message, parts)
+
+
+def _with_good_name(draft: Draft, pattern: re.Pattern[str], part: Part) -> Part:
+    if part.kind != CALL or not rules.needs_name(part):
+        return part
+    if part.name and pattern.fullmatch(part.name):
+        return part
+    head = pattern.match(part.name or "")
+    name = head[0] if head else _UNNAMED
+    place = draft.place(part)
+    note = f"the tool name of call {shown(part.id)} became {name}"
+    draft.ledger.note(rules.TOOL_NAME, "rewritten", place, note)
+    draft.ledger.set_aside(rules.TOOL_NAME, place, part.name)
+    return draft.dialect.with_name(part, name)
+
+
+def define_tools(draft: Draft) -> None:
+    """LS209: declare the tools the history names, so that the request may hold their blocks."""
+    if not list(rules.tools_defined(draft.case())):
+        return
+    names = {part.name for m in draft.messages for part in m.parts if part.kind == CALL}
+    listed = sorted(name for name in names if name) or [_UNNAMED]
+    schema = {"type": "object"}
+    if draft.profile.dialect == "bedrock":
+        specs = [{"toolSpec": {"name": n, "inputSchema": {"json": schema}}} for n in listed]
+        draft.set_field("toolConfig", {"tools": specs})
+        key = "toolConfig"
+    else:
+        draft.set_field("tools", [{"name": name, "input_schema": schema} for name in listed])
+        draft.set_field("tool_choice", {"type": "none"})
+        key = "tools"
+    note = f"{len(listed)} tools named by the history were declared"
+    draft.ledger.note(rules.TOOLS_MISSING, "inserted", key, note)
+
+
+def drop_dead_references(draft: Draft) -> None:
+    """LS208: drop references to tools that are not offered, and repeats in the tool list."""
+    tools = (draft.body or {}).get("tools")
+    if draft.profile.dialect != "anthropic" or not isinstance(tools, list) or not tools:
+        return
+    unique = _unique_tools(tools)
+    if len(unique) != len(tools):
+        draft.set_field("tools", unique)
+        note = "repeated tools were dropped from the list"
+        draft.ledger.note(rules.TOOL_REFERENCE, "removed", "tools", note)
+    known = {tool.get("name") for tool in unique if isinstance(tool, dict)}
+    for message in draft.messages:
+        parts = [_without_dead(draft, part, known) for part in message.parts]
+        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+            draft.keep_parts(message, parts)
+
+
+def _unique_tools(tools: list[Any]) -> list[Any]:
+    seen: set[Any] = set()
+    unique = []
+    for tool in tools:
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if isinstance(name, str) and name in seen:
+            continue
+        seen.add(name if isinstance(name, str) else None)
+        unique.append(tool)
+    return unique
+
+
+def _without_dead(draft: Draft, part: Part, known: set[Any]) -> Part:
+    dead = rules.dead_references(part, known)
+    if not dead:
+        return part
+    content = part.raw["content"]
+    nested = isinstance(content, dict)
+    blocks = content["tool_references"] if nested else content
+    kept = [b for b in blocks if not (isinstance(b, dict) and b.get("tool_name") in dead)]
+    fresh: Any = {**content, "tool_references": kept} if nested else kept
+    if not nested and not kept:
+        fresh = "[lockstitch] The tools found here are no longer offered."
+    note = f"{len(dead)} references to tools that are not offered were dropped"
+    draft.ledger.note(rules.TOOL_REFERENCE, "rewritten", draft.place(part), note)
+    draft.ledger.set_aside(rules.TOOL_REFERENCE, draft.place(part), dead)
+    raw = {**part.raw, "content": fresh}
+    return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
+
+
+def list_twins(draft: Draft) -> None:
+    """LS111: add calls that only a content block tells of to the list of calls."""
+    dialect = draft.dialect
+    if not isinstance(dialect, LangChain):
+        return
+    for message in draft.messages:
+        for twin in pairing_rules.unlisted_twins(message):
+            call = dialect.call_from_twin(twin)
+            call.home, call.at = twin.home, twin.at
+            draft.keep_parts(message, [*message.parts, call])
+            note = f"call {shown(twin.id)} was added to tool_calls"
+            draft.ledger.note(pairing_rules.TWO_RECORDS, "inserted", draft.place(twin), note)
+

@@ -1,0 +1,158 @@
+"""Pass: media the provider takes, text that can be encoded (LS5xx)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstitch.dialects.media import ACCEPTED, Image, head_of, is_decodable, pixels, sniff
+from lockstitch.dialects.quick import encoded_size
+from lockstitch.model.parts import MEDIA, RESULT, Message, Part, Path
+from lockstitch.repair.draft import Draft
+from lockstitch.rules import media as rules
+from lockstitch.rules.rule import Rule
+
+REMOVED_NOTE = "[lockstitch] An image was removed here: {why}."
+
+
+def scrub(value: Any) -> Any:
+    """Copy a value with every NUL and lone surrogate replaced; clean values are shared."""
+    if type(value) is str:
+        fresh = rules.cleaned(value)
+        return value if fresh == value else fresh
+    if isinstance(value, dict):
+        pairs = {_key(key): scrub(inner) for key, inner in value.items()}
+        same = all(pairs.get(key) is inner for key, inner in value.items())
+        return value if same and len(pairs) == len(value) else pairs
+    if isinstance(value, list):
+        items = [scrub(inner) for inner in value]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    return value
+
+
+def _key(key: Any) -> Any:
+    return rules.cleaned(key) if isinstance(key, str) else key
+
+
+def mend_images(draft: Draft) -> None:
+    """LS501 and LS502: relabel images, put notes where one cannot be sent."""
+    case = draft.case()
+    found = rules.all_images(case)
+    limit = rules.pixel_limit(case, len(found))
+    swaps: dict[int, list[tuple[Path, Any]]] = {}
+    for image in found:
+        swap = _judge(draft, image, limit)
+        if swap is not None:
+            swaps.setdefault(id(image.part), []).append((image.path, swap))
+    if swaps:
+        _swap(draft, swaps)
+
+
+def _judge(draft: Draft, image: Image, limit: int) -> Any:
+    """Give what must stand in an image's place, or None if it may stay."""
+    head = head_of(image.data)
+    kind = sniff(head)
+    fault = rules.image_fault(image, head)
+    if fault and kind in ACCEPTED and is_decodable(image.data):
+        note = f"an image labelled as another kind was relabelled {kind}"
+        draft.ledger.note(rules.BAD_IMAGE, "relabelled", draft.place(image.part), note)
+        return _relabelled(image, kind)
+    if fault:
+        return _noted(draft, image, rules.BAD_IMAGE, "it could not be decoded")
+    if limit and pixels(head) > limit:
+        why = f"its {pixels(head)} pixels exceed the limit of {limit}"
+        return _noted(draft, image, rules.IMAGE_TOO_LARGE, why)
+    return None
+
+
+def _relabelled(image: Image, kind: str) -> Any:
+    if image.label_at:
+        label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
+        return put(image.block, image.label_at, label)
+    url = image.block["image_url"]
+    old = url["url"] if isinstance(url, dict) else url
+    fresh = f"data:{kind};base64,{old.partition(';base64,')[2]}"
+    return {**image.block, "image_url": {**url, "url": fresh} if isinstance(url, dict) else fresh}
+
+
+def _noted(draft: Draft, image: Image, rule: Rule, why: str) -> Any:
+    place = draft.place(image.part)
+    draft.ledger.note(rule, "removed", place, f"a note took the place of an image: {why}")
+    draft.ledger.set_aside(rule, place, image.block)
+    return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
+
+
+def put(value: Any, path: Path, new: Any) -> Any:
+    """Copy nested dicts and lists with one value replaced; everything else is shared."""
+    if not path:
+        return new
+    key, rest = path[0], path[1:]
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[key] = put(value[key], rest, new)
+    return copy
+
+
+def _swap(draft: Draft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
+    for message in draft.messages:
+        if any(id(part) in swaps for part in message.parts):
+            parts = [_with_swaps(part, swaps.get(id(part), [])) for part in message.parts]
+            draft.keep_parts(message, parts)
+
+
+def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
+    raw = part.raw
+    for path, new in swaps:
+        raw = put(raw, path, new)
+    if raw is part.raw:
+        return part
+    if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):
+        return Part("text", raw, part.at, part.home, flavor="text", text=raw["text"])
+    return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
+
+
+def free_error_media(draft: Draft) -> None:
+    """LS503: move what is not text out of error results, behind the results."""
+    if draft.profile.dialect != "anthropic":
+        return
+    for message in draft.messages:
+        if any(p.kind == RESULT and rules.has_error_media(p.raw) for p in message.parts):
+            _free(draft, message)
+
+
+def _free(draft: Draft, message: Message) -> None:
+    parts: list[Part] = []
+    freed: list[Part] = []
+    for part in message.parts:
+        if part.kind != RESULT or not rules.has_error_media(part.raw):
+            parts.append(part)
+            continue
+        content = part.raw["content"]
+        texts = [b for b in content if not isinstance(b, dict) or b.get("type") == "text"]
+        freed += [
+            Part(MEDIA, block, part.at, part.home, flavor=str(block.get("type")))
+            for block in content
+            if isinstance(block, dict) and block.get("type") != "text"
+        ]
+        raw = {**part.raw, "content": texts}
+        parts.append(Part(RESULT, raw, part.at, part.home, part.id, None, part.flavor))
+        note = "non-text content of an error result moved behind the results"
+        draft.ledger.note(rules.ERROR_MEDIA, "moved", draft.place(part), note)
+    heads = sum(part.kind == RESULT for part in parts)
+    draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
+
+
+def shed_bytes(draft: Draft) -> None:
+    """LS504: replace the oldest images by notes until the request fits."""
+    limit = draft.profile.max_bytes
+    if not limit:
+        return
+    over = encoded_size(draft.render()) - limit
+    swaps: dict[int, list[tuple[Path, Any]]] = {}
+    for image in rules.all_images(draft.case()):
+        if over <= 0:
+            break
+        over -= len(image.data) - len(REMOVED_NOTE)
+        swap = _noted(draft, image, rules.TOO_MANY_BYTES, "the request was too large")
+        swaps.setdefault(id(image.part), []).append((image.path, swap))
+    if swaps:
+        _swap(draft, swaps)

@@ -1,0 +1,354 @@
+"""Pass: every call answered once, by its own result, in the right place (LS1xx)."""
+
+from __future__ import annotations
+
+from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
+from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING
+from lockstitch.model.pairing import ANSWER, DUPLICATE, NOWHERE
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Message, Part
+from lockstitch.model.zones import FLAT, GROUPED, Zone
+from lockstitch.repair.draft import Draft
+from lockstitch.rules import pairing as rules
+from lockstitch.rules.case import Case
+from lockstitch.rules.identity import REPEATED_CALL
+from lockstitch.rules.rule import Rule, shown
+
+ORPHAN_LABEL = "[lockstitch] Tool result kept as text: its call is not in this conversation ({id})."
+SECOND_LABEL = "[lockstitch] A second, different result of tool call {id}, kept as text."
+CALL_LABEL = "[lockstitch] Tool call kept as text: it has no result and none can be written ({id})."
+
+
+def mend_pairs(draft: Draft) -> None:
+    """Pair calls and results; move, collapse, close and keep as text what needs it."""
+    case = draft.case()
+    if drop_repeated_calls(draft, case):
+        case = draft.case()
+    _Weaver(draft, case).weave()
+    if draft.profile.layout == FLAT:
+        match_output_kinds(draft)
+    drop_lone_server_parts(draft)
+
+
+class _Weaver:
+    """Rebuilds the stretches in which calls and results do not line up."""
+
+    def __init__(self, draft: Draft, case: Case) -> None:
+        self.draft = draft
+        self.case = case
+        self.threads = self.case.threads
+        self.calls_of = self._calls_by_zone()
+        self.result_number = {id(part): n for n, part in enumerate(self.threads.results)}
+        self.lodged: dict[int, list[Part]] = {}
+        self.taken: set[int] = set()
+        self.as_text: dict[int, list[Part]] = {}
+
+    def weave(self) -> None:
+        """Decide what happens to every part, then lay the messages out anew."""
+        self._judge_results()
+        for number in sorted(self._unsettled()):
+            self._settle(self.threads.zones[number], self.calls_of.get(number, []))
+        if self.taken or self.as_text or self.lodged:
+            self._lay_out()
+
+    def _unsettled(self) -> set[int]:
+        """Give the zones whose results are missing, displaced, scattered or mixed with others."""
+        threads, pairing = self.threads, self.threads.pairing
+        zones = {
+            zone
+            for zone, answer in zip(threads.call_zone, pairing.answers, strict=True)
+            if answer == NOWHERE or answer in pairing.displaced
+        }
+        layout = self.case.profile.layout
+        if layout == GROUPED:
+            messages = self.draft.messages
+            zones.update(
+                n for n, zone in enumerate(threads.zones) if rules.is_scattered(messages, zone)
+            )
+        elif layout != FLAT:
+            zones.update(
+                zone
+                for zone, verdict in zip(threads.result_zone, pairing.verdicts, strict=True)
+                if verdict != ANSWER and zone != NOWHERE
+            )
+        return zones
+
+    def _judge_results(self) -> None:
+        pairing = self.threads.pairing
+        for number, result in enumerate(self.threads.results):
+            verdict = pairing.verdicts[number]
+            if verdict == ANSWER:
+                continue
+            if verdict == DUPLICATE:
+                self._judge_duplicate(number, result)
+            elif not self.case.leans_on_stored_state:
+                self._keep_as_text(rules.ORPHAN_RESULT, result, ORPHAN_LABEL)
+
+    def _judge_duplicate(self, number: int, result: Part) -> None:
+        pairing = self.threads.pairing
+        answer = self.threads.results[pairing.answers[pairing.owners[number]]]
+        masked = number in pairing.masked
+        rule = rules.MASKED_RESULT if masked else rules.DUPLICATE_RESULT
+        dialect = self.draft.dialect
+        if dialect.is_placeholder(result) or dialect.same_result(result, answer):
+            self.taken.add(id(result))
+            what = "a placeholder" if dialect.is_placeholder(result) else "an exact repeat"
+            note = f"{what} of the result for {shown(result.id)} was removed"
+            self.draft.ledger.note(rule, "removed", self.draft.place(result), note)
+        else:
+            self._keep_as_text(rule, result, SECOND_LABEL)
+
+    def _keep_as_text(self, rule: Rule, result: Part, label: str) -> None:
+        """Turn a result into labelled text; a placeholder says nothing worth keeping."""
+        draft = self.draft
+        if draft.dialect.is_placeholder(result):
+            self.taken.add(id(result))
+            note = f"a placeholder for {shown(result.id)} was removed"
+            draft.ledger.note(rule, "removed", draft.place(result), note)
+            return
+        text = f"{label.format(id=shown(result.id))}\n{draft.dialect.result_text(result)}"
+        parts = [draft.dialect.text_part(text, USER), *draft.dialect.result_media(result)]
+        for part in parts:
+            part.home, part.at = result.home, result.at
+        self.as_text[id(result)] = parts
+        note = f"the result for {shown(result.id)} was kept as labelled text"
+        draft.ledger.note(rule, "rewritten", draft.place(result), note)
+
+    def _calls_by_zone(self) -> dict[int, list[int]]:
+        grouped: dict[int, list[int]] = {}
+        for number, zone in enumerate(self.threads.call_zone):
+            grouped.setdefault(zone, []).append(number)
+        return grouped
+
+    def _settle(self, zone: Zone, calls: list[int]) -> None:
+        """Lodge the results of one batch behind its calls."""
+        flat = self.case.profile.layout == FLAT
+        results: list[Part] = []
+        for number in calls:
+            answer = self.threads.pairing.answers[number]
+            if flat and answer != NOWHERE and answer not in self.threads.pairing.displaced:
+                continue
+            result = self._result_for(number, answer)
+            if result is not None:
+                results.append(result)
+        if results:
+            self.lodged[zone.caller] = results
+
+    def _well_placed(self, zone: Zone, count: int) -> set[int]:
+        """Give the results that head the zone without anything between them."""
+        messages = self.draft.messages
+        parts = messages[zone.start].parts if zone.stop > zone.start else []
+        return {id(part) for part in parts[:count] if part.kind == RESULT}
+
+    def _result_for(self, number: int, answer: int) -> Part | None:
+        call = self.threads.calls[number]
+        if answer == NOWHERE:
+            return self._close(number, call)
+        result = self.threads.results[answer]
+        self.taken.add(id(result))
+        if answer in self.threads.pairing.displaced:
+            note = f"the result of call {shown(call.id)} was moved to its call"
+            self._moved(rules.DISPLACED_RESULT, result, note)
+        elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
+            note = f"the result of call {shown(call.id)} was put first, with the others"
+            self._moved(rules.RESULT_LAYOUT, result, note)
+        return result
+
+    def _is_scattered(self, number: int, result: Part) -> bool:
+        zone = self.threads.call_zone[number]
+        count = len(self.calls_of[zone])
+        return id(result) not in self._well_placed(self.threads.zones[zone], count)
+
+    def _moved(self, rule: Rule, result: Part, note: str) -> None:
+        self.draft.ledger.note(rule, "moved", self.draft.place(result), note)
+
+    def _close(self, number: int, call: Part) -> Part | None:
+        """Answer an open call with a neutral result, or turn it into text if none can be made."""
+        draft = self.draft
+        waits = call.id in self.case.waiting
+        result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
+        rule = self._rule_for_open(number)
+        if result is None:
+            text = draft.dialect.text_part(CALL_LABEL.format(id=shown(call.id)), ASSISTANT)
+            text.home, text.at = call.home, call.at
+            self.as_text[id(call)] = [text]
+            draft.drop(rule, call, f"call {shown(call.id)} was kept as text")
+            return None
+        state = "waiting call" if waits else "open call"
+        note = f"{state} {shown(call.id)} was answered with a neutral result"
+        draft.ledger.note(rule, "inserted", draft.place(call), note)
+        return result
+
+    def _rule_for_open(self, number: int) -> Rule:
+        answers = self.threads.pairing.answers
+        siblings = self.calls_of[self.threads.call_zone[number]]
+        answered = any(answers[sibling] != NOWHERE for sibling in siblings)
+        return rules.PARTIAL_BATCH if answered else rules.ORPHAN_CALL
+
+    def _lay_out(self) -> None:
+        grouped = self.case.profile.layout == GROUPED
+        laid: list[Message] = []
+        pending: list[Part] = []
+        homes = self._messages_of_results()
+        touched = self._touched_positions()
+        for position, message in enumerate(self.draft.messages):
+            if pending and not (message.role == USER and message.has(RESULT)):
+                laid.append(self._message_with(pending))
+                pending = []
+            if pending or position in touched:
+                laid += self._unpicked(message, pending)
+                pending = []
+            else:
+                laid.append(message)
+            results = self.lodged.get(position, [])
+            if grouped:
+                pending = results
+            else:
+                laid += [homes.get(id(r)) or self.draft.dialect.lodge(r) for r in results]
+        if pending:
+            laid.append(self._message_with(pending))
+        self.draft.messages[:] = laid
+
+    def _message_with(self, results: list[Part]) -> Message:
+        """Give the message that held just these results, whole, or a new one."""
+        threads = self.threads
+        first = self.result_number.get(id(results[0]))
+        if first is not None:
+            message = self.draft.messages[threads.result_at[first]]
+            if [id(part) for part in message.parts] == [id(result) for result in results]:
+                return message
+        return self.draft.dialect.new_message(USER, results)
+
+    def _touched_positions(self) -> set[int]:
+        """Give the positions of the messages some part of which moves, goes or becomes text."""
+        threads = self.threads
+        touched = {
+            position
+            for result, position in zip(threads.results, threads.result_at, strict=True)
+            if id(result) in self.taken or id(result) in self.as_text
+        }
+        if any(id(call) in self.as_text for call in threads.calls):
+            touched.update(range(len(self.draft.messages)))
+        return touched
+
+    def _messages_of_results(self) -> dict[int, Message]:
+        messages, threads = self.draft.messages, self.threads
+        return {
+            id(result): messages[position]
+            for result, position in zip(threads.results, threads.result_at, strict=True)
+            if id(result) in self.taken and len(messages[position].parts) == 1
+        }
+
+    def _unpicked(self, message: Message, pending: list[Part]) -> list[Message]:
+        """Give what is left of a message once moved parts are out and lodged ones are in."""
+        kept: list[Part] = []
+        text: list[Part] = []
+        for part in message.parts:
+            if id(part) in self.as_text:
+                text += self.as_text[id(part)]
+            elif id(part) not in self.taken:
+                kept.append(part)
+        if len(kept) == len(message.parts) and not pending:
+            return [message]
+        if message.parts and message.role == "tool":
+            return [self.draft.dialect.new_message(USER, text)] if text else []
+        if text and self.case.profile.layout == FLAT:
+            return [self.draft.dialect.new_message(ASSISTANT, text)]
+        parts = _with_text(pending + kept, text)
+        if not parts:
+            return []
+        self.draft.keep_parts(message, parts)
+        return [message]
+
+
+def _with_text(parts: list[Part], text: list[Part]) -> list[Part]:
+    """Put kept texts behind the results that head a message."""
+    heads = next((i for i, part in enumerate(parts) if part.kind != RESULT), len(parts))
+    return parts[:heads] + text + parts[heads:]
+
+
+def drop_repeated_calls(draft: Draft, case: Case) -> bool:
+    """Drop a call that repeats another of its turn to the letter and has no result of its own."""
+    threads = case.threads
+    seen: dict[tuple[int, str], Part] = {}
+    repeats: set[int] = set()
+    for number, call in enumerate(threads.calls):
+        if not call.id:
+            continue
+        first = seen.setdefault((threads.call_zone[number], call.id), call)
+        if first is call or threads.pairing.answers[number] != NOWHERE:
+            continue
+        if _is_same_call(draft, first, call):
+            repeats.add(id(call))
+            note = f"an exact repeat of call {shown(call.id)} was removed"
+            draft.ledger.note(REPEATED_CALL, "removed", draft.place(call), note)
+    if repeats:
+        _take_parts(draft, repeats)
+    return bool(repeats)
+
+
+def _is_same_call(draft: Draft, one: Part, other: Part) -> bool:
+    try:
+        same: bool = draft.dialect.arguments(one) == draft.dialect.arguments(other)
+    except RecursionError:
+        return False
+    return same and one.name == other.name and one.flavor == other.flavor
+
+
+def _take_parts(draft: Draft, gone: set[int]) -> None:
+    """Take parts out of their messages; a message left with nothing goes too."""
+    kept: list[Message] = []
+    for message in draft.messages:
+        parts = [part for part in message.parts if id(part) not in gone]
+        if len(parts) != len(message.parts):
+            draft.keep_parts(message, parts)
+            if not parts:
+                continue
+        kept.append(message)
+    draft.messages[:] = kept
+
+
+def match_output_kinds(draft: Draft) -> None:
+    """LS109: rewrite outputs as the kind their call asks for."""
+    dialect = draft.dialect
+    if not isinstance(dialect, OpenAIResponses):
+        return
+    threads = draft.case().threads
+    for call, answer in zip(threads.calls, threads.pairing.answers, strict=True):
+        result = threads.results[answer] if answer != NOWHERE else None
+        if result is None or result.flavor in CALL_KINDS[call.flavor].outputs:
+            continue
+        fresh = dialect.convert_output(result, call)
+        if fresh is None:
+            continue
+        message = draft.messages[threads.result_at[answer]]
+        draft.keep_parts(message, [fresh])
+        note = f"the output of {shown(call.id)} was rewritten as {fresh.flavor}"
+        draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
+
+
+def drop_lone_server_parts(draft: Draft) -> None:
+    """LS108: take out halves of server-side pairs."""
+    if draft.profile.dialect not in rules.BLOCKS or not draft.origin.parts.servers:
+        return
+    lone = rules.lone_server_parts(draft.messages)
+    for part in lone:
+        draft.drop(rules.SERVER_PAIR, part, f"half of server tool pair {shown(part.id)} was removed")
+    if lone:
+        _take_parts(draft, {id(part) for part in lone})
+
+
+def order_texts(draft: Draft) -> None:
+    """LS110: text that follows a call moves in front of the calls of its message."""
+    if draft.profile.dialect not in rules.BLOCKS:
+        return
+    for message in draft.messages:
+        late = rules.text_behind_calls(message) if message.role == ASSISTANT else []
+        if not late:
+            continue
+        first = next(i for i, part in enumerate(message.parts) if part.kind == CALL)
+        moved = {id(part) for part in late}
+        rest = [part for part in message.parts[first:] if id(part) not in moved]
+        draft.keep_parts(message, [*message.parts[:first], *late, *rest])
+        for part in late:
+            note = "text behind a call was moved in front of it"
+            draft.ledger.note(rules.TEXT_AFTER_CALL, "moved", draft.place(part), note)

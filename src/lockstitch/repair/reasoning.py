@@ -1,0 +1,208 @@
+"""Pass: reasoning that can be replayed stays, the rest goes as whole units (LS3xx)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockstitch.dialects.gemini import Gemini
+from lockstitch.dialects.models import issuer_of
+from lockstitch.model.parts import ASSISTANT, REASONING, Message, Part
+from lockstitch.repair.draft import Draft
+from lockstitch.rules import reasoning as rules
+from lockstitch.rules.rule import Rule
+
+SENTINEL = "skip_thought_signature_validator"
+
+
+def split_steps(draft: Draft) -> None:
+    """LS301: split a message where the next step of its tool loop begins."""
+    split: list[Message] = []
+    for message in draft.messages:
+        rest = message
+        while rest.role == ASSISTANT and (at := rules.next_step_at(rest)):
+            tail = draft.dialect.new_message(ASSISTANT, rest.parts[at:])
+            draft.keep_parts(rest, rest.parts[:at])
+            note = "a message was split where the next step begins"
+            draft.ledger.note(
+                rules.COLLAPSED_STEPS, "split", draft.place(tail.parts[0]), note
+            )
+            split.append(rest)
+            rest = tail
+        split.append(rest)
+    draft.messages[:] = split
+
+
+def drop_unsigned(draft: Draft) -> None:
+    """LS302 and LS303: drop thinking that no signature vouches for."""
+    if draft.profile.signed_reasoning:
+        for message in draft.messages:
+            _drop_parts(draft, message, _signature_rule, "thinking that cannot be replayed")
+
+
+def _signature_rule(part: Part) -> Rule | None:
+    if part.kind != REASONING or part.flavor not in _SIGNED:
+        return None
+    fault = rules.signature_fault(part)
+    if not fault:
+        return None
+    return rules.EMPTY_THINKING if fault == "empty" else rules.UNSIGNED_THINKING
+
+
+_SIGNED = ("thinking", "redacted_thinking", "reasoningContent")
+
+
+def drop_foreign(draft: Draft) -> None:
+    """LS304: drop reasoning that another vendor issued."""
+    asked = issuer_of(draft.origin.model)
+    for message in draft.messages if asked else ():
+        if rules.is_foreign(message, asked):
+            rule = rules.FOREIGN_REASONING
+            _drop_parts(draft, message, lambda part: rule, "reasoning of another vendor")
+
+
+def _drop_parts(
+    draft: Draft, message: Message, judge: Callable[[Part], Rule | None], what: str
+) -> None:
+    kept: list[Part] = []
+    for part in message.parts:
+        rule = judge(part) if part.kind == REASONING else None
+        if rule is None:
+            kept.append(part)
+        else:
+            draft.drop(rule, part, f"{what} was dropped")
+    if len(kept) != len(message.parts):
+        draft.keep_parts(message, kept)
+
+
+def drop_trailing(draft: Draft) -> None:
+    """LS306: drop thinking that ends a turn; a turn left empty goes with it."""
+    if not draft.profile.signed_reasoning:
+        return
+    for position in range(len(draft.messages) - 1, -1, -1):
+        message = draft.messages[position]
+        while rules.ends_with_thinking(draft.messages, position):
+            part = message.parts[-1]
+            draft.drop(rules.THINKING_LAST, part, "thinking that ends a turn was dropped")
+            draft.keep_parts(message, message.parts[:-1])
+            if not message.parts:
+                del draft.messages[position]
+                break
+
+
+def allow_no_thinking(draft: Draft) -> None:
+    """LS305: disable thinking for a request whose running tool turn has none."""
+    if list(rules.thinking_first(draft.case())):
+        draft.set_field("thinking", {"type": "disabled"})
+        note = "thinking was disabled for this request"
+        draft.ledger.note(rules.THINKING_FIRST, "rewritten", "thinking", note)
+
+
+def mend_items(draft: Draft) -> None:
+    """LS307, LS308 and LS310: reasoning items and references of the Responses API."""
+    unstored = (draft.body or {}).get("store") is False
+    for position in range(len(draft.messages) - 1, -1, -1):
+        message = draft.messages[position]
+        part = message.parts[0] if message.parts else None
+        if part is None:
+            continue
+        if unstored and rules.points_at_nothing(part):
+            _drop_item(draft, position, rules.STORED_STATE, "a reference to state not kept")
+        elif part.kind == REASONING and rules.is_lone_reasoning(draft.messages, position):
+            _drop_item(draft, position, rules.LONE_REASONING, "reasoning without its follower")
+        elif part.kind == REASONING and not isinstance(part.raw.get("summary"), list):
+            fresh = Part(REASONING, {**part.raw, "summary": []}, part.at, part.home, part.id)
+            draft.keep_parts(message, [fresh])
+            note = "an empty summary was added"
+            draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
+
+
+def _drop_item(draft: Draft, position: int, rule: Rule, what: str) -> None:
+    part = draft.messages[position].parts[0]
+    draft.drop(rule, part, f"{what} was dropped")
+    if part.kind == REASONING:
+        unlink_followers(draft, position)
+    del draft.messages[position]
+
+
+def unlink_followers(draft: Draft, position: int) -> None:
+    """Drop the item ids by which the items behind a reasoning item ask for it."""
+    for message in draft.messages[position + 1 :]:
+        if message.role != ASSISTANT or not message.parts or not isinstance(message.raw, dict):
+            return
+        if "id" in message.raw and message.parts[0].kind != REASONING:
+            forget_item_id(message)
+
+
+def forget_item_id(message: Message) -> None:
+    """Take the optional item id off an item, on a copy."""
+    message.raw = {key: value for key, value in message.raw.items() if key != "id"}
+    for part in message.parts:
+        if part.at == ():
+            part.raw = message.raw
+    message.touch()
+
+
+def sign_calls(draft: Draft) -> None:
+    """LS311: put the documented sentinel on calls that lack a thought signature."""
+    dialect = draft.dialect
+    if not isinstance(dialect, Gemini) or not draft.origin.traits.thought_signatures:
+        return
+    bare = {id(part) for part in rules.unsigned_first_calls(draft.messages)}
+    for message in draft.messages if bare else ():
+        if any(id(part) in bare for part in message.parts):
+            parts = [
+                dialect.sign(part, SENTINEL) if id(part) in bare else part
+                for part in message.parts
+            ]
+            draft.keep_parts(message, parts)
+            note = "the sentinel signature was added"
+            rule = rules.THOUGHT_SIGNATURE
+            draft.ledger.note(rule, "rewritten", draft.place_at(message), note)
+
+
+def add_required(draft: Draft) -> None:
+    """LS312: add the empty reasoning that the provider wants back."""
+    if not draft.profile.reasoning_required:
+        return
+    for message in draft.messages:
+        if not rules.lacks_reasoning(message, draft.profile.dialect):
+            continue
+        if draft.profile.dialect == "openai-chat":
+            raw = message.raw if isinstance(message.raw, dict) else {"role": "assistant"}
+            message.raw = {**raw, "reasoning_content": ""}
+            message.touch()
+        else:
+            block = {"type": "thinking", "thinking": "", "signature": ""}
+            empty = Part(REASONING, block, flavor="thinking")
+            draft.keep_parts(message, [empty, *message.parts])
+        note = "an empty reasoning field was added"
+        draft.ledger.note(rules.REASONING_REQUIRED, "rewritten", draft.place_at(message), note)
+
+
+def drop_bound(draft: Draft) -> None:
+    """LS309: drop signed thinking behind the first place whose content changed."""
+    if not draft.parts_before or not draft.origin.traits.binds_reasoning:
+        return
+    if not draft.profile.signed_reasoning:
+        return
+    position, number = draft.first_change()
+    if draft.body is not None and draft.body is not draft.origin.body and _prefix_fields_changed(draft):
+        position, number = 0, 0
+    for at in range(position, len(draft.messages)):
+        message = draft.messages[at]
+        head = message.parts[:number] if at == position else []
+        tail = message.parts[len(head) :]
+        if any(part.kind == REASONING for part in tail):
+            _drop_bound_parts(draft, message, head, tail)
+
+
+def _drop_bound_parts(draft: Draft, message: Message, head: list[Part], tail: list[Part]) -> None:
+    for part in tail:
+        if part.kind == REASONING:
+            draft.drop(rules.BOUND_REASONING, part, "thinking bound to a changed prefix was dropped")
+    draft.keep_parts(message, head + [part for part in tail if part.kind != REASONING])
+
+
+def _prefix_fields_changed(draft: Draft) -> bool:
+    before, after = draft.origin.body or {}, draft.body or {}
+    return any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig"))

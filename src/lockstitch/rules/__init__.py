@@ -1,0 +1,42 @@
+"""The rules: LS codes, each with the provider's own error text."""
+
+from __future__ import annotations
+
+from lockstitch.rules import identity, media, pairing, reasoning, shape
+from lockstitch.rules.case import Case
+from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule
+
+__all__ = [
+    "ERROR",
+    "RULES",
+    "WARNING",
+    "Case",
+    "Finding",
+    "Rule",
+    "examine",
+    "identity",
+    "media",
+    "pairing",
+    "reasoning",
+    "shape",
+]
+
+
+def examine(case: Case) -> list[Finding]:
+    """Run every rule that applies to a case; findings in the order of their places."""
+    dialect = case.profile.dialect
+    findings = [
+        finding
+        for dialects, find in FINDERS
+        if not dialects or dialect in dialects
+        for finding in find(case)
+    ]
+    return sorted(findings, key=_order)
+
+
+def _order(finding: Finding) -> tuple[list[tuple[int, int, str]], str]:
+    steps = [
+        (0, int(step), "") if step.isdigit() else (1, 0, step)
+        for step in finding.place.split(".")
+    ]
+    return steps, finding.code

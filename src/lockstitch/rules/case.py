@@ -1,0 +1,113 @@
+"""A case: one request as the rules look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.models import Traits
+from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.quick import encoded_size
+from lockstitch.model.parts import Message, Part, Path, Sorted, place_of, sort_parts
+from lockstitch.model.zones import Threads, thread
+from lockstitch.rules.rule import Finding, Rule, shown
+
+
+class Case:
+    """A list of messages with its dialect, profile, model and the rest of its request body.
+
+    ``is_request`` says that this is about to be sent, not merely stored: rules on how a request
+    must end hold only then.
+    """
+
+    def __init__(  # noqa: PLR0913 - a case is exactly this much context
+        self,
+        dialect: Dialect,
+        profile: Profile,
+        traits: Traits,
+        body: dict[str, Any] | None,
+        messages: list[Message],
+        waiting: frozenset[str],
+        model: str | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.profile = profile
+        self.traits = traits
+        self.body = body
+        self.messages = messages
+        self.waiting = waiting
+        self.model = model
+        self.is_request = body is not None or traits.known
+
+    @cached_property
+    def parts(self) -> Sorted:
+        """All parts by kind."""
+        return sort_parts(self.messages)
+
+    @cached_property
+    def threads(self) -> Threads:
+        """All calls and results, paired."""
+        dialect = self.dialect
+        return thread(
+            self.messages,
+            self.profile.layout,
+            dialect.keys,
+            dialect.is_placeholder,
+            dialect.same_result,
+        )
+
+    @cached_property
+    def encoded_size(self) -> int:
+        """Size of the list as JSON; -1 if some text in it may not be encodable."""
+        return encoded_size([message.raw for message in self.messages])
+
+    @cached_property
+    def leans_on_stored_state(self) -> bool:
+        """Tell whether part of the conversation lives at the provider, out of our sight."""
+        body = self.body or {}
+        if body.get("previous_response_id") or body.get("conversation"):
+            return True
+        return any(part.flavor == "item_reference" for part in self.parts.rest)
+
+    def place(self, part: Part) -> str:
+        """Name the place of a part."""
+        return place_of(self.profile.list_key, part.home, part.at)
+
+    def place_at(self, index: int, at: Path = ()) -> str:
+        """Name the place of a message, or of something in it."""
+        return place_of(self.profile.list_key, index, at)
+
+    def find(self, rule: Rule, place: str, message: str, **fills: object) -> Finding:
+        """Make a finding that predicts the provider's own error text."""
+        return Finding(
+            code=rule.code,
+            name=rule.name,
+            severity=rule.severity,
+            place=place,
+            message=message,
+            error=self.predicted(rule, place, fills),
+            fixable=rule.fixable,
+            lossy=rule.lossy,
+            help=rule.help,
+        )
+
+    def predicted(self, rule: Rule, place: str, fills: dict[str, object]) -> str | None:
+        """Fill the provider's error text with what it would name here."""
+        text = self._template(rule.errors)
+        if text is None:
+            return None
+        numbers = [step for step in place.split(".") if step.isdigit()]
+        known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
+        known.update(fills)
+        for key, value in known.items():
+            text = text.replace(f"<{key}>", shown(value))
+        return text
+
+    def _template(self, errors: Sequence[tuple[str, str]]) -> str | None:
+        for name in (self.profile.full_name, self.profile.dialect):
+            for who, text in errors:
+                if who == name:
+                    return text
+        return None

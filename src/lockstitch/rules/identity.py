@@ -1,0 +1,388 @@
+"""LS2xx: ids, names, arguments and tool lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from lockstitch.dialects.openai_responses import ID_PREFIXES
+from lockstitch.model.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
+from lockstitch.rules.case import Case
+from lockstitch.rules.rule import Finding, finder, rule, shown
+
+_UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
+_ITEM_ID_MAX = 64
+_DECODE = msgspec.json.Decoder().decode
+
+REPEATED_CALL = rule(
+    code="LS201",
+    name="repeated-call",
+    dialects=("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain"),
+    errors=_UNIQUE,
+    summary="two calls of one turn share an id",
+    help="heal drops an exact repeat, and gives the second of two different calls an id of its own",
+    what="The same call id appears twice inside one turn.",
+    cause="One response was stored as several lines and merged twice, or a history was replayed.",
+    repair="An exact repeat is dropped. Calls that differ both stay; the second gets a new id, and "
+    "its result follows it.",
+    failures=("F15",),
+)
+REUSED_ID = rule(
+    code="LS202",
+    name="reused-id",
+    dialects=("anthropic", "openai-responses", "bedrock", "openai-chat:mistral"),
+    errors=_UNIQUE,
+    summary="a call id of an earlier turn is used again",
+    help="heal gives the later occurrence a unique id on the wire, with its result",
+    what="Some models mint ids that are unique only inside one response, such as `bash:0`.",
+    cause="The provider's ids restart every turn; this provider wants them unique in the request.",
+    repair="Call and result are paired by position first. The first occurrence keeps its id, so "
+    "the cached prefix is stable; later ones get a derived id. Native ids that a model was "
+    "trained on (Kimi) are never rewritten.",
+    failures=("F16",),
+)
+MISSING_ID = rule(
+    code="LS203",
+    name="missing-id",
+    dialects=("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain"),
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.tool_use.id: String should match pattern "
+            "'^[a-zA-Z0-9_-]+$'",
+        ),
+    ),
+    summary="a call has no id",
+    help="heal mints an id from the call's place, for the call and its result",
+    what="The id of a call is empty or missing.",
+    cause="A stream chunk came without an id.",
+    repair="The call is paired with its result by position, then both get the same new id.",
+    failures=("F17",),
+)
+ID_ALPHABET = rule(
+    code="LS204",
+    name="id-alphabet",
+    dialects=("anthropic", "bedrock", "openai-chat:mistral"),
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.tool_use.id: String should match pattern "
+            "'^[a-zA-Z0-9_-]+$'",
+        ),
+        (
+            "openai-chat:mistral",
+            "Tool call id was <id> but must be a-z, A-Z, 0-9, with a length of 9.",
+        ),
+    ),
+    summary="an id has characters or a length this provider refuses",
+    help="heal maps the id to one the provider takes, the same for call and result",
+    what="The id was minted by another provider and does not fit this one's alphabet.",
+    cause="A history that was built with one provider is sent to another.",
+    repair="A deterministic map that never sends two ids to one, applied to call and result "
+    "together. What is stored keeps its ids.",
+    failures=("F18",),
+)
+ID_LENGTH = rule(
+    code="LS205",
+    name="id-too-long",
+    dialects=("openai-responses", "bedrock"),
+    errors=(
+        (
+            "openai-responses",
+            "Invalid 'input[<N>].call_id': string too long. Expected a string with maximum length "
+            "64, but got a string with length <n> instead.",
+        ),
+    ),
+    summary="a call id is longer than this provider takes",
+    help="heal replaces it by a digest, the same for call and result",
+    what="The id is longer than the provider's limit.",
+    cause="A tool's name and a uuid in the id, or another provider's opaque ids.",
+    repair="Hashed, not cut, so that long ids with one beginning stay apart.",
+    failures=("F19",),
+)
+ITEM_ID = rule(
+    code="LS206",
+    name="bad-item-id",
+    dialects=("openai-responses",),
+    errors=(
+        (
+            "openai-responses",
+            "Duplicate item found with id <id>. Remove duplicate items from your input and try "
+            "again.",
+        ),
+        (
+            "openai-responses (prefix)",
+            "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins with '<prefix>'.",
+        ),
+    ),
+    summary="an item id is repeated, too long or of another kind",
+    help="heal drops the optional item id; call_id stays",
+    what="Item ids of the Responses API must be unique, short and start with their kind.",
+    cause="Items replayed after a model switch, or one id used for two items.",
+    repair="The item's optional id is dropped; a reasoning item that cannot be sent without it is "
+    "quarantined.",
+    failures=("F20",),
+)
+BAD_ARGUMENTS = rule(
+    code="LS207",
+    name="bad-arguments",
+    dialects=("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain"),
+    lossy=True,
+    errors=(
+        ("anthropic", "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary"),
+        (
+            "openai-chat:minimax",
+            "invalid params, invalid function arguments json string, tool_call_id: <id> (2013)",
+        ),
+        ("openai-chat:strict", "unexpected character: line 1 column <n> (char <n>)"),
+    ),
+    summary="a call's arguments are not what they must be",
+    help="heal empties them and keeps the original in the quarantine; nothing is guessed",
+    what="The arguments of a call do not parse, or are not an object.",
+    cause="The stream was cut in the middle of the arguments, or the model wrote bad JSON.",
+    repair="Arguments become `{}` and the original text is quarantined. No valid prefix is "
+    "salvaged: that is how a truncated command gets run.",
+    failures=("F21",),
+)
+TOOL_REFERENCE = rule(
+    code="LS208",
+    name="dead-tool-reference",
+    dialects=("anthropic",),
+    errors=(
+        ("anthropic", "Tool reference '<id>' not found in available tools"),
+        ("anthropic (names)", "Tool names must be unique."),
+    ),
+    summary="the history refers to a tool that the request does not offer",
+    help="heal drops the dead reference",
+    what="A tool-search result names a tool that is not in `tools`, or `tools` lists one twice.",
+    cause="A snapshot of the tool catalogue was stored; the tools changed since.",
+    repair="Dead references and exact repeats in `tools` are dropped.",
+    failures=("F22",),
+)
+TOOLS_MISSING = rule(
+    code="LS209",
+    name="tools-missing",
+    dialects=("anthropic", "bedrock"),
+    errors=(
+        (
+            "bedrock",
+            "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+        ),
+        (
+            "anthropic",
+            "Requests which have `tool_use` or `tool_result` blocks in messages must define tools",
+        ),
+    ),
+    summary="the history has tool blocks, the request has no tools",
+    help="heal declares the tools by name, with an open schema",
+    what="A request whose history holds tool calls must define tools, even to summarise.",
+    cause="A compaction, title or fail-over call sends the history without `tools`.",
+    repair="A placeholder definition for each tool the history names; on Anthropic with tool "
+    "choice none.",
+    failures=("F23",),
+    known="seen only where the whole request body is given",
+)
+TOOL_NAME = rule(
+    code="LS210",
+    name="bad-tool-name",
+    dialects=("anthropic", "openai-chat", "openai-responses", "bedrock"),
+    lossy=True,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.tool_use.name: String should match pattern "
+            "'^[a-zA-Z0-9_-]{1,128}$'",
+        ),
+        (
+            "openai-chat",
+            "Invalid 'messages[<N>].tool_calls[<M>].function.name': string does not match pattern.",
+        ),
+    ),
+    summary="a tool name is missing, too long or has forbidden characters",
+    help="heal keeps the valid head of the name and quarantines the original",
+    what="The name of a called tool does not fit the provider's pattern.",
+    cause="A model glued parameters into the name, or the stream lost it.",
+    repair="The longest valid head is kept; a call without any name is called `unknown_tool`.",
+    failures=("F21", "F22"),
+)
+
+
+@finder()
+def call_ids(case: Case) -> Iterator[Finding]:
+    """LS201 to LS205."""
+    profile = case.profile
+    if profile.native_ids:
+        return
+    threads = case.threads
+    optional = profile.dialect == "gemini"
+    pattern = re.compile(profile.id_pattern) if profile.id_pattern else None
+    seen: dict[str, int] = {}
+    for call, zone in zip(threads.calls, threads.call_zone, strict=True):
+        if not call.id:
+            if not optional:
+                yield case.find(MISSING_ID, case.place(call), "a call has no id")
+            continue
+        before = seen.get(call.id)
+        seen[call.id] = zone
+        if before is not None and (before == zone or profile.ids_unique) and not optional:
+            yield _repeat(case, call, before == zone)
+        elif profile.id_max and len(call.id) > profile.id_max:
+            text = f"call id of {len(call.id)} characters, at most {profile.id_max} are taken"
+            yield case.find(ID_LENGTH, case.place(call), text, n=len(call.id))
+        elif pattern is not None and not pattern.fullmatch(call.id):
+            text = f"call id {shown(call.id)} does not match {profile.id_pattern}"
+            yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
+
+
+def _repeat(case: Case, call: Part, same_turn: bool) -> Finding:
+    if same_turn:
+        text = f"call id {shown(call.id)} appears twice in one turn"
+        return case.find(REPEATED_CALL, case.place(call), text, id=call.id)
+    text = f"call id {shown(call.id)} was used in an earlier turn"
+    return case.find(REUSED_ID, case.place(call), text, id=call.id)
+
+
+@finder("openai-responses")
+def item_ids(case: Case) -> Iterator[Finding]:
+    """LS206."""
+    seen: set[str] = set()
+    for message in case.messages:
+        fault = item_id_fault(message, seen)
+        if fault:
+            place = case.place_at(message.index, ("id",))
+            text = f"item id {shown(message.raw['id'])} {fault}"
+            prefix = ID_PREFIXES.get(message.raw.get("type", "message"), "")
+            yield case.find(ITEM_ID, place, text, id=message.raw["id"], prefix=prefix)
+
+
+def item_id_fault(message: Message, seen: set[str]) -> str:
+    """Say what is wrong with an item's own id, or ""; remembers the ids it has seen."""
+    raw = message.raw
+    if not isinstance(raw, dict) or raw.get("type") == "item_reference":
+        return ""
+    item_id = raw.get("id")
+    if not isinstance(item_id, str) or _names_a_call(message):
+        return ""
+    if item_id in seen:
+        return "appears twice"
+    seen.add(item_id)
+    kind = raw.get("type") or "message"
+    prefix = ID_PREFIXES.get(kind) if isinstance(kind, str) else None
+    if prefix and not item_id.startswith(prefix):
+        return f"does not begin with {prefix}"
+    if len(item_id) > _ITEM_ID_MAX:
+        return f"has {len(item_id)} characters"
+    return ""
+
+
+def _names_a_call(message: Message) -> bool:
+    """Local shell outputs carry their call's id in ``id``."""
+    return bool(message.parts) and message.parts[0].kind == RESULT
+
+
+@finder()
+def arguments(case: Case) -> Iterator[Finding]:
+    """LS207."""
+    for call in case.parts.calls:
+        fault = argument_fault(case, call)
+        if fault:
+            text = f"the arguments of call {shown(call.id)} are {fault}"
+            yield case.find(BAD_ARGUMENTS, case.place(call), text, id=call.id)
+
+
+def argument_fault(case: Case, call: Part) -> str:
+    """Say what is wrong with a call's arguments, or ""."""
+    value = case.dialect.arguments(call)
+    if case.profile.arguments == "object":
+        if value is msgspec.UNSET:
+            return "" if case.profile.dialect == "gemini" else "missing"
+        return "" if isinstance(value, dict) else "not an object"
+    if value is msgspec.UNSET:
+        return ""
+    if not isinstance(value, str):
+        return "not a string"
+    try:
+        decoded: Any = _DECODE(value)
+    except (ValueError, RecursionError, UnicodeError):
+        return "not valid JSON"
+    if case.profile.arguments == "json-object" and not isinstance(decoded, dict):
+        return "not a JSON object"
+    return ""
+
+
+@finder("anthropic", "openai-chat", "openai-responses", "bedrock")
+def tool_names(case: Case) -> Iterator[Finding]:
+    """LS210."""
+    pattern = re.compile(case.profile.name_pattern)
+    good: set[str] = set()
+    for call in case.parts.calls:
+        if call.name in good or not needs_name(call):
+            continue
+        if call.name and pattern.fullmatch(call.name):
+            good.add(call.name)
+            continue
+        text = f"the tool name of call {shown(call.id)} does not match {case.profile.name_pattern}"
+        yield case.find(TOOL_NAME, case.place(call), text, id=call.id)
+
+
+def needs_name(call: Part) -> bool:
+    """Shell, patch and computer calls have no name by nature."""
+    return call.flavor not in (
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "computer_call",
+        "tool_search_call",
+    )
+
+
+@finder("anthropic", "bedrock")
+def tools_defined(case: Case) -> Iterator[Finding]:
+    """LS209."""
+    body = case.body
+    if body is None or not case.profile.tools_needed:
+        return
+    key = "toolConfig" if case.profile.dialect == "bedrock" else "tools"
+    if body.get(key) or not (case.parts.calls or case.parts.results):
+        return
+    yield case.find(TOOLS_MISSING, key, f"the history has tool blocks, `{key}` is not defined")
+
+
+@finder("anthropic")
+def tool_references(case: Case) -> Iterator[Finding]:
+    """LS208."""
+    tools = (case.body or {}).get("tools")
+    if not isinstance(tools, list) or not tools:
+        return
+    names = [tool.get("name") for tool in tools if isinstance(tool, dict)]
+    for number, name in enumerate(names):
+        if isinstance(name, str) and name in names[:number]:
+            yield case.find(TOOL_REFERENCE, f"tools.{number}", f"tool {shown(name)} is listed twice")
+    known = {name for name in names if isinstance(name, str)}
+    for message in case.messages:
+        for part in message.parts:
+            for name in dead_references(part, known):
+                text = f"tool reference {shown(name)} is not in tools"
+                yield case.find(TOOL_REFERENCE, case.place(part), text, id=name)
+
+
+def dead_references(part: Part, known: set[str]) -> list[str]:
+    """Give the names of the tools a part refers to that are not known."""
+    if part.kind in (CALL, SERVER_CALL, REASONING, OTHER) or not isinstance(part.raw, dict):
+        return []
+    return [
+        name
+        for block in _reference_blocks(part.raw.get("content"))
+        if isinstance(name := block.get("tool_name"), str) and name not in known
+    ]
+
+
+def _reference_blocks(content: Any) -> list[dict[str, Any]]:
+    if isinstance(content, dict):
+        content = content.get("tool_references")
+    if not isinstance(content, list):
+        return []
+    return [b for b in content if isinstance(b, dict) and b.get("type") == "tool_reference"]

@@ -1,0 +1,290 @@
+"""LS5xx: media, encoding and size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from lockstitch.dialects.media import (
+    ACCEPTED,
+    Image,
+    head_of,
+    images_in,
+    is_decodable,
+    pixels,
+    sniff,
+)
+from lockstitch.model.parts import MEDIA, Path
+from lockstitch.rules.case import Case
+from lockstitch.rules.rule import WARNING, Finding, finder, rule, shown
+
+_LONGEST_PATH = 16
+GIANT = 10 * 1024 * 1024
+_BAD = re.compile("[\x00\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_IMAGES = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
+
+IMAGE_TOO_LARGE = rule(
+    code="LS501",
+    name="image-too-large",
+    dialects=("anthropic", "bedrock"),
+    lossy=True,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.image.source.base64.data: At least one of the image "
+            "dimensions exceed max allowed size<many>: <n> pixels",
+        ),
+    ),
+    summary="an image has more pixels than the provider takes",
+    help="heal puts a note in its place and lists the image in the quarantine",
+    what="One side of an image is longer than the limit, which tightens once a request holds many "
+    "images, so that an old, accepted image becomes illegal later.",
+    cause="Screenshots at full resolution that pile up in a long session.",
+    repair="The image is replaced by a text note in its place; the image itself is quarantined.",
+    failures=("F49",),
+)
+BAD_IMAGE = rule(
+    code="LS502",
+    name="bad-image",
+    dialects=_IMAGES,
+    lossy=True,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.image.source.base64.media_type: Input should be "
+            "'image/jpeg', 'image/png', 'image/gif' or 'image/webp'",
+        ),
+        ("openai-chat", "The image data you provided does not represent a valid image."),
+        ("openai-responses", "The image data you provided does not represent a valid image."),
+    ),
+    summary="an image cannot be decoded, or is not what it is labelled as",
+    help="heal corrects a wrong label; an image that cannot be decoded is replaced by a note",
+    what="The payload is not valid base64, not an image, or another kind than its label says.",
+    cause="A PDF or other file returned as an image, corrupt bytes, a guessed label.",
+    repair="If the bytes are an image the provider takes, only the label changes. Otherwise a "
+    "text note takes its place and the part is quarantined. Only the failing part is touched.",
+    failures=("F50",),
+)
+ERROR_MEDIA = rule(
+    code="LS503",
+    name="media-in-error-result",
+    dialects=("anthropic",),
+    errors=(("anthropic", "all content must be type `text` if `is_error` is true"),),
+    summary="an error result holds something other than text",
+    help="heal moves it behind the results and keeps the text",
+    what="A result with `is_error` may hold text only.",
+    cause="A failed tool returned a screenshot, or a repair flipped a result to an error.",
+    repair="What is not text moves behind the results of the same message.",
+    failures=("F51",),
+)
+TOO_MANY_BYTES = rule(
+    code="LS504",
+    name="request-too-large",
+    dialects=("anthropic", "bedrock", "openai-responses:copilot"),
+    lossy=True,
+    errors=(
+        ("anthropic", "Request too large (max 32MB)"),
+        (
+            "openai-responses:copilot",
+            "The request is too large to send through CAPI Responses. Try shortening the "
+            "conversation or prompt.",
+        ),
+    ),
+    summary="the request has more bytes than the provider takes",
+    help="heal replaces the oldest images by notes until it fits",
+    what="Bytes are limited apart from tokens: images count little there and much here.",
+    cause="Screenshots and documents pile up as base64 while the token meter stays low.",
+    repair="The oldest images are replaced by notes and quarantined. If no image is left to "
+    "remove, the list is returned as it was, with this finding.",
+    failures=("F52",),
+)
+LONE_SURROGATE = rule(
+    code="LS505",
+    name="lone-surrogate",
+    dialects=_IMAGES,
+    errors=(
+        (
+            "anthropic",
+            "The request body is not valid JSON: no low surrogate in string: line 1 column <n> "
+            "(char <n>)",
+        ),
+    ),
+    summary="a text holds half of a surrogate pair",
+    help="heal replaces it by U+FFFD",
+    what="A lone UTF-16 surrogate cannot be encoded; the body is not valid JSON.",
+    cause="Output was cut between the two halves of an emoji, or is binary.",
+    repair="Each lone half becomes U+FFFD; nothing else of the text changes. A signed block that "
+    "is hit is dropped, since its signature would no longer match.",
+    failures=("F53",),
+)
+NUL = rule(
+    code="LS506",
+    name="nul-character",
+    dialects=_IMAGES,
+    errors=(
+        (
+            "anthropic",
+            "The request body is not valid JSON: unexpected end of data: line 1 column <n> "
+            "(char <n>)",
+        ),
+    ),
+    summary="a text holds a NUL character",
+    help="heal replaces it by U+FFFD",
+    what="NUL ends the text for some parsers and is refused by others (PostgreSQL's jsonb).",
+    cause="Binary command output was stored as text.",
+    repair="Each NUL becomes U+FFFD; nothing else of the text changes.",
+    failures=("F54",),
+)
+GIANT_RESULT = rule(
+    code="LS507",
+    name="giant-result",
+    severity=WARNING,
+    dialects=_IMAGES,
+    fixable=False,
+    summary="one tool result is larger than 10 MB",
+    help="shorten it before it is stored; heal leaves it alone",
+    what="A single result this large freezes clients and later exceeds every context window.",
+    cause="A diff, a dump or a log was returned inline.",
+    repair="None here: shortening is compaction's work, never a silent cut.",
+    failures=("F55",),
+)
+
+
+@finder()
+def images(case: Case) -> Iterator[Finding]:
+    """LS501 and LS502."""
+    found = all_images(case)
+    limit = pixel_limit(case, len(found))
+    for image in found:
+        place = case.place(image.part)
+        head = head_of(image.data)
+        fault = image_fault(image, head)
+        if fault:
+            yield case.find(BAD_IMAGE, place, fault)
+        elif limit and pixels(head) > limit:
+            text = f"an image of {pixels(head)} pixels, {limit} are taken"
+            many = " for many-image requests" if limit == case.profile.max_pixels_many else ""
+            yield case.find(IMAGE_TOO_LARGE, place, text, n=limit, many=many)
+
+
+def all_images(case: Case) -> list[Image]:
+    """Give every inline image of a case, oldest first."""
+    parts = [part for part in case.parts.rest if part.kind == MEDIA]
+    parts += [part for part in case.parts.results if type(part.raw.get("content")) is not str]
+    parts.sort(key=lambda part: part.home)
+    return [image for part in parts for image in images_in(part)]
+
+
+def pixel_limit(case: Case, count: int) -> int:
+    """Give the limit for an image's longer side, 0 for none."""
+    profile = case.profile
+    if profile.max_pixels_many and profile.max_images and count > profile.max_images:
+        return profile.max_pixels_many
+    return profile.max_pixels
+
+
+def image_fault(image: Image, head: bytes) -> str:
+    """Say what is wrong with an image, or ""."""
+    if not is_decodable(image.data):
+        return "an image that cannot be decoded"
+    kind = sniff(head)
+    if kind not in ACCEPTED:
+        return f"an image labelled {shown(image.label)} that is not an image the provider takes"
+    label = "image/jpeg" if image.label == "image/jpg" and not image.label_at else image.label
+    return "" if kind == label else f"an image labelled {shown(image.label)} that is {kind}"
+
+
+@finder("anthropic")
+def error_media(case: Case) -> Iterator[Finding]:
+    """LS503."""
+    for part in case.parts.results:
+        if has_error_media(part.raw):
+            yield case.find(ERROR_MEDIA, case.place(part), "an error result with non-text content")
+
+
+def has_error_media(raw: Any) -> bool:
+    """Tell whether an error result holds something other than text."""
+    content = raw.get("content")
+    if raw.get("is_error") is not True or not isinstance(content, list):
+        return False
+    return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
+
+
+@finder()
+def request_bytes(case: Case) -> Iterator[Finding]:
+    """LS504."""
+    limit = case.profile.max_bytes
+    if not limit:
+        return
+    size = case.encoded_size
+    if size > limit:
+        found = all_images(case)
+        place = case.place(found[0].part) if found else case.place_at(0)
+        yield case.find(TOO_MANY_BYTES, place, f"{size} bytes, {limit} are taken")
+
+
+@finder()
+def characters(case: Case) -> Iterator[Finding]:
+    """LS505 and LS506."""
+    if case.encoded_size >= 0:
+        return
+    for message in case.messages:
+        for path, text in bad_texts(message.raw):
+            kind = LONE_SURROGATE if _SURROGATE.search(text) else NUL
+            what = "a lone surrogate" if kind is LONE_SURROGATE else "a NUL character"
+            yield case.find(kind, case.place_at(message.index, path), f"{what} in this text")
+
+
+def bad_texts(value: Any) -> Iterator[tuple[Path, str]]:
+    """Give every string in a value that holds a NUL or a lone surrogate, with its path.
+
+    Walks with a stack and linked paths, so that no depth of nesting can hurt it.
+    """
+    stack: list[tuple[Any, _Link]] = [(value, None)]
+    while stack:
+        node, link = stack.pop()
+        if type(node) is str:
+            if _BAD.search(node):
+                yield _path(link), node
+        elif isinstance(node, dict):
+            for key, inner in node.items():
+                if isinstance(key, str) and _BAD.search(key):
+                    yield _path(link), key
+                stack.append((inner, (link, shown(key))))
+        elif isinstance(node, list):
+            stack += [(inner, (link, number)) for number, inner in enumerate(node)]
+
+
+_Link = tuple[Any, str | int] | None
+
+
+def _path(link: _Link) -> Path:
+    steps: list[str | int] = []
+    while link is not None:
+        link, step = link
+        steps.append(step)
+    return tuple(reversed(steps[-_LONGEST_PATH:]))
+
+
+def cleaned(text: str) -> str:
+    """Replace every NUL and lone surrogate by U+FFFD."""
+    return _BAD.sub("\ufffd", text)
+
+
+@finder()
+def giant_results(case: Case) -> Iterator[Finding]:
+    """LS507."""
+    for part in case.parts.results:
+        if result_size(part.raw) > GIANT:
+            size = result_size(part.raw)
+            yield case.find(GIANT_RESULT, case.place(part), f"a result of {size} bytes")
+
+
+def result_size(raw: Any) -> int:
+    """Give the size of a result's text, roughly and cheaply."""
+    for key in ("content", "output"):
+        if isinstance(raw, dict) and isinstance(raw.get(key), str):
+            return len(raw[key])
+    return 0

@@ -1,0 +1,485 @@
+"""LS1xx: every call is answered exactly once, in the right place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstitch.dialects.openai_responses import CALL_KINDS
+from lockstitch.model.pairing import DUPLICATE, NOWHERE, ORPHAN
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CALL,
+    RESULT,
+    SERVER_CALL,
+    TEXT,
+    Message,
+    Part,
+)
+from lockstitch.model.zones import GROUPED, Zone
+from lockstitch.rules.case import Case
+from lockstitch.rules.rule import Finding, finder, rule, shown
+
+ALL = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
+BLOCKS = ("anthropic", "bedrock")
+
+_NO_RESULT = (
+    (
+        "anthropic",
+        "messages.<N>: `tool_use` ids were found without `tool_result` blocks immediately after: "
+        "<id>. Each `tool_use` block must have a corresponding `tool_result` block in the next "
+        "message.",
+    ),
+    (
+        "anthropic (older)",
+        "Did not find 1 tool_result block(s) at the beginning of this message. Messages following "
+        "tool_use blocks must begin with a matching number of tool_result blocks.",
+    ),
+    (
+        "openai-chat",
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
+        "each 'tool_call_id'. The following tool_call_ids did not have response messages: <id>",
+    ),
+    (
+        "openai-chat:deepseek",
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
+        "each 'tool_call_id'. (insufficient tool messages following tool_calls message)",
+    ),
+    ("openai-chat:mistral", "Not the same number of function calls and responses"),
+    ("openai-chat:glm", "messages 参数非法。请检查文档。"),
+    ("openai-chat:minimax", "invalid params, tool call result does not follow tool call (2013)"),
+    ("openai-responses", "No tool output found for function call <id>."),
+    (
+        "gemini",
+        "Please ensure that the number of function response parts is equal to the number of "
+        "function call parts of the function call turn.",
+    ),
+    ("bedrock", "Expected toolResult blocks at messages.<N+1>.content for the following Ids: <id>"),
+    (
+        "langchain",
+        "Found AIMessages with tool_calls that do not have a corresponding ToolMessage. Here are "
+        "the first few of those tool calls: [<id>]",
+    ),
+)
+_NO_CALL = (
+    (
+        "anthropic",
+        "messages.<N>.content.<M>: unexpected `tool_use_id` found in `tool_result` blocks: <id>. "
+        "Each `tool_result` block must have a corresponding `tool_use` block in the previous "
+        "message.",
+    ),
+    (
+        "openai-chat",
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
+        "with 'tool_calls'.",
+    ),
+    ("openai-chat:mistral", "Unexpected role 'tool' after role 'user'"),
+    (
+        "openai-chat:kimi",
+        "tool message tool_call_id '<id>' does not match any tool call in the preceding assistant "
+        "messages",
+    ),
+    (
+        "openai-chat:moonshot",
+        "tool message tool_call_id '<id>' does not match any tool call in the preceding assistant "
+        "messages",
+    ),
+    ("openai-chat:minimax", "invalid params, tool result's tool id(<id>) not found (2013)"),
+    ("openai-responses", "No tool call found for function call output with call_id <id>."),
+    (
+        "gemini",
+        "Please ensure that function response turn comes immediately after a function call turn.",
+    ),
+    (
+        "bedrock",
+        "The number of toolResult blocks at messages.<N>.content exceeds the number of toolUse "
+        "blocks of previous turn.",
+    ),
+)
+_TWICE = (
+    (
+        "anthropic",
+        "each tool_use must have a single result. Found multiple `tool_result` blocks with id: "
+        "<id>",
+    ),
+    ("openai-responses", "Duplicate function_call_output for call_id <id>"),
+    ("openai-chat:mistral", "Not the same number of function calls and responses"),
+    (
+        "gemini",
+        "Please ensure that the number of function response parts is equal to the number of "
+        "function call parts of the function call turn.",
+    ),
+    (
+        "bedrock",
+        "The number of toolResult blocks at messages.<N>.content exceeds the number of toolUse "
+        "blocks of previous turn.",
+    ),
+)
+
+ORPHAN_CALL = rule(
+    code="LS101",
+    name="orphan-call",
+    dialects=ALL,
+    errors=_NO_RESULT,
+    summary="a tool call has no result",
+    help="heal answers it with a neutral error result right behind the call",
+    what="A tool call stands in the history and no result answers it.",
+    cause="The call is stored when the model speaks, the result only after the tool ran. Ctrl-C, "
+    "a crash, a timeout or a new message in between leaves the call open for good, at the tail "
+    "or, once more turns follow, in the middle.",
+    repair="A real result is looked for everywhere in the list first. If there is none, a result "
+    "with a constant, neutral text is inserted where the provider expects it. It claims no cause, "
+    "and it is marked, so that a real result that turns up later takes its place.",
+    failures=("F01", "F02", "F12", "F13"),
+)
+PARTIAL_BATCH = rule(
+    code="LS102",
+    name="partial-batch",
+    dialects=ALL,
+    errors=_NO_RESULT,
+    summary="one of several parallel calls has no result",
+    help="heal keeps the real results and answers only the missing ones",
+    what="Of the calls a model made in one turn some are answered and some are not.",
+    cause="Parallel results are written one by one, and one was lost, cut off or never written.",
+    repair="Real results stay; only the missing ones are answered, all in the order of the calls.",
+    failures=("F03",),
+)
+ORPHAN_RESULT = rule(
+    code="LS103",
+    name="orphan-result",
+    dialects=ALL,
+    errors=_NO_CALL,
+    summary="a tool result answers no call",
+    help="heal keeps its content as labelled text",
+    what="A tool result names a call that is not in the history.",
+    cause="A cut, a summary or a hand-over took the call away and left its result.",
+    repair="The call is never invented, since its arguments are unknown. The result's content "
+    "stays, as text that says what it is.",
+    failures=("F04",),
+)
+DISPLACED_RESULT = rule(
+    code="LS104",
+    name="displaced-result",
+    dialects=ALL,
+    errors=_NO_RESULT,
+    summary="the result exists, but not where the provider looks for it",
+    help="heal moves the result to its call; what stood between follows behind it",
+    what="Call and result are both there, but something stands between them, or the result comes "
+    "before its call.",
+    cause="A queued or steering message was appended while the tools ran, or results came late.",
+    repair="The result moves to its call if exactly one call can own it; nothing is deleted.",
+    failures=("F05", "F08"),
+)
+RESULT_LAYOUT = rule(
+    code="LS105",
+    name="result-layout",
+    dialects=("anthropic", "bedrock", "gemini"),
+    errors=_NO_RESULT,
+    summary="results are not first and together in the message behind their calls",
+    help="heal puts all results first, together, in the order of the calls",
+    what="The results of one turn are spread over several messages, or text stands before them.",
+    cause="One message a result instead of one with all; text or images put in front.",
+    repair="The results are gathered at the head of the first message; the rest follows.",
+    failures=("F06",),
+)
+DUPLICATE_RESULT = rule(
+    code="LS106",
+    name="duplicate-result",
+    dialects=ALL,
+    errors=_TWICE,
+    summary="a call is answered more than once",
+    help="heal keeps one result; a second one that says something else stays as labelled text",
+    what="Several results answer the same occurrence of a call.",
+    cause="A resume ran or recorded a result again, or two repairs each added one.",
+    repair="Exact repeats and placeholders go; a different real result is kept as labelled text. "
+    "Nothing is matched by tool name or by an id alone, since ids repeat across turns.",
+    failures=("F07",),
+)
+MASKED_RESULT = rule(
+    code="LS107",
+    name="masked-result",
+    dialects=ALL,
+    errors=_TWICE,
+    summary="a placeholder answers a call whose real result is in the list",
+    help="heal puts the real result in the placeholder's place",
+    what="A program closed the call with a placeholder, and then the real result arrived.",
+    cause="A repair or a resume wrote “interrupted” or “aborted” while the tool was still running.",
+    repair="The real result wins over placeholders, ours and those of other programs.",
+    failures=("F08",),
+)
+SERVER_PAIR = rule(
+    code="LS108",
+    name="broken-server-pair",
+    dialects=BLOCKS,
+    lossy=True,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>: `<name>` tool use with id `<id>` was found without a corresponding "
+            "`<name>_tool_result` block",
+        ),
+        (
+            "anthropic (result)",
+            "messages.<N>.content.<M>: unexpected `tool_use_id` found in `<kind>` blocks: <id>. "
+            "Each `<kind>` block must have a corresponding `server_tool_use` block before it.",
+        ),
+    ),
+    summary="a tool the provider runs itself is missing its call or its result",
+    help="heal removes the half that is left; it is listed in the quarantine",
+    what="A server-side tool call (web search, code execution, MCP …) lost its result, or the "
+    "result its call.",
+    cause="A paused turn was stored as finished, or a record was written into the middle of it.",
+    repair="The lone half is removed and kept in the quarantine list. No result is made up for "
+    "it: only the provider may write one. A call that ends the list is a paused turn and is left.",
+    failures=("F09",),
+)
+OUTPUT_KIND = rule(
+    code="LS109",
+    name="wrong-output-kind",
+    dialects=("openai-responses",),
+    errors=(("openai-responses", "No tool output found for <kind> <id>."),),
+    summary="the output is of another kind than the call",
+    help="heal rewrites it as the output kind that belongs to the call",
+    what="Each call kind of the Responses API has its own output kind; this pair does not match.",
+    cause="Code that knows only function_call answered a custom, shell or patch call.",
+    repair="The output is rewritten as the right kind with the same text.",
+    failures=("F10",),
+)
+TEXT_AFTER_CALL = rule(
+    code="LS110",
+    name="text-after-call",
+    dialects=BLOCKS,
+    errors=_NO_RESULT,
+    summary="text follows a tool call inside one assistant message",
+    help="heal moves the text in front of the calls",
+    what="Calls must be the last thing in an assistant message.",
+    cause="Two assistant turns were glued together by a merge or a compaction.",
+    repair="The text moves in front of the first call of that message; nothing is dropped.",
+    failures=("F11",),
+)
+TWO_RECORDS = rule(
+    code="LS111",
+    name="calls-disagree",
+    dialects=("langchain",),
+    errors=_NO_RESULT,
+    summary="a content block holds a call that `tool_calls` does not list",
+    help="heal adds the call to `tool_calls`",
+    what="LangChain keeps calls twice, as content blocks and in `tool_calls`; they disagree.",
+    cause="A middleware edited one of the two and not the other.",
+    repair="The block's call is added to `tool_calls`; blocks of calls that went go with them.",
+    failures=("F14",),
+)
+
+
+@finder()
+def open_calls(case: Case) -> Iterator[Finding]:
+    """LS101 and LS102."""
+    threads = case.threads
+    answers = threads.pairing.answers
+    if NOWHERE not in answers:
+        return
+    answered = {
+        zone for zone, answer in zip(threads.call_zone, answers, strict=True) if answer != NOWHERE
+    }
+    for number, call in enumerate(threads.calls):
+        if answers[number] != NOWHERE or call.id in case.waiting:
+            continue
+        kind = PARTIAL_BATCH if threads.call_zone[number] in answered else ORPHAN_CALL
+        text = f"call {shown(call.id)} has no result"
+        if kind is PARTIAL_BATCH:
+            text += ", its siblings have"
+        yield case.find(
+            kind, case.place(call), text, id=call.id, **{"N+1": call.home + 1}
+        )
+
+
+@finder()
+def stray_results(case: Case) -> Iterator[Finding]:
+    """LS103, LS106 and LS107."""
+    pairing = case.threads.pairing
+    for number, result in enumerate(case.threads.results):
+        verdict = pairing.verdicts[number]
+        if verdict == ORPHAN and not case.leans_on_stored_state:
+            text = f"result for {shown(result.id)} answers no call in this list"
+            yield case.find(ORPHAN_RESULT, case.place(result), text, id=result.id)
+        elif verdict == DUPLICATE:
+            yield _repeated(case, number, result)
+
+
+def _repeated(case: Case, number: int, result: Part) -> Finding:
+    real = case.threads.pairing.masked.get(number)
+    if real is None:
+        text = f"call {shown(result.id)} is answered again"
+        return case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
+    other = case.threads.results[real]
+    first = min(result, other, key=lambda part: (part.home, part.at))
+    text = f"a placeholder answers call {shown(result.id)}, its real result is at "
+    return case.find(MASKED_RESULT, case.place(first), text + case.place(other), id=result.id)
+
+
+@finder()
+def displaced_results(case: Case) -> Iterator[Finding]:
+    """LS104 for results outside their zone."""
+    threads = case.threads
+    for number in sorted(threads.pairing.displaced):
+        result = threads.results[number]
+        call = threads.calls[threads.pairing.owners[number]]
+        yield _displaced(case, call, result)
+
+
+def _displaced(case: Case, call: Part, result: Part) -> Finding:
+    first = call if (call.home, call.at) < (result.home, result.at) else result
+    text = f"the result of call {shown(call.id)} stands at {case.place(result)}, not behind it"
+    return case.find(
+        DISPLACED_RESULT, case.place(first), text, id=call.id, **{"N+1": call.home + 1}
+    )
+
+
+@finder("anthropic", "bedrock", "gemini")
+def scattered_results(case: Case) -> Iterator[Finding]:
+    """LS104 and LS105 for results inside their zone, but not first and together."""
+    if case.profile.layout != GROUPED:
+        return
+    scattered = [zone for zone in case.threads.zones if is_scattered(case.messages, zone)]
+    calls = _call_by_result(case) if scattered else {}
+    for zone in scattered:
+        yield from _scattered(case, zone, calls)
+
+
+def is_scattered(messages: list[Message], zone: Zone) -> bool:
+    """Tell whether a result of a zone stands anywhere but at the head of its first message."""
+    behind = False
+    for position in zone.holders:
+        for part in messages[position].parts:
+            if part.kind != RESULT:
+                behind = True
+            elif behind:
+                return True
+        behind = True
+    return False
+
+
+def _call_by_result(case: Case) -> dict[int, Part]:
+    threads = case.threads
+    return {
+        id(threads.results[answer]): call
+        for call, answer in zip(threads.calls, threads.pairing.answers, strict=True)
+        if answer != NOWHERE
+    }
+
+
+def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Finding]:
+    first = case.messages[zone.holders[0]]
+    wedged = spread = False
+    for position in zone.holders:
+        message = case.messages[position]
+        clean = True
+        for part in message.parts:
+            if part.kind != RESULT:
+                clean = False
+                continue
+            call = calls.get(id(part))
+            if call is None:
+                continue
+            if wedged:
+                yield _displaced(case, call, part)
+            elif not clean or message is not first:
+                spread = True
+        wedged = wedged or not clean
+    if spread:
+        caller = case.messages[zone.caller]
+        text = "the results are not first and together in this message"
+        place = case.place_at(first.index)
+        ids = ", ".join(shown(part.id) for part in caller.parts if part.kind == CALL)
+        yield case.find(
+            RESULT_LAYOUT, place, text, N=caller.index, id=ids, **{"N+1": caller.index + 1}
+        )
+
+
+@finder("anthropic", "bedrock")
+def server_pairs(case: Case) -> Iterator[Finding]:
+    """LS108."""
+    for part in lone_server_parts(case.messages) if case.parts.servers else ():
+        half = "has no result" if part.kind == SERVER_CALL else "has no call"
+        text = f"server tool {shown(part.id)} {half}"
+        yield case.find(
+            SERVER_PAIR, case.place(part), text, id=part.id, name=part.name, kind=part.flavor
+        )
+
+
+def lone_server_parts(messages: list[Message]) -> list[Part]:
+    """Find the halves of server-side pairs.
+
+    A pair may span several assistant messages as long as only results stand between them, as
+    it does when the server's own tool calls ours. What is open at the very end is a paused turn.
+    """
+    lone: list[Part] = []
+    waiting: dict[str | None, Part] = {}
+    for message in messages:
+        if message.role != ASSISTANT and any(part.kind != RESULT for part in message.parts):
+            lone += waiting.values()
+            waiting = {}
+        for part in message.parts:
+            if part.kind == SERVER_CALL:
+                waiting[part.id] = part
+            elif part.kind == "server-result" and waiting.pop(part.id, None) is None:
+                lone.append(part)
+    return lone
+
+
+@finder("openai-responses")
+def output_kinds(case: Case) -> Iterator[Finding]:
+    """LS109."""
+    threads = case.threads
+    for call, answer in zip(threads.calls, threads.pairing.answers, strict=True):
+        if answer == NOWHERE:
+            continue
+        result = threads.results[answer]
+        if result.flavor not in CALL_KINDS[call.flavor].outputs:
+            text = f"{call.flavor} {shown(call.id)} is answered by a {result.flavor}"
+            kind = call.flavor.replace("_", " ")
+            yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
+
+
+@finder("anthropic", "bedrock")
+def text_after_call(case: Case) -> Iterator[Finding]:
+    """LS110."""
+    seen = NOWHERE
+    for call in case.parts.calls:
+        message = case.messages[call.home]
+        if call.home == seen:
+            continue
+        seen = call.home
+        if message.role == ASSISTANT and text_behind_calls(message):
+            text = f"text follows call {shown(call.id)} in the same message"
+            place = case.place(call)
+            behind = {"N+1": message.index + 1}
+            yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, **behind)
+
+
+def text_behind_calls(message: Message) -> list[Part]:
+    """Give the text parts that stand behind a call of the same message."""
+    seen = False
+    late: list[Part] = []
+    for part in message.parts:
+        if part.kind == CALL:
+            seen = True
+        elif seen and part.kind == TEXT:
+            late.append(part)
+    return late
+
+
+@finder("langchain")
+def twin_calls(case: Case) -> Iterator[Finding]:
+    """LS111."""
+    for message in case.messages:
+        for part in unlisted_twins(message):
+            text = f"content holds call {shown(part.id)}, tool_calls does not"
+            yield case.find(TWO_RECORDS, case.place(part), text, id=part.id)
+
+
+def unlisted_twins(message: Message) -> list[Part]:
+    """Give the content blocks that hold a call `tool_calls` does not list."""
+    if message.role != ASSISTANT:
+        return []
+    listed = {part.id for part in message.parts if part.kind == CALL}
+    return [part for part in message.parts if part.flavor == "twin" and part.id not in listed]

@@ -1,0 +1,466 @@
+"""LS3xx: thinking blocks, signatures, encrypted items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lockstitch.dialects.gemini import signature_of
+from lockstitch.dialects.models import issuer_of
+from lockstitch.model.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, USER, Message, Part
+from lockstitch.rules.case import Case
+from lockstitch.rules.rule import Finding, finder, rule
+
+SIGNED = ("anthropic", "bedrock")
+_CHANGED_TEXT = (
+    "messages.<N>.content.<M>: `thinking` or `redacted_thinking` blocks in the latest assistant "
+    "message cannot be modified. These blocks must remain as they were in the original response."
+)
+_INVALID_SIGNATURE = "messages.<N>.content.<M>: Invalid `signature` in `thinking` block"
+
+COLLAPSED_STEPS = rule(
+    code="LS301",
+    name="collapsed-steps",
+    dialects=SIGNED,
+    errors=(("anthropic", _CHANGED_TEXT),),
+    summary="several steps of a tool loop are glued into one assistant message",
+    help="heal splits the message where the next step's thinking begins",
+    what="Thinking follows a tool call inside one message: that is a new step of the loop.",
+    cause="A whole loop was recorded under one message id and replayed as a single message.",
+    repair="The message is split at the tool boundary and each call gets its result behind it.",
+    failures=("F24", "F29"),
+)
+UNSIGNED_THINKING = rule(
+    code="LS302",
+    name="unsigned-thinking",
+    dialects=SIGNED,
+    lossy=True,
+    errors=(("anthropic", _INVALID_SIGNATURE), ("bedrock", _INVALID_SIGNATURE)),
+    summary="a thinking block has no signature",
+    help="heal drops the block and lists it in the quarantine",
+    what="A thinking block can only be replayed with the signature it was issued with.",
+    cause="The stream was aborted before the signature arrived, or a converter lost it.",
+    repair="The block is dropped, never turned into prose: models imitate that.",
+    failures=("F26", "F27"),
+)
+EMPTY_THINKING = rule(
+    code="LS303",
+    name="empty-thinking",
+    dialects=SIGNED,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.thinking: each thinking block must contain thinking",
+        ),
+    ),
+    summary="a thinking block is empty and unsigned",
+    help="heal drops the block",
+    what="A block with neither text nor signature carries nothing. One that is empty but signed "
+    "is normal for newer models and is left alone: there the signature is the reasoning.",
+    cause="An aborted stream, or text removed on saving.",
+    repair="The block is dropped.",
+    failures=("F25",),
+)
+FOREIGN_REASONING = rule(
+    code="LS304",
+    name="foreign-reasoning",
+    dialects=("anthropic", "openai-responses", "bedrock", "langchain"),
+    lossy=True,
+    errors=(("anthropic", _INVALID_SIGNATURE), ("bedrock", _INVALID_SIGNATURE)),
+    summary="reasoning was issued by another vendor than the one asked",
+    help="heal drops the reasoning and lists it in the quarantine",
+    what="Signatures and encrypted reasoning verify only with who issued them.",
+    cause="The session switched to another vendor's model.",
+    repair="The foreign reasoning is left out of this request. Shapes of signatures are never "
+    "guessed at: only a message that names its model is judged.",
+    failures=("F27", "F33"),
+    known="where a message names the model that wrote it and the request names another vendor's",
+)
+THINKING_FIRST = rule(
+    code="LS305",
+    name="thinking-first",
+    dialects=("anthropic",),
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.type: Expected `thinking` or `redacted_thinking`, but found "
+            "`<kind>`. When `thinking` is enabled, a final `assistant` message must start with a "
+            "thinking block (preceeding the lastmost set of `tool_use` and `tool_result` blocks). "
+            "We recommend you include thinking blocks from previous turns. To avoid this "
+            "requirement, disable `thinking`.",
+        ),
+    ),
+    summary="thinking is enabled, but the running tool turn does not start with thinking",
+    help="heal disables thinking for this one request",
+    what="With manual thinking the assistant message of a running tool loop must start with its "
+    "thinking block.",
+    cause="Thinking was dropped by a converter, or switched on in the middle of a loop.",
+    repair="Thinking is disabled in this request's body; the next turn may enable it again.",
+    failures=("F28",),
+    known='only for `thinking: {"type": "enabled"}` in a whole request body',
+)
+THINKING_LAST = rule(
+    code="LS306",
+    name="thinking-last",
+    dialects=SIGNED,
+    lossy=True,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>: The final block in an assistant message cannot be `thinking`.",
+        ),
+        (
+            "bedrock",
+            "The content field in the Message object at messages.<N> is empty. Add a ContentBlock "
+            "object to the content field and try again.",
+        ),
+    ),
+    summary="an assistant turn ends with thinking",
+    help="heal drops the trailing thinking and lists it in the quarantine",
+    what="A turn consists of thinking alone, or its last block is thinking.",
+    cause="The stream died after the thinking, before the answer.",
+    repair="The trailing thinking is dropped; a turn left empty goes with it.",
+    failures=("F30",),
+)
+LONE_REASONING = rule(
+    code="LS307",
+    name="lone-reasoning",
+    dialects=("openai-responses",),
+    lossy=True,
+    errors=(
+        (
+            "openai-responses",
+            "Item '<id>' of type 'reasoning' was provided without its required following item.",
+        ),
+    ),
+    summary="a reasoning item is not followed by what it produced",
+    help="heal drops the reasoning item and lists it in the quarantine",
+    what="A reasoning item and the item it produced are one unit.",
+    cause="The output item was dropped, filtered or cut off behind the reasoning.",
+    repair="The lone reasoning item is dropped.",
+    failures=("F31",),
+)
+STORED_STATE = rule(
+    code="LS308",
+    name="state-not-stored",
+    dialects=("openai-responses",),
+    lossy=True,
+    errors=(
+        (
+            "openai-responses",
+            "Item with id '<id>' not found. Items are not persisted when `store` is set to false. "
+            "Try again with `store` set to true, or remove this item from your input.",
+        ),
+    ),
+    summary="an item refers to state the provider was told not to keep",
+    help="heal drops the reference and lists it in the quarantine",
+    what="With `store: false` a bare reference, or reasoning without its encrypted content, "
+    "points at nothing.",
+    cause="Ids were replayed as references to server state that was never stored.",
+    repair="References and reasoning without encrypted content are dropped.",
+    failures=("F32",),
+    known="only where the request body says `store: false`",
+)
+BOUND_REASONING = rule(
+    code="LS309",
+    name="bound-reasoning",
+    dialects=("anthropic", "bedrock"),
+    lossy=True,
+    errors=(
+        (
+            "anthropic",
+            "messages.<N>.content.<M>: Invalid `signature` in `thinking` block. The block is bound "
+            "to a different conversation.",
+        ),
+    ),
+    summary="thinking is bound to a prefix that a repair had to change",
+    help="heal drops the thinking behind the first place it changed",
+    what="Newer Claude models accept a replayed thinking block only while everything before it is "
+    "unchanged. This cannot be seen in a list; it is what a repair of the middle would cause.",
+    cause="Anything that edits history: a repair, a compaction, a reminder put in later.",
+    repair="The repair with the smallest change of the prefix is chosen, and signed thinking behind "
+    "the first changed place is dropped with it. Where the model is named and does not bind "
+    "thinking, it stays.",
+    failures=("F24",),
+    known="Claude Fable 5.1 and later 5.x models; assumed where no model is named",
+)
+REASONING_SHAPE = rule(
+    code="LS310",
+    name="reasoning-shape",
+    dialects=("openai-responses",),
+    errors=(
+        ("openai-responses", "Input[<N>] missing required field `summary`"),
+        ("openai-responses (content)", "Invalid 'input[<N>].content': array too long"),
+    ),
+    summary="a reasoning item lacks a field the provider requires",
+    help="heal adds the empty `summary`",
+    what="`summary` is required, even when it is empty.",
+    cause="A clean-up removed empty values, or another provider wrote the item.",
+    repair="An empty `summary` is added.",
+    failures=("F34",),
+)
+THOUGHT_SIGNATURE = rule(
+    code="LS311",
+    name="missing-thought-signature",
+    dialects=("gemini",),
+    errors=(
+        (
+            "gemini",
+            "Function call is missing a thought_signature in functionCall parts. This is required "
+            "for tools to work correctly, and missing thought_signature may lead to degraded model "
+            "performance. Additional data, function call `default_api:<name>` , position <n>. "
+            "Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more "
+            "details.",
+        ),
+    ),
+    summary="the first function call of a step has no thought signature",
+    help="heal adds the documented sentinel signature",
+    what="Gemini 3 and later want a thought signature on the first call of each step of the "
+    "running turn.",
+    cause="The field was lost in a conversion, or another model made the call.",
+    repair="The documented sentinel `skip_thought_signature_validator` is added. Calls are never "
+    "rewritten as prose.",
+    failures=("F35",),
+    known="Gemini 3 and later; only where the model is named",
+)
+REASONING_REQUIRED = rule(
+    code="LS312",
+    name="reasoning-required",
+    dialects=("openai-chat:deepseek", "anthropic:deepseek"),
+    errors=(
+        (
+            "openai-chat:deepseek",
+            "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        ),
+        (
+            "anthropic:deepseek",
+            "The `content[].thinking` in the thinking mode must be passed back to the API.",
+        ),
+    ),
+    summary="an assistant turn lacks the reasoning this provider wants back",
+    help="heal adds the empty field",
+    what="This provider wants the reasoning of every assistant turn back, even if it is empty.",
+    cause="The client dropped the field, or another model wrote the turn.",
+    repair="An empty field is added where there is none; what is there is never touched.",
+    failures=("F36",),
+)
+
+
+@finder("anthropic", "bedrock")
+def collapsed_steps(case: Case) -> Iterator[Finding]:
+    """LS301."""
+    if not case.parts.reasoning:
+        return
+    for message in case.messages:
+        if message.role == ASSISTANT and next_step_at(message):
+            part = message.parts[next_step_at(message)]
+            yield case.find(COLLAPSED_STEPS, case.place(part), "thinking follows a tool call")
+
+
+def next_step_at(message: Message) -> int:
+    """Give the position of the first thinking that follows a call, 0 if there is none."""
+    seen = False
+    for position, part in enumerate(message.parts):
+        if part.kind == CALL:
+            seen = True
+        elif seen and part.kind == REASONING:
+            return position
+    return 0
+
+
+@finder("anthropic", "bedrock")
+def signatures(case: Case) -> Iterator[Finding]:
+    """LS302 and LS303."""
+    if not case.profile.signed_reasoning:
+        return
+    for part in case.parts.reasoning:
+        fault = signature_fault(part)
+        if fault == "empty":
+            yield case.find(EMPTY_THINKING, case.place(part), "empty, unsigned thinking block")
+        elif fault:
+            yield case.find(UNSIGNED_THINKING, case.place(part), "thinking block without signature")
+
+
+def signature_fault(part: Part) -> str:
+    """Say why a signed-reasoning block cannot be replayed: "empty", "unsigned" or ""."""
+    raw = part.raw
+    if part.flavor == "redacted_thinking":
+        return "" if _filled(raw.get("data")) else "empty"
+    text, signature = raw.get("thinking"), raw.get("signature")
+    if part.flavor == "reasoningContent":
+        inner = raw["reasoningContent"]
+        if not isinstance(inner, dict) or "redactedContent" in inner:
+            return "" if isinstance(inner, dict) else "empty"
+        inner = inner.get("reasoningText")
+        inner = inner if isinstance(inner, dict) else {}
+        text, signature = inner.get("text"), inner.get("signature")
+    if _filled(signature) and isinstance(text, str):
+        return ""
+    return "unsigned" if _filled(text) else "empty"
+
+
+def _filled(value: Any) -> bool:
+    return isinstance(value, (str, bytes)) and bool(value)
+
+
+@finder("anthropic", "openai-responses", "bedrock", "langchain")
+def foreign_reasoning(case: Case) -> Iterator[Finding]:
+    """LS304."""
+    asked = issuer_of(case.model)
+    if not asked or not case.parts.reasoning:
+        return
+    for message in case.messages:
+        if is_foreign(message, asked):
+            for part in message.parts:
+                if part.kind == REASONING:
+                    text = "this reasoning was issued by another vendor's model"
+                    yield case.find(FOREIGN_REASONING, case.place(part), text)
+
+
+def is_foreign(message: Message, asked: str) -> bool:
+    """Tell whether a message names a model of another vendor than the one asked."""
+    issuer = issuer_of(_model_of(message.raw))
+    return bool(issuer) and issuer != asked
+
+
+def _model_of(raw: Any) -> Any:
+    if not isinstance(raw, dict):
+        return None
+    for key in ("data", "kwargs"):
+        if isinstance(raw.get(key), dict):
+            raw = raw[key]
+    metadata = raw.get("response_metadata")
+    if isinstance(metadata, dict):
+        return metadata.get("model_name") or metadata.get("model")
+    return raw.get("model")
+
+
+@finder("anthropic")
+def thinking_first(case: Case) -> Iterator[Finding]:
+    """LS305."""
+    if not wants_thinking_first(case.body):
+        return
+    index = len(case.messages) - 1
+    if index < 1 or case.messages[index].role != USER or not case.messages[index].has(RESULT):
+        return
+    start = index - 1
+    if case.messages[start].role != ASSISTANT:
+        return
+    while start and case.messages[start - 1].role == ASSISTANT:
+        start -= 1
+    parts = case.messages[start].parts
+    if parts and parts[0].kind != REASONING:
+        place = case.place(parts[0])
+        kind = parts[0].flavor or "text"
+        text = "thinking is enabled, but this tool turn does not start with thinking"
+        yield case.find(THINKING_FIRST, place, text, kind=kind)
+
+
+def wants_thinking_first(body: dict[str, Any] | None) -> bool:
+    """Tell whether a request enables thinking the manual way."""
+    thinking = (body or {}).get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
+
+
+@finder("anthropic", "bedrock")
+def thinking_last(case: Case) -> Iterator[Finding]:
+    """LS306."""
+    if not case.parts.reasoning or not case.profile.signed_reasoning:
+        return
+    for position, message in enumerate(case.messages):
+        if ends_with_thinking(case.messages, position):
+            place = case.place(message.parts[-1])
+            yield case.find(THINKING_LAST, place, "the assistant turn ends with thinking")
+
+
+def ends_with_thinking(messages: list[Message], position: int) -> bool:
+    """Tell whether an assistant turn ends at this message, with thinking."""
+    message = messages[position]
+    if message.role != ASSISTANT or not message.parts or message.parts[-1].kind != REASONING:
+        return False
+    behind = position + 1
+    return behind == len(messages) or messages[behind].role != ASSISTANT
+
+
+@finder("openai-responses")
+def reasoning_items(case: Case) -> Iterator[Finding]:
+    """LS307, LS308 and LS310."""
+    unstored = (case.body or {}).get("store") is False
+    for position, message in enumerate(case.messages):
+        part = message.parts[0] if message.parts else None
+        if part is None:
+            continue
+        if unstored and points_at_nothing(part):
+            text = "this refers to state that `store: false` does not keep"
+            yield case.find(STORED_STATE, case.place(part), text, id=part.raw.get("id"))
+        elif part.kind != REASONING:
+            continue
+        elif is_lone_reasoning(case.messages, position):
+            text = "this reasoning item is not followed by what it produced"
+            yield case.find(LONE_REASONING, case.place(part), text, id=part.id)
+        elif not isinstance(part.raw.get("summary"), list):
+            yield case.find(REASONING_SHAPE, case.place(part), "`summary` is missing")
+
+
+def points_at_nothing(part: Part) -> bool:
+    """Tell whether an item is only a reference to state at the provider."""
+    if part.flavor == "item_reference":
+        return True
+    return part.kind == REASONING and not part.raw.get("encrypted_content")
+
+
+def is_lone_reasoning(messages: list[Message], position: int) -> bool:
+    """Tell whether no model item follows a reasoning item."""
+    for behind in range(position + 1, len(messages)):
+        message = messages[behind]
+        if not message.parts or message.parts[0].kind != REASONING:
+            return message.role != ASSISTANT
+    return True
+
+
+@finder("gemini")
+def thought_signatures(case: Case) -> Iterator[Finding]:
+    """LS311."""
+    if not case.traits.thought_signatures:
+        return
+    for part in unsigned_first_calls(case.messages):
+        text = "the first function call of this step has no thought signature"
+        position = part.home + 1
+        yield case.find(THOUGHT_SIGNATURE, case.place(part), text, name=part.name, n=position)
+
+
+def unsigned_first_calls(messages: list[Message]) -> list[Part]:
+    """Give the first calls of the steps of the running turn that carry no signature."""
+    start = max((i for i, m in enumerate(messages) if _is_prompt(m)), default=0)
+    firsts = [
+        next((part for part in message.parts if part.kind == CALL), None)
+        for message in messages[start:]
+        if message.role == ASSISTANT
+    ]
+    return [part for part in firsts if part is not None and signature_of(part.raw) is None]
+
+
+def _is_prompt(message: Message) -> bool:
+    return message.role == USER and message.has(TEXT) and not message.has(RESULT)
+
+
+@finder("openai-chat", "anthropic")
+def reasoning_required(case: Case) -> Iterator[Finding]:
+    """LS312."""
+    if not case.profile.reasoning_required:
+        return
+    for message in case.messages:
+        if lacks_reasoning(message, case.profile.dialect):
+            text = "this assistant turn has no reasoning to hand back"
+            yield case.find(REASONING_REQUIRED, case.place_at(message.index), text)
+
+
+def lacks_reasoning(message: Message, dialect: str) -> bool:
+    """Tell whether an assistant message with calls carries no reasoning at all."""
+    if message.role != ASSISTANT or not message.has(CALL):
+        return False
+    if dialect == "openai-chat":
+        return not isinstance(message.raw, dict) or not isinstance(
+            message.raw.get("reasoning_content"), str
+        )
+    return not message.has(REASONING)

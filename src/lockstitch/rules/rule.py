@@ -1,0 +1,81 @@
+"""What a rule is, and what a finding is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from lockstitch.rules.case import Case
+
+ERROR = "error"
+WARNING = "warning"
+_LONGEST_ID = 64
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """One thing a request must satisfy, with everything a person may want to know of it.
+
+    ``errors`` pairs who says it with the provider's own text; ``known`` notes the versions.
+    """
+
+    code: str
+    name: str
+    severity: str = ERROR
+    dialects: tuple[str, ...]
+    errors: tuple[tuple[str, str], ...] = ()
+    fixable: bool = True
+    lossy: bool = False
+    summary: str
+    help: str
+    what: str
+    cause: str
+    repair: str
+    failures: tuple[str, ...] = ()
+    known: str = ""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One place where a rule is broken. Never holds message content."""
+
+    code: str
+    name: str
+    severity: str
+    place: str
+    message: str
+    error: str | None = None
+    fixable: bool = True
+    lossy: bool = False
+    help: str = ""
+
+
+Find = Callable[["Case"], Iterator[Finding]]
+
+RULES: dict[str, Rule] = {}
+FINDERS: list[tuple[tuple[str, ...], Find]] = []
+
+
+def rule(**fields: Any) -> Rule:
+    """Register a rule in the catalogue."""
+    entry = Rule(**fields)
+    RULES[entry.code] = entry
+    return entry
+
+
+def finder(*dialects: str) -> Callable[[Find], Find]:
+    """Register a function that finds breaches, for these dialects (none named: for all)."""
+
+    def register(find: Find) -> Find:
+        FINDERS.append((dialects, find))
+        return find
+
+    return register
+
+
+def shown(value: object) -> str:
+    """Name an id in a message: printable, and never longer than an id should be."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"

@@ -1,0 +1,1 @@
+"""Tests of Lockstitch, one folder a promise."""

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOCKSTITCH = [sys.executable, "-m", "lockstitch"]
+
+CALL = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt"}
+
+
+@pytest.fixture
+def clean() -> list[Any]:
+    return [
+        {"role": "user", "content": "List the files."},
+        {"role": "assistant", "content": [CALL]},
+        {"role": "user", "content": [RESULT]},
+    ]
+
+
+@pytest.fixture
+def broken() -> list[Any]:
+    return [
+        {"role": "user", "content": "List the files."},
+        {"role": "assistant", "content": [CALL]},
+        {"role": "user", "content": "Are you there?"},
+    ]
+
+
+@pytest.fixture
+def lockstitch() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    def run(*words: str | Path, stdin: bytes = b"", **options: Any) -> Any:
+        options = {"capture_output": True, "timeout": 120, **options}
+        command = [*LOCKSTITCH, *map(str, words)]
+        return subprocess.run(command, input=stdin, check=False, **options)
+
+    return run
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., Path]:
+    def save(value: Any, name: str = "conversation.json", **style: Any) -> Path:
+        path = tmp_path / name
+        data = value if isinstance(value, bytes) else json.dumps(value, **style).encode()
+        path.write_bytes(data)
+        return path
+
+    return save

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstitch.cli import COMMANDS, command, manual
+
+if TYPE_CHECKING:
+    from lockstitch.cli.arguments import Command
+
+DECLARED = [command(name) for name in COMMANDS]
+FLAGS = sorted({flag for one in DECLARED for option in one.options for flag in option.flags})
+WORDS = [*FLAGS, "-", "--", "", "a.json", "=", "sarif", "json", "--format=sarif", "--json=1"]
+
+
+@given(st.sampled_from(DECLARED), st.lists(st.sampled_from(WORDS), max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_what_the_everyday_parser_accepts_typer_reads_the_same(
+    declared: Command, words: list[str]
+) -> None:
+    values = declared.parse(words)
+    if values is not None:
+        assert manual.parse([declared.name, *words], DECLARED) == (declared, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected"),
+    [
+        ("check", [], {"files": [], "form": "text", "as_json": False}),
+        ("check", ["a", "-", "b"], {"files": ["a", "-", "b"]}),
+        ("check", ["-d", "gemini", "a", "--json"], {"dialect": "gemini", "as_json": True}),
+        ("check", ["--format=sarif"], {"form": "sarif"}),
+        ("heal", ["a", "-o", "b", "--diff"], {"file": "a", "output": "b", "diff": True}),
+        ("heal", [], {"file": None, "output": None, "model": None}),
+        ("explain", ["LS101"], {"code": "LS101"}),
+    ],
+)
+def test_everyday_calls(name: str, words: list[str], expected: dict[str, object]) -> None:
+    values = command(name).parse(words)
+    assert values is not None
+    assert expected.items() <= values.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("check", ["--help"]),
+        ("check", ["--nonsense"]),
+        ("check", ["--dialect"]),
+        ("check", ["--dialect", "--json"]),
+        ("check", ["--format", "yaml"]),
+        ("check", ["--json=yes"]),
+        ("check", ["--", "-file"]),
+        ("heal", ["a", "b"]),
+    ],
+)
+def test_everything_else_is_left_to_typer(name: str, words: list[str]) -> None:
+    assert command(name).parse(words) is None

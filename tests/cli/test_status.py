@@ -1,0 +1,154 @@
+"""Exit status 0, 1 or 2, whatever happens, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lockstitch as library
+from lockstitch import cli
+
+LOCKSTITCH = [sys.executable, "-m", "lockstitch"]
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def test_check(lockstitch: Any, saved: Any, clean: Any, broken: Any, tmp_path: Path) -> None:
+    good, bad = saved(clean, "good.json"), saved(broken, "bad.json")
+    assert lockstitch("check", good).returncode == 0
+    assert lockstitch("check", bad).returncode == 1
+    assert lockstitch("check", good, bad).returncode == 1
+    assert lockstitch("check", bad, tmp_path / "missing.json", good).returncode == 2
+
+
+def test_heal(lockstitch: Any, saved: Any, clean: Any, broken: Any) -> None:
+    assert lockstitch("heal", saved(clean)).returncode == 0
+    assert lockstitch("heal", saved(broken)).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["check", "heal"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00\x01\x02", b'[{"role": "us', DEEP, b'{"role": "user"}\n{"role', b"{}", b"nonsense"],
+)
+def test_bad_input_on_stdin(lockstitch: Any, command: str, data: bytes) -> None:
+    done = lockstitch(command, "-", stdin=data)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"lockstitch: stdin: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("command", ["check", "heal"])
+def test_a_folder(lockstitch: Any, tmp_path: Path, command: str) -> None:
+    done = lockstitch(command, tmp_path)
+    assert done.returncode == 2
+    assert b"is a folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["nonsense"],
+        ["check", "--nonsense"],
+        ["check", "--dialect"],
+        ["check", "--format", "yaml"],
+        ["check", "--json", "--format", "sarif"],
+        ["check", "--dialect", "esperanto"],
+        ["heal", "--dialect", "esperanto"],
+        ["heal", "a.json", "b.json"],
+        ["heal", "--diff", "--json"],
+        ["explain", "LS000"],
+    ],
+)
+def test_wrong_usage(lockstitch: Any, words: list[str]) -> None:
+    done = lockstitch(*words, stdin=b"[]")
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+    assert done.stderr or not words
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["check", "-h"], ["explain"]])
+def test_answers(lockstitch: Any, words: list[str]) -> None:
+    done = lockstitch(*words)
+    assert done.returncode == 0
+    assert done.stdout
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = subprocess.Popen([*LOCKSTITCH, "check", str(fifo)], stderr=subprocess.PIPE)
+    # Opening it for writing waits for the reader: the command is inside its read from here on.
+    with fifo.open("wb"):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said == b"lockstitch: interrupted\n"
+
+
+def test_a_reader_that_goes_away(saved: Any) -> None:
+    many = [{"role": "user", "content": "x" * 1000}] * 1000
+    process = subprocess.Popen(
+        [*LOCKSTITCH, "heal", str(saved(many)), "--dialect", "openai-chat"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    assert process.stderr
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 2
+
+
+def test_a_full_disk(lockstitch: Any, saved: Any, clean: Any) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = lockstitch(
+            "heal", saved(clean), capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"lockstitch: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "1>&- 2>&- 0<&-"])
+def test_closed_streams(saved: Any, clean: Any, closed: str) -> None:
+    command = f'exec "$0" -m lockstitch heal "$1" {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, str(saved(clean))],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == (2 if "1>&-" in closed else 0)
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_bug_is_named_without_message_content(
+    saved: Any, clean: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("the user's secret")
+
+    monkeypatch.setattr(library, "check", fail)
+    assert cli.run(["check", str(saved(clean))]) == 2
+    said = capsys.readouterr().err
+    assert "internal error: KeyError at " in said
+    assert "secret" not in said
+
+
+def test_a_large_file(lockstitch: Any, tmp_path: Path) -> None:
+    turn = [{"role": "user", "content": "x" * 500_000}, {"role": "assistant", "content": "y"}]
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(turn * 120))
+    assert path.stat().st_size > 60_000_000
+    done = lockstitch("heal", path, "--dialect", "openai-chat")
+    assert done.returncode == 0
+    assert done.stdout == path.read_bytes()

@@ -1,0 +1,1 @@
+"""Documentation and examples that cannot go stale."""

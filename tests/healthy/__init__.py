@@ -1,0 +1,1 @@
+"""Histories from real traffic that must be left exactly as they are."""

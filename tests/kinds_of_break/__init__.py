@@ -1,0 +1,1 @@
+"""The known kinds of break, written once and rendered into every dialect."""

@@ -1,0 +1,161 @@
+"""What OpenAI's Responses API refuses in its input items.
+
+An output may stand anywhere after its call; the call's kind decides the output's type.
+When the request leans on state that the server keeps, the call of an output may be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .common import filled, is_json, repeated, unsendable, unwrap
+
+LIMIT = 64
+OUTPUTS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "computer_call": "computer_call_output",
+}
+CALL_OF = {output: call for call, output in OUTPUTS.items()}
+PREFIXES = {"function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
+ROLES = ("user", "assistant", "system", "developer")
+
+Item = dict[str, Any]
+
+
+def problems(value: Any) -> list[str]:
+    """What the API would refuse in a list of items or a request body."""
+    items, body = unwrap(value, "input")
+    if isinstance(items, str):
+        return list(unsendable(items, "input"))
+    if not isinstance(items, list):
+        return ["input: not a list"]
+    found = list(unsendable(items, "input"))
+    for index, item in enumerate(items):
+        found += _shape(item, f"input.{index}")
+    if any(not isinstance(item, dict) for item in items):
+        return found
+    stored = bool(body.get("previous_response_id") or body.get("conversation"))
+    found += _item_ids(items)
+    found += _pairs(items, stored or any(_kind(i) == "item_reference" for i in items))
+    found += _reasoning(items)
+    return found
+
+
+def _kind(item: Item) -> str:
+    kind = item.get("type")
+    if kind is None:
+        return "message" if "role" in item else "item_reference"
+    return kind if isinstance(kind, str) else "not a string"
+
+
+def _key(item: Item) -> Any:
+    """The id that ties call and output; the output of a local shell call may have only ``id``."""
+    if _kind(item) == "local_shell_call_output" and item.get("call_id") is None:
+        return item.get("id")
+    return item.get("call_id")
+
+
+def _shape(item: Any, place: str) -> Iterator[str]:
+    if not isinstance(item, dict):
+        yield f"{place}: not an object"
+        return
+    kind = _kind(item)
+    if kind == "not a string":
+        yield f"{place}.type: not a string"
+    elif kind == "message":
+        yield from _message_shape(item, place)
+    elif kind == "item_reference" and not filled(item.get("id")):
+        yield f"{place}: says neither what it is nor what it refers to"
+    elif kind in OUTPUTS or kind in CALL_OF:
+        yield from _call_shape(item, place)
+    elif kind == "reasoning" and not isinstance(item.get("summary"), list):
+        yield f"{place}.summary: missing"
+
+
+def _call_shape(item: Item, place: str) -> Iterator[str]:
+    kind = _kind(item)
+    if not filled(_key(item)):
+        yield f"{place}.call_id: missing"
+    elif len(_key(item)) > LIMIT:
+        yield f"{place}.call_id: longer than {LIMIT}"
+    if kind == "function_call" and not filled(item.get("name")):
+        yield f"{place}.name: missing"
+    if kind == "function_call" and not is_json(item.get("arguments")):
+        yield f"{place}.arguments: not JSON"
+    if kind == "function_call_output" and not isinstance(item.get("output"), str | list):
+        yield f"{place}.output: missing"
+
+
+def _message_shape(item: Item, place: str) -> Iterator[str]:
+    if item.get("role") not in ROLES:
+        yield f"{place}.role: {item.get('role')!a}"
+    content = item.get("content")
+    if not isinstance(content, str | list):
+        yield f"{place}.content: neither a string nor a list"
+        return
+    for index, part in enumerate(content if isinstance(content, list) else []):
+        if not isinstance(part, dict) or not filled(part.get("type")):
+            yield f"{place}.content.{index}: not a part with a type"
+
+
+def _item_ids(items: list[Item]) -> Iterator[str]:
+    ids = [item["id"] for item in items if isinstance(item.get("id"), str)]
+    for twice in repeated(ids):
+        yield f"item id {twice!a} is not unique"
+    for index, item in enumerate(items):
+        own = item.get("id")
+        if not isinstance(own, str) or _kind(item) == "local_shell_call_output":
+            continue
+        if len(own) > LIMIT:
+            yield f"input.{index}.id: longer than {LIMIT}"
+        prefix = PREFIXES.get(_kind(item), "")
+        if _kind(item) == "message" and item.get("role") == "assistant":
+            prefix = "msg"
+        if not own.startswith(prefix):
+            yield f"input.{index}.id: does not begin with {prefix}"
+
+
+def _pairs(items: list[Item], stored: bool) -> Iterator[str]:
+    calls: dict[Any, str] = {}
+    answered: set[Any] = set()
+    for index, item in enumerate(items):
+        kind, key = _kind(item), _key(item)
+        if not isinstance(key, str):
+            continue
+        if kind in OUTPUTS:
+            if key in calls:
+                yield f"input.{index}: call_id {key!a} is not unique"
+            calls[key] = kind
+        elif kind in CALL_OF:
+            if key in answered:
+                yield f"input.{index}: second output for {key!a}"
+            elif key not in calls and not stored:
+                yield f"input.{index}: output without its call before it: {key!a}"
+            elif key in calls and calls[key] != CALL_OF[kind]:
+                yield f"input.{index}: {kind} for a {calls[key]}"
+            answered.add(key)
+    missing = [key for key in calls if key not in answered]
+    if missing:
+        yield f"calls without outputs: {missing!a}"
+
+
+def _reasoning(items: list[Item]) -> Iterator[str]:
+    """A reasoning item is followed by what it led to: more reasoning, a call or the answer."""
+    for index, item in enumerate(items):
+        if _kind(item) != "reasoning":
+            continue
+        follower = items[index + 1] if index + 1 < len(items) else {"type": "nothing"}
+        if not _is_model_output(follower):
+            yield f"input.{index}: reasoning without its following item"
+
+
+def _is_model_output(item: Item) -> bool:
+    kind = _kind(item)
+    if kind == "message":
+        return item.get("role") == "assistant"
+    return kind in ("reasoning", "item_reference") or str(kind).endswith("_call")

@@ -1,0 +1,1 @@
+"""Promises about healing, tried on generated conversations."""
