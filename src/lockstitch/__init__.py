@@ -1,8 +1,8 @@
 """Lockstitch keeps LLM-agent sessions valid: it finds what broke them and mends it.
 
-    import lockstitch
+import lockstitch
 
-    messages = lockstitch.heal(messages, dialect="anthropic")   # in front of any request
+messages = lockstitch.heal(messages, dialect="anthropic")   # in front of any request
 """
 
 from lockstitch.errors import AmbiguousDialect, LockstitchError, Unhealed, Unreadable, UsageError

@@ -11,11 +11,11 @@ from lockstitch.dialects.detect import dialect_of, new_dialect
 from lockstitch.dialects.models import traits_of
 from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.errors import Unhealed, UsageError
-from lockstitch.kinds import is_plain, thaw
+from lockstitch.kinds import Freeze, is_plain, thaw
 from lockstitch.repair.edits import Edit, diff
 from lockstitch.repair.engine import Outcome, mend
 from lockstitch.repair.ledger import Change, Quarantined
-from lockstitch.rules import ERROR, RULES, Case, Finding, Rule, examine
+from lockstitch.rules import ERROR, RULES, Case, Finding, Request, Rule, examine
 
 
 class Plan:
@@ -58,7 +58,7 @@ class Plan:
     def messages(self) -> Any:
         """The healed value in the kind that was given."""
         if self._outcome is None or not self.changed:
-            return self._given.value
+            return self._given.unchanged
         return self._given.freeze(self.plain)
 
     @cached_property
@@ -155,13 +155,16 @@ class _Given:
         self, value: Any, dialect: str | None, model: str | None, waiting: Iterable[str]
     ) -> None:
         self.value = value
+        self.plain: Any = value
+        self.freeze: Freeze = _as_it_is
         self.waiting = frozenset(waiting)
         if dialect is not None and model is None and self._is_proven(profile_named(dialect)):
             self.is_certainly_valid = True
             return
         self.is_certainly_valid = False
-        self.plain, self.freeze = (value, _as_it_is) if is_plain(value) else thaw(value)
-        self.profile: Profile = profile_named(dialect or dialect_of(self.plain))
+        if not is_plain(value):
+            self.plain, self.freeze = thaw(value)
+        self.profile = profile_named(dialect or dialect_of(self.plain))
         self.body, self.raw = _opened(self.plain, self.profile.list_key)
         self.model = model if model is not None else _model_in(self.body)
         self.traits = traits_of(self.model)
@@ -172,17 +175,20 @@ class _Given:
             return False
         if not new_dialect(profile.dialect).certainly_valid(self.value, profile):
             return False
-        self.plain, self.freeze, self.profile = self.value, _as_it_is, profile
+        self.profile = profile
         self.body, self.raw = None, self.value
         return True
+
+    @property
+    def unchanged(self) -> Any:
+        """What was given; an iterator, which is spent by now, comes back as its items."""
+        return self.value if self.freeze is _as_it_is else self.freeze(self.plain)
 
     def case(self) -> Case:
         """View the list for the rules."""
         dialect = new_dialect(self.profile.dialect)
-        view = dialect.read(self.raw)
-        return Case(
-            dialect, self.profile, self.traits, self.body, view, self.waiting, self.model
-        )
+        request = Request(dialect, self.profile, self.traits, self.body, self.waiting, self.model)
+        return Case(request, dialect.read(self.raw))
 
     def wrapped(self, messages: list[Any], body: dict[str, Any] | None) -> Any:
         """Put a healed list back where it came from."""

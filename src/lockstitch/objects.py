@@ -97,7 +97,8 @@ def _set_fields(model: Any) -> Fields:
 
 def _filled_fields(model: Any) -> Fields:
     # google-genai reads and writes Python's names; elsewhere an alias is the name on the wire
-    spelled = str if is_google(type(model)) else partial(_alias, type(model))
+    kind: type = type(model)
+    spelled = str if is_google(kind) else partial(_alias, kind)
     fields = {spelled(name): value for name, value in vars(model).items() if value is not None}
     return {**fields, **(model.__pydantic_extra__ or {})}
 

@@ -67,37 +67,48 @@ def test_a_failure_at_any_step_leaves_the_old_file_alone(
     assert list(tmp_path.iterdir()) == [path]
 
 
-KILLED = """
-import os, sys
+EVERY_LINE = """
+import os, pathlib, sys
 from lockstitch.files import write_atomically
 
-left = int(sys.argv[2])
+path, step = pathlib.Path(sys.argv[1]), 0
 
-def count(frame, event, arg):
-    global left
+def die(frame, event, arg):
+    global step
     if not frame.f_code.co_filename.endswith("files.py"):
         return None
-    left -= 1
-    if not left:
+    step -= 1
+    if not step:
         os.kill(os.getpid(), 9)
-    return count
+    return die
 
-sys.settrace(count)
-write_atomically(sys.argv[1], b"new" * 100_000)
+for lines in range(1, 1000):
+    path.write_bytes(b"old")
+    child = os.fork()
+    if not child:
+        step = lines
+        sys.settrace(die)
+        write_atomically(path, b"new" * 100_000)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    content = path.read_bytes()
+    assert content in (b"old", b"new" * 100_000)
+    print(lines, status, content[:3].decode())
+    if status == 0:
+        break
 """
 
 
 def test_killed_at_any_line_the_file_is_the_old_or_the_new(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    seen = set()
-    for step in range(1, 200):
-        path.write_bytes(b"old")
-        command = [sys.executable, "-c", KILLED, str(path), str(step)]
-        done = subprocess.run(command, check=False, timeout=60)
-        assert path.read_bytes() in (b"old", b"new" * 100_000)
-        seen.add(path.read_bytes()[:3])
-        if done.returncode == 0:
-            break
-        assert done.returncode == -9
-    assert seen == {b"old", b"new"}
-    assert step > 20
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_LINE, str(tmp_path / "file")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    outcomes = [line.split()[1:] for line in done.stdout.splitlines()]
+    assert len(outcomes) > 20
+    assert outcomes[0] == ["-9", "old"]
+    assert ["-9", "new"] in outcomes
+    assert outcomes[-1] == ["0", "new"]

@@ -36,7 +36,7 @@ def without_privileges() -> Iterator[None]:
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is binary"),
         (b"SQLite format 3\x00" + b"\x01" * 80, "is binary"),
         (b'["caf\xe9"]', "is binary, or not UTF-8 (byte 5)"),
-        (b'[{"role": "us', "is not JSON: Unterminated string starting at at line 1 column 11"),
+        (b'[{"role": "us', "is not JSON: Unterminated string starting at line 1 column 11"),
         (b'[{"role": "user"}', "(byte 17)"),
         (b"[1,\n2,\n\xc3\xa9]", "line 3 column 1 (byte 7)"),
         (b"hello", "is not JSON"),

@@ -93,20 +93,28 @@ def test_ctrl_c(tmp_path: Path) -> None:
     assert said == b"lockstitch: interrupted\n"
 
 
-def test_a_reader_that_goes_away(saved: Any) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away(saved: Any, unbuffered: str) -> None:
     many = [{"role": "user", "content": "x" * 1000}] * 1000
     process = subprocess.Popen(
         [*LOCKSTITCH, "heal", str(saved(many)), "--dialect", "openai-chat"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
     assert process.stdout
-    assert process.stderr
     process.stdout.read(1)
     process.stdout.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait(timeout=60) == 2
+    process.stdout = None
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (2, b"")
+
+
+def test_a_slow_reader_gets_everything(saved: Any, lockstitch: Any) -> None:
+    many = saved([{"role": "user", "content": "x" * 1000}] * 1000)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = lockstitch("heal", many, "--dialect", "openai-chat", env=environment)
+    assert done.stdout == many.read_bytes()
 
 
 def test_a_full_disk(lockstitch: Any, saved: Any, clean: Any) -> None:

@@ -118,9 +118,6 @@ def _reasoning_shape(reasoning: Any, place: str) -> Iterator[str]:
 
 def _roles(messages: list[dict[str, Any]]) -> Iterator[str]:
     roles = [message.get("role") for message in messages]
-    spoken = [role for role in roles if role != "system"]
-    if spoken and spoken[0] != "user":
-        yield "messages.0: does not start with the user"
     for index, (one, two) in enumerate(itertools.pairwise(roles), 1):
         if one == two:
             yield f"messages.{index}: {two!a} twice in a row"

@@ -101,7 +101,6 @@ REFUSED: dict[str, list[Any]] = {
         [{"role": "assistant", "parts": [{"text": "x"}]}],
     ],
     "bedrock": [
-        [b.assistant("x")],
         [b.user("x"), b.user("y")],
         [b.user("x"), b.assistant(b.call("1"))],
         [b.user("x"), b.assistant(b.call("1")), b.user("y")],

@@ -125,7 +125,7 @@ def _decode(data: bytes) -> tuple[Any, bool]:
             return [_json_line(number, line) for number, line in numbered_lines(data)], True
         size = len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
         where = f"line {error.lineno} column {error.colno} (byte {size})"
-        raise Unreadable(f"is not JSON: {error.msg} at {where}") from None
+        raise Unreadable(f"is not JSON: {_said(error)} at {where}") from None
 
 
 def _json(data: bytes) -> Any:
@@ -150,7 +150,12 @@ def _json_line(number: int, line: bytes) -> Any:
         return _json(line)
     except json.JSONDecodeError as error:
         where = f"line {number} column {error.colno}"
-        raise Unreadable(f"is not JSONL: {error.msg} at {where}") from None
+        raise Unreadable(f"is not JSONL: {_said(error)} at {where}") from None
+
+
+def _said(error: json.JSONDecodeError) -> str:
+    """The parser's words, of which some end with the "at" that follows here."""
+    return error.msg.removesuffix(" at")
 
 
 def _is_lines(error: json.JSONDecodeError) -> bool:

@@ -36,10 +36,13 @@ def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
 
 
 def emit(data: bytes) -> None:
-    """Write bytes of the result to stdout."""
+    """Write bytes of the result to stdout, all of them."""
     if sys.stdout is None:
         raise BrokenPipeError
-    sys.stdout.buffer.write(data)
+    # Under PYTHONUNBUFFERED this is the raw file, which may take less than it is given.
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def say(text: str) -> None:

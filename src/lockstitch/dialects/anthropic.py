@@ -17,7 +17,7 @@ from lockstitch.dialects.base import (
     text_of_blocks,
 )
 from lockstitch.dialects.profiles import Profile
-from lockstitch.dialects.quick import are_plain_ids, are_plain_names, fits
+from lockstitch.dialects.quick import are_plain_ids, are_plain_names, is_unremarkable
 from lockstitch.model.parts import (
     CALL,
     MEDIA,
@@ -145,7 +145,7 @@ class Anthropic(BlockDialect):
         return reseat(part, replaced(part.raw, ("input",), {}))
 
     def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
-        return not profile.name and _turns_are_plain(raw) and fits(raw, profile)
+        return not profile.name and _turns_are_plain(raw) and is_unremarkable(raw)
 
 
 def _turns_are_plain(raw: Sequence[Any]) -> bool:
@@ -167,8 +167,10 @@ def _turns_are_plain(raw: Sequence[Any]) -> bool:
                 waiting = []
         elif role != "assistant" or waiting:
             return False
-        elif not _assistant_is_plain(content, waiting, seen, names):
-            return False
+        else:
+            plain = _assistant_is_plain(content, waiting, seen, names)
+            if not plain:
+                return False
     return not waiting and are_plain_ids(seen) and are_plain_names(names)
 
 
@@ -195,9 +197,7 @@ def _user_is_plain(content: Any, waiting: list[Any]) -> bool:
     return answered == waiting
 
 
-def _assistant_is_plain(
-    content: Any, waiting: list[Any], seen: set[str], names: set[Any]
-) -> bool:
+def _assistant_is_plain(content: Any, waiting: list[Any], seen: set[str], names: set[Any]) -> bool:
     if type(content) is str:
         return bool(content) and not content.isspace()
     if type(content) is not list or not content:

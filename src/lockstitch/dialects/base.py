@@ -178,15 +178,13 @@ def as_json(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def replaced(raw: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
+def replaced(raw: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Copy a dict with one nested value replaced; everything else is shared."""
-    copy = dict(raw)
-    key, *rest = path
+    key, rest = path[0], path[1:]
     if rest:
-        inner = copy.get(key)  # type: ignore[call-overload]
-        value = replaced(inner if isinstance(inner, dict) else {}, tuple(rest), value)
-    copy[key] = value  # type: ignore[index]
-    return copy
+        inner = raw.get(key)
+        value = replaced(inner if isinstance(inner, dict) else {}, rest, value)
+    return {**raw, key: value}
 
 
 def text_of_blocks(content: Any, key: str = "text") -> str:
@@ -215,5 +213,3 @@ def reseat(part: Part, raw: Any, **changes: Any) -> Part:
         "text": part.text,
     }
     return Part(raw=raw, **{**fields, **changes})
-
-

@@ -7,7 +7,15 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.dialects.base import BlockDialect, as_id, as_json, broken, replaced, reseat, slot_path
+from lockstitch.dialects.base import (
+    BlockDialect,
+    as_id,
+    as_json,
+    broken,
+    replaced,
+    reseat,
+    slot_path,
+)
 from lockstitch.model.parts import (
     CALL,
     MEDIA,
@@ -43,7 +51,9 @@ class Bedrock(BlockDialect):
         role = self.neutral_role(raw.get("role"))
         content = raw.get("content")
         if isinstance(content, list):
-            parts = [self._part(block, slot_path("content", i), index) for i, block in enumerate(content)]
+            parts = [
+                self._part(block, slot_path("content", i), index) for i, block in enumerate(content)
+            ]
             return Message(raw, index, role, parts)
         if content is None:
             return Message(raw, index, role, [])

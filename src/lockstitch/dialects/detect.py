@@ -109,11 +109,16 @@ def _message_marks(message: dict[str, Any]) -> Iterator[str]:
     if isinstance(kind, str) and kind in _RESPONSE_ITEMS and "tool_calls" not in message:
         yield "openai-responses"
         return
-    if message.get("role") == "tool" and "tool_call_id" in message and kind is None:
-        yield "openai-chat"
-    elif message.get("tool_calls") and message.get("role") == "assistant":
+    if kind is None and _is_chat(message):
         yield "openai-chat"
     yield from _block_marks(message.get("content"))
+
+
+def _is_chat(message: dict[str, Any]) -> bool:
+    role = message.get("role")
+    if role == "tool":
+        return "tool_call_id" in message
+    return role == "assistant" and bool(message.get("tool_calls"))
 
 
 def _block_marks(content: Any) -> Iterator[str]:

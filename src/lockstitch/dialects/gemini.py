@@ -7,7 +7,15 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.dialects.base import BlockDialect, as_id, as_json, broken, replaced, reseat, slot_path
+from lockstitch.dialects.base import (
+    BlockDialect,
+    as_id,
+    as_json,
+    broken,
+    replaced,
+    reseat,
+    slot_path,
+)
 from lockstitch.model.parts import (
     ASSISTANT,
     CALL,

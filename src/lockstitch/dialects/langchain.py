@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from lockstitch.dialects.base import Dialect, as_id, broken, reseat, text_of_blocks
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -173,7 +171,9 @@ class LangChain(Dialect):
             return ""
         if len(inside) == 1 and inside[0].kind == TEXT and isinstance(inside[0].raw, str):
             return inside[0].raw
-        return [{"type": "text", "text": p.raw} if isinstance(p.raw, str) else p.raw for p in inside]
+        return [
+            {"type": "text", "text": p.raw} if isinstance(p.raw, str) else p.raw for p in inside
+        ]
 
     def _enveloped(self, message: Message, fields: dict[str, Any]) -> Any:
         raw = message.raw if isinstance(message.raw, dict) else None
@@ -222,9 +222,9 @@ class LangChain(Dialect):
         return part.raw.get("args") if part.flavor == "tool_calls" else ""
 
     def without_arguments(self, part: Part) -> Part:
-        raw = {"name": part.name or "", "args": {}, "id": part.id, "type": "tool_call"}
-        if part.flavor == "tool_calls":
-            raw = {**part.raw, "args": {}}
+        raw: dict[str, Any] = {**part.raw, "args": {}}
+        if part.flavor != "tool_calls":
+            raw = {"name": part.name or "", "args": {}, "id": part.id, "type": "tool_call"}
         return reseat(part, raw, flavor="tool_calls")
 
     def call_from_twin(self, twin: Part) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct
 
@@ -121,7 +121,7 @@ def _bedrock(block: dict[str, Any]) -> Found:
     return f"image/{label}", data, ("image", "format")
 
 
-def _is_data(value: Any) -> bool:
+def _is_data(value: Any) -> TypeGuard[str | bytes]:
     return isinstance(value, (str, bytes))
 
 
@@ -180,11 +180,15 @@ def _longer(width: bytes, height: bytes, order: Any) -> int:
     return max(int.from_bytes(width, order), int.from_bytes(height, order))
 
 
+_JPEG_MARK = 0xFF
+# The frame headers that hold an image's size; C4, C8 and CC are other tables.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
 def _jpeg_pixels(head: bytes) -> int:
     at = 2
-    while at + 9 < len(head) and head[at] == 0xFF:
-        marker = head[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+    while at + 9 < len(head) and head[at] == _JPEG_MARK:
+        if head[at + 1] in _JPEG_FRAMES:
             return _longer(head[at + 5 : at + 7], head[at + 7 : at + 9], "big")
         at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
     return 0

@@ -8,9 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from lockstitch.dialects.base import Dialect, as_id, broken, replaced, reseat, slot_path, text_of_blocks
+from lockstitch.dialects.base import (
+    Dialect,
+    as_id,
+    broken,
+    replaced,
+    reseat,
+    slot_path,
+    text_of_blocks,
+)
 from lockstitch.dialects.profiles import Profile
-from lockstitch.dialects.quick import are_plain_names, fits
+from lockstitch.dialects.quick import are_plain_names, is_unremarkable
 from lockstitch.model.parts import (
     ASSISTANT,
     CALL,
@@ -76,7 +84,9 @@ class OpenAIChat(Dialect):
             return []
         if not isinstance(content, list):
             return [self._block(content, _CONTENT, home)]
-        return [self._block(block, slot_path("content", i), home) for i, block in enumerate(content)]
+        return [
+            self._block(block, slot_path("content", i), home) for i, block in enumerate(content)
+        ]
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
@@ -166,7 +176,7 @@ class OpenAIChat(Dialect):
         return any(message.raw.get(key) for key in _BESIDE_CONTENT)
 
     def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
-        return not profile.name and _turns_are_plain(raw) and fits(raw, profile)
+        return not profile.name and _turns_are_plain(raw) and is_unremarkable(raw)
 
 
 def _turns_are_plain(raw: Sequence[Any]) -> bool:

@@ -7,7 +7,15 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from lockstitch.dialects.base import Dialect, as_id, as_json, broken, reseat, slot_path, text_of_blocks
+from lockstitch.dialects.base import (
+    Dialect,
+    as_id,
+    as_json,
+    broken,
+    reseat,
+    slot_path,
+    text_of_blocks,
+)
 from lockstitch.model.parts import (
     ASSISTANT,
     CALL,
@@ -243,7 +251,7 @@ def _local_shell_output(call: str | None, text: str) -> dict[str, Any]:
     return {"type": "local_shell_call_output", "id": call, "call_id": call, "output": text}
 
 
-def _search_output(call: str | None, text: str) -> dict[str, Any]:
+def _search_output(call: str | None, _text: str) -> dict[str, Any]:
     return {
         "type": "tool_search_output",
         "call_id": call,

@@ -243,7 +243,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "amplifier",
         "prefix",
-        "[SYSTEM ERROR: Tool result missing from conversation history]\n\n",
+        "[SYSTEM ERROR: Tool result missing from conversation history]\n\nTool:",
         "microsoft/amplifier-module-provider-vllm __init__.py",
     ),
     Known(

@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.dialects.profiles import Profile
-
 _ENCODER = msgspec.json.Encoder()
 _PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
 _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -17,7 +15,7 @@ _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNREMARKABLE = 10 * 1024 * 1024
 
 
-def fits(raw: Any, profile: Profile) -> bool:
+def is_unremarkable(raw: Any) -> bool:
     """Tell whether a list certainly holds no NUL, no lone surrogate and not too many bytes."""
     return 0 <= encoded_size(raw) <= _UNREMARKABLE
 

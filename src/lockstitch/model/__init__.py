@@ -1,0 +1,1 @@
+"""Parts, messages, zones and the pairing of calls and results: pure values."""

@@ -56,30 +56,25 @@ class Pairing(Struct):
     masked: dict[int, int]
 
 
-Same = Callable[[int, int], bool]
-IsPlaceholder = Callable[[int], bool]
+class Contents(Struct):
+    """What pairing may ask about results, by their index; asked only where it matters."""
+
+    same: Callable[[int, int], bool]
+    is_placeholder: Callable[[int], bool]
 
 
-def pair(
-    calls: Sequence[Slot], results: Sequence[Slot], same: Same, is_placeholder: IsPlaceholder
-) -> Pairing:
-    """Pair results with calls.
-
-    ``same(i, j)`` tells whether two results have equal content, ``is_placeholder(i)`` whether a
-    result only stands in for a real one; both are asked only where it matters.
-    """
+def pair(calls: Sequence[Slot], results: Sequence[Slot], contents: Contents) -> Pairing:
+    """Pair results with calls."""
     pairing = Pairing(
         [NOWHERE] * len(calls), [NOWHERE] * len(results), [""] * len(results), set(), {}
     )
     left = _settle_in_step(calls, results, pairing)
     if left:
-        _Table(calls, results, same, is_placeholder, pairing, left).pair()
+        _Table(calls, results, contents, pairing, left).pair()
     return pairing
 
 
-def _settle_in_step(
-    calls: Sequence[Slot], results: Sequence[Slot], pairing: Pairing
-) -> list[int]:
+def _settle_in_step(calls: Sequence[Slot], results: Sequence[Slot], pairing: Pairing) -> list[int]:
     """Pair the zones whose results line up with their calls; give the results that are left."""
     left: list[int] = []
     first, at, total = 0, 0, len(results)
@@ -120,19 +115,18 @@ def _lines_up(
 class _Table:
     """The tables of one pairing run, for what did not simply line up."""
 
-    def __init__(  # noqa: PLR0913 - the whole state of a run
+    def __init__(
         self,
         calls: Sequence[Slot],
         results: Sequence[Slot],
-        same: Same,
-        is_placeholder: IsPlaceholder,
+        contents: Contents,
         pairing: Pairing,
         left: list[int],
     ) -> None:
         self.calls = calls
         self.results = results
-        self.same = same
-        self.is_placeholder = is_placeholder
+        self.same = contents.same
+        self.is_placeholder = contents.is_placeholder
         self.pairing = pairing
         self.left = left
         self.by_zone: dict[tuple[int, str], list[int]] = {}

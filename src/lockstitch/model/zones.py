@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from lockstitch.model.pairing import NOWHERE, Pairing, Slot, pair
+from lockstitch.model.pairing import NOWHERE, Contents, Pairing, Slot, pair
 from lockstitch.model.parts import ASSISTANT, CALL, RESULT, TOOL, USER, Message, Part
 
 GROUPED = "grouped"
@@ -91,12 +91,11 @@ def thread(
                 results.append(part)
                 result_at.append(position)
                 result_slots.append(Slot(order, zone, key, alias))
-    pairing = pair(
-        call_slots,
-        result_slots,
+    contents = Contents(
         lambda one, other: same(results[one], results[other]),
         lambda one: is_placeholder(results[one]),
     )
+    pairing = pair(call_slots, result_slots, contents)
     call_zone = [slot.zone for slot in call_slots]
     result_zone = [slot.zone for slot in result_slots]
     return Threads(calls, results, result_at, zones, call_zone, result_zone, pairing)

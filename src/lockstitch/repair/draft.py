@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.dialects.base import Dialect
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -35,23 +37,13 @@ class Draft:
 
     def case(self) -> Case:
         """Look at the draft as it stands, as the rules would."""
-        origin = self.origin
         if not self.ledger.changes:
-            return origin
-        return Case(
-            self.dialect,
-            self.profile,
-            origin.traits,
-            self.body,
-            self.messages,
-            origin.waiting,
-            origin.model,
-        )
+            return self.origin
+        return Case(structs.replace(self.origin.request, body=self.body), self.messages)
 
     def case_of(self, message: Message) -> Case:
         """Look at one message alone."""
-        origin = self.origin
-        return Case(self.dialect, self.profile, origin.traits, None, [message], origin.waiting)
+        return Case(structs.replace(self.origin.request, body=None), [message])
 
     def place(self, part: Part) -> str:
         """Name a part's place in the original list."""
@@ -112,4 +104,3 @@ class Draft:
 
 def _parts_by_index(case: Case) -> dict[int, Sequence[Any]]:
     return {message.index: [part.raw for part in message.parts] for message in case.messages}
-

@@ -40,7 +40,7 @@ def diff(before: Any, after: Any, root: Path = ()) -> list[Edit]:
     """Give the edits that turn one value into the other."""
     edits: list[Edit] = []
     _compare(before, after, root, edits)
-    return _with_moves(edits, before, root)
+    return _with_moves(edits)
 
 
 def _compare(before: Any, after: Any, path: Path, edits: list[Edit]) -> None:
@@ -64,7 +64,9 @@ def _differ(before: Any, after: Any) -> bool:
 def _compare_dicts(
     before: dict[Any, Any], after: dict[Any, Any], path: Path, edits: list[Edit]
 ) -> None:
-    if list(before) != [key for key in after if key in before] or any(k not in after for k in before):
+    if list(before) != [key for key in after if key in before] or any(
+        k not in after for k in before
+    ):
         kept = [key for key in before if key in after]
         if kept != [key for key in after if key in before]:
             edits.append(_edit(REPLACE, path, after))
@@ -81,35 +83,29 @@ def _compare_lists(before: list[Any], after: list[Any], path: Path, edits: list[
     anchors = _anchors(before, after)
     old = new = 0
     for stop_old, stop_new in [*anchors, (len(before), len(after))]:
-        _compare_gap(before, after, (old, stop_old), (new, stop_new), path, edits)
+        _compare_gap((before, after), (old, stop_old), (new, stop_new), path, edits)
         old, new = stop_old + 1, stop_new + 1
 
 
-def _compare_gap(  # noqa: PLR0913 - a gap is two ranges of two lists
-    before: list[Any],
-    after: list[Any],
-    olds: tuple[int, int],
-    news: tuple[int, int],
-    path: Path,
-    edits: list[Edit],
-) -> None:
+Span = tuple[int, int]
+Lists = tuple[list[Any], list[Any]]
+
+
+def _compare_gap(lists: Lists, olds: Span, news: Span, path: Path, edits: list[Edit]) -> None:
     """Compare what stands between two anchors: pairs first, then the surplus of either side."""
-    pairs = _pairs(before, after, olds, news)
+    before, after = lists
     old, new = olds[0], news[0]
-    for stop_old, stop_new in [*pairs, (olds[1], news[1])]:
-        for index in range(old, stop_old):
-            edits.append(_edit(DELETE, (*path, index), before[index]))
-        for index in range(new, stop_new):
-            edits.append(_edit(INSERT, (*path, stop_old), after[index]))
+    for stop_old, stop_new in [*_pairs(lists, olds, news), (olds[1], news[1])]:
+        edits += [_edit(DELETE, (*path, i), before[i]) for i in range(old, stop_old)]
+        edits += [_edit(INSERT, (*path, stop_old), after[i]) for i in range(new, stop_new)]
         if (stop_old, stop_new) != (olds[1], news[1]):
             _compare(before[stop_old], after[stop_new], (*path, stop_old), edits)
         old, new = stop_old + 1, stop_new + 1
 
 
-def _pairs(
-    before: list[Any], after: list[Any], olds: tuple[int, int], news: tuple[int, int]
-) -> list[tuple[int, int]]:
+def _pairs(lists: Lists, olds: Span, news: Span) -> list[tuple[int, int]]:
     """Match changed elements with what they became: those that share most of their values."""
+    before, after = lists
     pairs: list[tuple[int, int]] = []
     start = news[0]
     for old in range(*olds):
@@ -175,7 +171,7 @@ def _edit(op: str, path: Path, value: Any = UNSET) -> Edit:
     return Edit(op=op, place=".".join(map(str, path)), path=path, value=value)
 
 
-def _with_moves(edits: list[Edit], before: Any, root: Path) -> list[Edit]:
+def _with_moves(edits: list[Edit]) -> list[Edit]:
     """Turn a delete and an insert of the same object into one move."""
     gone = {id(e.value): e for e in edits if e.op == DELETE and _has_identity(e.value)}
     moved: set[int] = set()
@@ -195,21 +191,23 @@ def _with_moves(edits: list[Edit], before: Any, root: Path) -> list[Edit]:
     ]
 
 
-def apply(edits: Iterable[Edit], before: Any, root: Path = ()) -> Any:
-    """Apply edits to the value they were made for; untouched values are shared."""
+def apply(edits: Iterable[Edit], before: Any) -> Any:
+    """Apply edits to the list or body they were made for; untouched values are shared."""
+    # places start with the name of the list, which a bare list does not contain
+    skip = 1 if isinstance(before, list) else 0
     tree = _Node()
     for edit in edits:
-        tree.add(edit, edit.path[len(root) :])
+        tree.add(edit, edit.path[skip:])
         if edit.op == MOVE:
-            tree.reach(edit.source_path[len(root) :]).deleted = True
-    return tree.applied(before, lambda edit: _value_of(edit, before, root))
+            tree.reach(edit.source_path[skip:]).deleted = True
+    return tree.applied(before, lambda edit: _value_of(edit, before, skip))
 
 
-def _value_of(edit: Edit, before: Any, root: Path) -> Any:
+def _value_of(edit: Edit, before: Any, skip: int) -> Any:
     if edit.op != MOVE:
         return edit.value
     value = before
-    for step in edit.source_path[len(root) :]:
+    for step in edit.source_path[skip:]:
         value = value[step]
     return value
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch.model.parts import CHANGED, REASONING
 from lockstitch.repair import identity, media, pairing, reasoning, shape
@@ -95,15 +95,7 @@ def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tup
     if not any(finding.code in ("LS505", "LS506") for finding in findings):
         return case, Draft(case)
     clean = [_scrubbed(message) for message in raw]
-    fresh = Case(
-        case.dialect,
-        case.profile,
-        case.traits,
-        case.body,
-        case.dialect.read(clean),
-        case.waiting,
-        case.model,
-    )
+    fresh = Case(case.request, case.dialect.read(clean))
     draft = Draft(fresh)
     for index, (old, new) in enumerate(zip(raw, clean, strict=True)):
         if new is not old:
@@ -131,17 +123,8 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
 
 
 def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:
-    origin = draft.origin
+    """Judge the outcome by the full set of rules, on a fresh view of what would be sent."""
     if draft.body is None and draft.dialect.certainly_valid(rendered, draft.profile):
         return []
-    view = draft.dialect.read(rendered)
-    again = Case(
-        draft.dialect,
-        draft.profile,
-        origin.traits,
-        draft.body,
-        view,
-        frozenset(),
-        origin.model,
-    )
-    return examine(again)
+    request = structs.replace(draft.origin.request, body=draft.body, waiting=frozenset())
+    return examine(Case(request, draft.dialect.read(rendered)))

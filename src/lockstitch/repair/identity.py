@@ -114,7 +114,9 @@ def mend_item_ids(draft: Draft) -> None:
             continue
         item_id = shown(message.raw["id"])
         if message.parts and message.parts[0].kind == REASONING:
-            draft.drop(rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped")
+            draft.drop(
+                rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped"
+            )
             unlink_followers(draft, position)
             gone.append(position)
             continue
@@ -253,4 +255,3 @@ def list_twins(draft: Draft) -> None:
             draft.keep_parts(message, [*message.parts, call])
             note = f"call {shown(twin.id)} was added to tool_calls"
             draft.ledger.note(pairing_rules.TWO_RECORDS, "inserted", draft.place(twin), note)
-

@@ -87,7 +87,7 @@ def put(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
     key, rest = path[0], path[1:]
-    copy = list(value) if isinstance(value, list) else dict(value)
+    copy: Any = list(value) if isinstance(value, list) else dict(value)
     copy[key] = put(value[key], rest, new)
     return copy
 

@@ -332,7 +332,9 @@ def drop_lone_server_parts(draft: Draft) -> None:
         return
     lone = rules.lone_server_parts(draft.messages)
     for part in lone:
-        draft.drop(rules.SERVER_PAIR, part, f"half of server tool pair {shown(part.id)} was removed")
+        draft.drop(
+            rules.SERVER_PAIR, part, f"half of server tool pair {shown(part.id)} was removed"
+        )
     if lone:
         _take_parts(draft, {id(part) for part in lone})
 

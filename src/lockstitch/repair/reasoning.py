@@ -23,9 +23,7 @@ def split_steps(draft: Draft) -> None:
             tail = draft.dialect.new_message(ASSISTANT, rest.parts[at:])
             draft.keep_parts(rest, rest.parts[:at])
             note = "a message was split where the next step begins"
-            draft.ledger.note(
-                rules.COLLAPSED_STEPS, "split", draft.place(tail.parts[0]), note
-            )
+            draft.ledger.note(rules.COLLAPSED_STEPS, "split", draft.place(tail.parts[0]), note)
             split.append(rest)
             rest = tail
         split.append(rest)
@@ -56,8 +54,11 @@ def drop_foreign(draft: Draft) -> None:
     asked = issuer_of(draft.origin.model)
     for message in draft.messages if asked else ():
         if rules.is_foreign(message, asked):
-            rule = rules.FOREIGN_REASONING
-            _drop_parts(draft, message, lambda part: rule, "reasoning of another vendor")
+            _drop_parts(draft, message, _foreign_rule, "reasoning of another vendor")
+
+
+def _foreign_rule(part: Part) -> Rule | None:
+    return rules.FOREIGN_REASONING if part.kind == REASONING else None
 
 
 def _drop_parts(
@@ -151,8 +152,7 @@ def sign_calls(draft: Draft) -> None:
     for message in draft.messages if bare else ():
         if any(id(part) in bare for part in message.parts):
             parts = [
-                dialect.sign(part, SENTINEL) if id(part) in bare else part
-                for part in message.parts
+                dialect.sign(part, SENTINEL) if id(part) in bare else part for part in message.parts
             ]
             draft.keep_parts(message, parts)
             note = "the sentinel signature was added"
@@ -186,7 +186,11 @@ def drop_bound(draft: Draft) -> None:
     if not draft.profile.signed_reasoning:
         return
     position, number = draft.first_change()
-    if draft.body is not None and draft.body is not draft.origin.body and _prefix_fields_changed(draft):
+    if (
+        draft.body is not None
+        and draft.body is not draft.origin.body
+        and _prefix_fields_changed(draft)
+    ):
         position, number = 0, 0
     for at in range(position, len(draft.messages)):
         message = draft.messages[at]
@@ -199,7 +203,9 @@ def drop_bound(draft: Draft) -> None:
 def _drop_bound_parts(draft: Draft, message: Message, head: list[Part], tail: list[Part]) -> None:
     for part in tail:
         if part.kind == REASONING:
-            draft.drop(rules.BOUND_REASONING, part, "thinking bound to a changed prefix was dropped")
+            draft.drop(
+                rules.BOUND_REASONING, part, "thinking bound to a changed prefix was dropped"
+            )
     draft.keep_parts(message, head + [part for part in tail if part.kind != REASONING])
 
 

@@ -155,9 +155,8 @@ def fill_blanks(draft: Draft) -> None:
     for position, message in enumerate(draft.messages):
         is_last = position == len(draft.messages) - 1
         _drop_blank_texts(draft, message, is_last)
-        if _is_empty(draft, message, is_last):
-            if not _fill(draft, message):
-                continue
+        if _is_empty(draft, message, is_last) and not _fill(draft, message):
+            continue
         kept.append(message)
     draft.messages[:] = kept
 

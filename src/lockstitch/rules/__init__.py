@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.rules import identity, media, pairing, reasoning, shape
-from lockstitch.rules.case import Case
+from lockstitch.rules.case import Case, Request
 from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "WARNING",
     "Case",
     "Finding",
+    "Request",
     "Rule",
     "examine",
     "identity",
@@ -36,7 +37,6 @@ def examine(case: Case) -> list[Finding]:
 
 def _order(finding: Finding) -> tuple[list[tuple[int, int, str]], str]:
     steps = [
-        (0, int(step), "") if step.isdigit() else (1, 0, step)
-        for step in finding.place.split(".")
+        (0, int(step), "") if step.isdigit() else (1, 0, step) for step in finding.place.split(".")
     ]
     return steps, finding.code

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from msgspec import Struct
+
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.models import Traits
 from lockstitch.dialects.profiles import Profile
@@ -15,31 +17,37 @@ from lockstitch.model.zones import Threads, thread
 from lockstitch.rules.rule import Finding, Rule, shown
 
 
+class Request(Struct, frozen=True):
+    """What surrounds a list of messages: its format, its receiver and the rest of the body.
+
+    ``waiting`` names the calls that wait on purpose.
+    """
+
+    dialect: Dialect
+    profile: Profile
+    traits: Traits
+    body: dict[str, Any] | None = None
+    waiting: frozenset[str] = frozenset()
+    model: str | None = None
+
+
 class Case:
-    """A list of messages with its dialect, profile, model and the rest of its request body.
+    """A request as the rules look at it.
 
     ``is_request`` says that this is about to be sent, not merely stored: rules on how a request
     must end hold only then.
     """
 
-    def __init__(  # noqa: PLR0913 - a case is exactly this much context
-        self,
-        dialect: Dialect,
-        profile: Profile,
-        traits: Traits,
-        body: dict[str, Any] | None,
-        messages: list[Message],
-        waiting: frozenset[str],
-        model: str | None = None,
-    ) -> None:
-        self.dialect = dialect
-        self.profile = profile
-        self.traits = traits
-        self.body = body
+    def __init__(self, request: Request, messages: list[Message]) -> None:
+        self.request = request
         self.messages = messages
-        self.waiting = waiting
-        self.model = model
-        self.is_request = body is not None or traits.known
+        self.dialect = request.dialect
+        self.profile = request.profile
+        self.traits = request.traits
+        self.body = request.body
+        self.waiting = request.waiting
+        self.model = request.model
+        self.is_request = request.body is not None or request.traits.known
 
     @cached_property
     def parts(self) -> Sorted:

@@ -51,8 +51,7 @@ MISSING_ID = rule(
     errors=(
         (
             "anthropic",
-            "messages.<N>.content.<M>.tool_use.id: String should match pattern "
-            "'^[a-zA-Z0-9_-]+$'",
+            "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
         ),
     ),
     summary="a call has no id",
@@ -69,8 +68,7 @@ ID_ALPHABET = rule(
     errors=(
         (
             "anthropic",
-            "messages.<N>.content.<M>.tool_use.id: String should match pattern "
-            "'^[a-zA-Z0-9_-]+$'",
+            "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
         ),
         (
             "openai-chat:mistral",
@@ -132,7 +130,10 @@ BAD_ARGUMENTS = rule(
     dialects=("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain"),
     lossy=True,
     errors=(
-        ("anthropic", "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary"),
+        (
+            "anthropic",
+            "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary",
+        ),
         (
             "openai-chat:minimax",
             "invalid params, invalid function arguments json string, tool_call_id: <id> (2013)",
@@ -169,7 +170,8 @@ TOOLS_MISSING = rule(
     errors=(
         (
             "bedrock",
-            "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+            "The toolConfig field must be defined when using toolUse and toolResult content "
+            "blocks.",
         ),
         (
             "anthropic",
@@ -360,7 +362,9 @@ def tool_references(case: Case) -> Iterator[Finding]:
     names = [tool.get("name") for tool in tools if isinstance(tool, dict)]
     for number, name in enumerate(names):
         if isinstance(name, str) and name in names[:number]:
-            yield case.find(TOOL_REFERENCE, f"tools.{number}", f"tool {shown(name)} is listed twice")
+            yield case.find(
+                TOOL_REFERENCE, f"tools.{number}", f"tool {shown(name)} is listed twice"
+            )
     known = {name for name in names if isinstance(name, str)}
     for message in case.messages:
         for part in message.parts:

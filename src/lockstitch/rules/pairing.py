@@ -287,9 +287,7 @@ def open_calls(case: Case) -> Iterator[Finding]:
         text = f"call {shown(call.id)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", its siblings have"
-        yield case.find(
-            kind, case.place(call), text, id=call.id, **{"N+1": call.home + 1}
-        )
+        yield case.find(kind, case.place(call), text, id=call.id, **{"N+1": call.home + 1})
 
 
 @finder()

@@ -178,8 +178,8 @@ BOUND_REASONING = rule(
     what="Newer Claude models accept a replayed thinking block only while everything before it is "
     "unchanged. This cannot be seen in a list; it is what a repair of the middle would cause.",
     cause="Anything that edits history: a repair, a compaction, a reminder put in later.",
-    repair="The repair with the smallest change of the prefix is chosen, and signed thinking behind "
-    "the first changed place is dropped with it. Where the model is named and does not bind "
+    repair="The repair with the smallest change of the prefix is chosen, and signed thinking "
+    "behind the first changed place is dropped with it. Where the model is named and does not bind "
     "thinking, it stays.",
     failures=("F24",),
     known="Claude Fable 5.1 and later 5.x models; assumed where no model is named",

@@ -32,7 +32,10 @@ BLANK_TEXT = rule(
     dialects=BLOCKS,
     errors=(
         ("anthropic", "messages: text content blocks must be non-empty"),
-        ("anthropic (white space)", "messages: text content blocks must contain non-whitespace text"),
+        (
+            "anthropic (white space)",
+            "messages: text content blocks must contain non-whitespace text",
+        ),
         ("bedrock", "The text in content block cannot be null or empty."),
         (
             "gemini",
@@ -69,9 +72,7 @@ CACHE_MARKERS = rule(
     code="LS403",
     name="too-many-cache-markers",
     dialects=("anthropic",),
-    errors=(
-        ("anthropic", "A maximum of 4 blocks with cache_control may be provided. Found <n>."),
-    ),
+    errors=(("anthropic", "A maximum of 4 blocks with cache_control may be provided. Found <n>."),),
     summary="more cache markers than the provider takes",
     help="heal removes the oldest markers",
     what="At most four blocks of a request may carry `cache_control`.",
@@ -126,8 +127,8 @@ ALTERNATION = rule(
         ),
         (
             "bedrock",
-            "messages: roles must alternate between \"user\" and \"assistant\", but found multiple "
-            "\"<role>\" roles in a row",
+            'messages: roles must alternate between "user" and "assistant", but found multiple '
+            '"<role>" roles in a row',
         ),
         ("openai-chat:mistral", "Unexpected role '<role>' after role '<role>'"),
     ),
@@ -142,9 +143,15 @@ ALTERNATION = rule(
 BAD_START = rule(
     code="LS406",
     name="bad-start",
-    dialects=("anthropic", "gemini", "bedrock:classic", "openai-chat:mistral", "openai-chat:strict"),
+    dialects=(
+        "anthropic",
+        "gemini",
+        "bedrock:classic",
+        "openai-chat:mistral",
+        "openai-chat:strict",
+    ),
     errors=(
-        ("anthropic", "messages: first message must use the \"user\" role"),
+        ("anthropic", 'messages: first message must use the "user" role'),
         (
             "bedrock:classic",
             "A conversation must start with a user message. Try again with a conversation that "
@@ -262,11 +269,17 @@ WRONG_ROLE = rule(
     dialects=EVERY,
     errors=(
         ("anthropic", "messages.<N>.role: Input should be 'user' or 'assistant'"),
-        ("openai-chat", "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
-         "'user', 'function', 'tool', and 'developer'."),
+        (
+            "openai-chat",
+            "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
+            "'user', 'function', 'tool', and 'developer'.",
+        ),
         ("gemini", "Please use a valid role: user, model."),
-        ("bedrock", "Value at 'messages.<N>.role' failed to satisfy constraint: Member must satisfy "
-         "enum value set: [user, assistant]"),
+        (
+            "bedrock",
+            "Value at 'messages.<N>.role' failed to satisfy constraint: Member must satisfy "
+            "enum value set: [user, assistant]",
+        ),
     ),
     summary="a message has a role this format does not know",
     help="heal gives it the role it stands for, or makes it a labelled user message",
@@ -300,8 +313,10 @@ MALFORMED = rule(
     dialects=EVERY,
     lossy=True,
     errors=(
-        ("anthropic", "messages.<N>: Input should be a valid dictionary or object to extract fields "
-         "from"),
+        (
+            "anthropic",
+            "messages.<N>: Input should be a valid dictionary or object to extract fields from",
+        ),
     ),
     summary="a message or a block is not what this format calls one",
     help="heal removes it and lists it in the quarantine; text is kept",
@@ -536,7 +551,11 @@ def malformed(case: Case) -> Iterator[Finding]:
         if part.kind == BROKEN and not case.messages[part.home].flaw:
             yield _broken(case, part)
     for part in case.parts.texts:
-        if part.flavor == "bare" and case.profile.dialect in ("anthropic", "bedrock", "openai-chat"):
+        if part.flavor == "bare" and case.profile.dialect in (
+            "anthropic",
+            "bedrock",
+            "openai-chat",
+        ):
             yield case.find(MALFORMED, case.place(part), "a bare string where a block belongs")
 
 
