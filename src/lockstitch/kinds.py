@@ -23,6 +23,7 @@ import msgspec
 from lockstitch.errors import UsageError
 from lockstitch.objects import (
     LANGCHAIN_CLASSES,
+    classes_for,
     construct,
     is_google,
     is_langchain,
@@ -297,15 +298,16 @@ def _remade(original: Any, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
 
 def _made(kind: type | None, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
     """Make an object of a class, checked to say exactly the same, or else leave the dict."""
-    if kind is None:
-        return data
-    try:
-        made = construct(kind, data, new)
-        said = _Thaw().value(made, ())
-        meant = {**new, "type": said["type"]} if is_langchain(kind) else new
-        return made if _says(said, meant) else data
-    except _UNFIT:
-        return data
+    for option in () if kind is None else classes_for(kind):
+        try:
+            made = construct(option, data, new)
+            said = _Thaw().value(made, ())
+            meant = {**new, "type": said["type"]} if is_langchain(option) else new
+            if _says(said, meant):
+                return made
+        except _UNFIT:
+            continue
+    return data
 
 
 def _says(said: Any, meant: Any) -> bool:

@@ -65,6 +65,16 @@ def langchain_class(message: Fields) -> type | None:
     return found if isinstance(found, type) and is_langchain(found) else None
 
 
+def classes_for(kind: type) -> list[type]:
+    """Give the classes that can stand for one: itself, then what it is a special case of."""
+    if is_google(kind):
+        return [base for base in kind.__mro__ if base.__module__ == "google.genai.types"]
+    if is_langchain(kind):
+        known = LANGCHAIN_CLASSES.values()
+        return [base for base in kind.__mro__ if base is kind or base.__name__ in known]
+    return [kind]
+
+
 def construct(kind: Any, data: Fields, plain: Fields) -> Any:
     """Make a validated object of a class; ``data`` may hold objects where ``plain`` has dicts.
 
@@ -96,8 +106,10 @@ def _set_fields(model: Any) -> Fields:
 
 
 def _filled_fields(model: Any) -> Fields:
+    kind: Any = type(model)
+    if kind.__pydantic_decorators__.model_serializers:
+        return dict(model.model_dump(mode="json", by_alias=True, exclude_none=True))
     # google-genai reads and writes Python's names; elsewhere an alias is the name on the wire
-    kind: type = type(model)
     spelled = str if is_google(kind) else partial(_alias, kind)
     fields = {spelled(name): value for name, value in vars(model).items() if value is not None}
     return {**fields, **(model.__pydantic_extra__ or {})}

@@ -132,10 +132,27 @@ def test_json_when_all_is_well(lockstitch: Any, saved: Any, clean: Any) -> None:
     assert report["findings"] == report["edits"] == report["changes"] == []
 
 
-def test_a_lone_surrogate_far_from_the_wound_keeps_its_bytes(lockstitch: Any, broken: Any) -> None:
-    broken.insert(0, {"role": "assistant", "content": "ok"})
-    broken.insert(0, {"role": "user", "content": "half \ud83d"})
-    data = json.dumps(broken).encode()
-    done = lockstitch("heal", "-", "--dialect", "openai-chat", stdin=data)
-    assert done.returncode in (0, 1)
-    json.loads(done.stdout)
+@pytest.mark.parametrize("output", [False, True])
+def test_what_cannot_be_healed_comes_out_as_it_was(
+    lockstitch: Any, saved: Any, tmp_path: Path, output: bool
+) -> None:
+    """No repair makes 27 million bytes of a user's own words fit into Bedrock's 25 MiB."""
+    path = saved([{"role": "user", "content": [{"text": "x" * 27_000_000}]}])
+    words = ["-o", tmp_path / "out.json"] if output else []
+    done = lockstitch("heal", path, "--dialect", "bedrock", *words)
+    assert done.returncode == 1
+    result = (tmp_path / "out.json").read_bytes() if output else done.stdout
+    assert result == path.read_bytes()
+    assert b": LS504 " in done.stderr
+    assert done.stderr.endswith(b"Not healed, the original stands. Left: 1 error.\n")
+
+
+def test_beside_a_lone_surrogate_every_byte_is_kept(lockstitch: Any) -> None:
+    data = (
+        rb'[{"role":"user", "content":"half \ud83d"}, {"role": "assistant","content":"caf\u00e9"}]'
+    )
+    done = lockstitch("heal", "--dialect", "openai-chat", stdin=data)
+    assert done.returncode == 0
+    kept = data.index(b", {")
+    assert json.loads(done.stdout)[0] == {"role": "user", "content": "half \ufffd"}
+    assert done.stdout.endswith(data[kept:])

@@ -152,6 +152,19 @@ def test_a_bug_is_named_without_message_content(
     assert "secret" not in said
 
 
+def test_a_machine_with_little_memory(saved: Any) -> None:
+    path = saved([{"role": "user", "content": "x" * 1_000_000}] * 90)
+    limited = 'ulimit -v 300000 && exec "$0" -m lockstitch heal --dialect anthropic "$1"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", limited, sys.executable, str(path)],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.endswith(b"needs more memory than this machine has left\n")
+
+
 def test_a_large_file(lockstitch: Any, tmp_path: Path) -> None:
     turn = [{"role": "user", "content": "x" * 500_000}, {"role": "assistant", "content": "y"}]
     path = tmp_path / "large.json"

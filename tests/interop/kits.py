@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any
 
 import anthropic
@@ -196,6 +197,11 @@ class LangChainChunks(LangChain):
         return [langchain.AIMessageChunk(content="", tool_call_chunks=chunks)]
 
 
+@cache
+def _session() -> Any:
+    return botocore.session.get_session()
+
+
 class Bedrock(Kit):
     """Plain dicts, which botocore checks against the service's own model."""
 
@@ -213,7 +219,7 @@ class Bedrock(Kit):
         return {"role": "user", "content": [{"toolResult": result}]}
 
     def sent(self, messages: Any) -> Any:
-        client = botocore.session.get_session().create_client(
+        client = _session().create_client(
             "bedrock-runtime",
             region_name="us-east-1",
             endpoint_url=self.recorder.url,

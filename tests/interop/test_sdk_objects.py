@@ -92,8 +92,9 @@ def test_a_healed_list_is_in_kind(kit: Kit, broken: Any) -> None:
     messages = broken(kit)
     healed = lockstitch.heal(messages, kit.dialect)
     assert type(healed) is list
-    if all(isinstance(message, kit.objects) for message in messages):
-        assert all(isinstance(message, kit.objects) for message in healed)
+    given = {type(message) for message in messages}
+    assert {type(message) for message in healed} <= given | {langchain.ToolMessage, dict}
+    assert dict in given or not any(isinstance(message, dict) for message in healed)
 
 
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda build: build.__name__)

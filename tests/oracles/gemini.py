@@ -171,14 +171,15 @@ def _order(contents: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _same(calls: list[Any], responses: list[Any], place: str) -> Iterator[str]:
-    if _names(calls) != _names(responses):
-        yield f"{place}: names differ from those of the calls"
-    ids = [call.get("id") for call in calls if isinstance(call, dict)]
-    if all(filled(item) for item in ids):
-        given = [r.get("id") for r in responses if isinstance(r, dict)]
-        if Counter(map(str, given)) != Counter(ids) and any(given):
+    """Ids decide where both sides have them, otherwise the names."""
+    called, given = _values(calls, "id"), _values(responses, "id")
+    if called.total() == given.total() == len(calls):
+        if called != given:
             yield f"{place}: ids differ from those of the calls"
+    elif _values(calls, "name") != _values(responses, "name"):
+        yield f"{place}: names differ from those of the calls"
 
 
-def _names(things: list[Any]) -> Counter[str]:
-    return Counter(str(thing.get("name")) for thing in things if isinstance(thing, dict))
+def _values(things: list[Any], key: str) -> Counter[str]:
+    values = [thing.get(key) for thing in things if isinstance(thing, dict)]
+    return Counter(value for value in values if isinstance(value, str) and value)

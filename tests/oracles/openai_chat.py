@@ -43,7 +43,7 @@ def _shape(message: Any, place: str) -> Iterator[str]:
         yield f"{place}.role: {role!a}"
     yield from _content_shape(message, place)
     if message.get("tool_calls") is not None:
-        if role != "assistant":
+        if role != "assistant" and message["tool_calls"]:
             yield f"{place}: tool_calls of {role!a}"
         if not isinstance(message["tool_calls"], list):
             yield f"{place}.tool_calls: not a list"

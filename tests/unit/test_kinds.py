@@ -93,6 +93,16 @@ class Own(pydantic.BaseModel):
     call: str | None = pydantic.Field(default=None, alias="callId")
 
 
+class Selective(pydantic.BaseModel):
+    role: str
+    content: str
+    mood: str = "unset"
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_mood(self, dump: Any) -> Any:
+        return {key: value for key, value in dump(self).items() if value != "unset"}
+
+
 class Flavor(enum.StrEnum):
     USER = "user"
 
@@ -291,6 +301,7 @@ def test_langchain_messages_thaw_to_their_dump(message: Any) -> None:
         (Tagged("c1"), {"type": "tool_use", "callId": "c1"}),
         (Tagged("c1", caller="me"), {"type": "tool_use", "callId": "c1", "caller": "me"}),
         (Own(content="hi", callId="c"), {"role": "user", "content": "hi", "callId": "c"}),
+        (Selective(role="user", content="hi"), say("hi")),
         (UserDict(say("hi")), say("hi")),
         (MappingProxyType(say("hi")), say("hi")),
         (OrderedDict(say("hi")), say("hi")),
@@ -394,8 +405,8 @@ def test_new_blocks_and_messages_among_sdk_objects_are_dicts() -> None:
 
 def test_a_changed_chat_message_keeps_its_class_its_extras_and_its_calls() -> None:
     plain, freeze = thaw([say("hi"), CHAT])
-    message: Any = freeze([plain[0], {**plain[1], "content": "said"}])[1]
-    assert type(message) is openai.types.chat.ChatCompletionMessage
+    message = freeze([plain[0], {**plain[1], "content": "said"}])[1]
+    assert [type(message)] == [openai.types.chat.ChatCompletionMessage]
     assert message.content == "said"
     assert message.reasoning_content == "not in the class"
     assert CHAT.tool_calls is not None
@@ -438,6 +449,16 @@ def test_a_new_content_among_google_objects_is_one() -> None:
     assert freeze([*plain, new])[1] == google.Content(
         role="user", parts=[google.Part(text="go on")]
     )
+
+
+def test_contents_of_a_special_class_become_ordinary_ones_when_they_change() -> None:
+    plain, freeze = thaw([google.UserContent("hi"), google.ModelContent("ho")])
+    new = {"role": "model", "parts": [{"text": "new"}]}
+    changed = {**plain[0], "parts": [{"text": "changed"}]}
+    assert freeze([changed, plain[1], new])[::2] == [
+        google.Content(role="user", parts=[google.Part(text="changed")]),
+        google.Content(role="model", parts=[google.Part(text="new")]),
+    ]
 
 
 def test_a_new_part_among_google_parts_is_one() -> None:
@@ -513,6 +534,15 @@ def test_a_class_of_ones_own_survives_a_change() -> None:
     healed = freeze([{**plain[0], "content": "oh"}, plain[1]])
     assert type(healed[0]) is Mine
     assert healed[0].mood == "cross"
+
+
+def test_a_class_of_ones_own_that_cannot_be_made_again_gives_way_to_its_base() -> None:
+    class Mine(langchain.AIMessage):
+        def __init__(self, text: str) -> None:
+            super().__init__(content=text)
+
+    plain, freeze = thaw([Mine("hi")])
+    assert freeze([{**plain[0], "content": "oh"}]) == [langchain.AIMessage("oh")]
 
 
 def test_shorthand_stays_shorthand_while_it_can() -> None:

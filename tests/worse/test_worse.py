@@ -268,7 +268,9 @@ def test_r14_reasoning_that_must_be_sent_back() -> None:
 @every_form
 def test_r15_empty_string_as_placeholder(form: str) -> None:
     """An empty placeholder was filtered out later, or refused itself."""
-    healed = _healed(form, Ask("go"), Say("a", (Call(ONE, "x"),)), Done((Result(TWO, " ", "grep"),)))
+    healed = _healed(
+        form, Ask("go"), Say("a", (Call(ONE, "x"),)), Done((Result(TWO, " ", "grep"),))
+    )
     assert problems(FORMS[form][0], healed) == []
     for _, got in _pairs(form, healed):
         assert "[lockstitch]" in got

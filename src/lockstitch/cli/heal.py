@@ -12,6 +12,7 @@ from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from lockstitch import Plan
+    from lockstitch.cli.reading import Document
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -32,20 +33,24 @@ def run(  # noqa: PLR0913 - one keyword an option
         with reading.limits():
             plan = lockstitch.plan(document.value, dialect, model=model)
             data = writing.encode(document, plan.messages)
+            shown = _shown(document, plan, data, diff=diff, as_json=as_json)
     except Unreadable as error:
         raise Unreadable(f"{text.shown(target)}: {error}") from error
     if output is not None:
         from lockstitch.files import write_atomically
 
         write_atomically(output, data)
-    if as_json:
-        terminal.emit(_report(target, plan))
-    elif diff:
-        _print_diff(target, document.value, plan.messages)
-    elif output is None:
-        terminal.emit(data)
+    if output is None or diff or as_json:
+        terminal.emit(shown)
     _summarise(target, plan)
     return CLEAN if plan.healed else FINDINGS
+
+
+def _shown(document: Document, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
+    """What goes to stdout: the report, the difference, or the healed JSON itself."""
+    if as_json:
+        return _report(document.target, plan)
+    return _difference(document, plan.messages) if diff else data
 
 
 def _report(target: str, plan: Plan) -> bytes:
@@ -63,18 +68,22 @@ def _report(target: str, plan: Plan) -> bytes:
     )
 
 
-def _print_diff(target: str, before: object, after: object) -> None:
+def _difference(document: Document, healed: object) -> bytes:
     """A unified diff of both as indented JSON, whatever the line breaks of the file."""
-    if before is after:
-        return
+    if healed is document.value:
+        return b""
     from difflib import unified_diff
 
-    old, new = (writing.dump(value, indent=2).splitlines() for value in (before, after))
-    name = text.shown(target)
-    for line in unified_diff(old, new, name, f"{name} (healed)", lineterm=""):
-        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        safe = terminal.harmless(line)
-        terminal.say(terminal.paint(safe, style) if style else safe)
+    old, new = (writing.dump(value, indent=2).splitlines() for value in (document.value, healed))
+    name = text.shown(document.target)
+    lines = unified_diff(old, new, name, f"{name} (healed)", lineterm="")
+    return "".join(f"{_coloured(line)}\n" for line in lines).encode("utf-8", "backslashreplace")
+
+
+def _coloured(line: str) -> str:
+    style = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+    safe = terminal.harmless(line)
+    return terminal.paint(safe, style) if style else safe
 
 
 def _summarise(target: str, plan: Plan) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 LIST_KEYS = ("messages", "input", "contents")
 LIMIT = 1 << 30
+LARGE = 1 << 25
 CHUNK = 1 << 20
 
 _REASONS = {
@@ -67,6 +68,8 @@ def read(target: str, limit: int = LIMIT) -> Document:
         data = _load(target, limit)
         if not data.strip():
             raise Unreadable("is empty")
+        if len(data) > LARGE:
+            _require_room(len(data))
         value, lines = _decode(data)
         if isinstance(value, dict) and "role" in value:
             value, lines = [value], True
@@ -86,7 +89,14 @@ def limits() -> Iterator[None]:
     except RecursionError:
         raise Unreadable("is nested too deeply") from None
     except MemoryError:
-        raise Unreadable("needs more memory than this machine has") from None
+        raise Unreadable("needs more memory than this machine has left") from None
+
+
+def _require_room(size: int) -> None:
+    from lockstitch.cli.memory import room
+
+    if size > room():
+        raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")
 
 
 def _load(target: str, limit: int) -> bytes:

@@ -16,8 +16,7 @@ from lockstitch.dialects.base import (
     slot_path,
     text_of_blocks,
 )
-from lockstitch.dialects.profiles import Profile
-from lockstitch.dialects.quick import are_plain_ids, are_plain_names, is_unremarkable
+from lockstitch.dialects.walkers import AnthropicWalker
 from lockstitch.model.parts import (
     CALL,
     MEDIA,
@@ -31,6 +30,7 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
+from lockstitch.model.stretches import Walker
 from lockstitch.model.zones import GROUPED
 
 _ROLES = ("user", "assistant", "system")
@@ -144,82 +144,5 @@ class Anthropic(BlockDialect):
     def without_arguments(self, part: Part) -> Part:
         return reseat(part, replaced(part.raw, ("input",), {}))
 
-    def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
-        return not profile.name and _turns_are_plain(raw) and is_unremarkable(raw)
-
-
-def _turns_are_plain(raw: Sequence[Any]) -> bool:
-    """Walk the everyday shape (text, calls, results) once; anything else ends the walk."""
-    waiting: list[Any] = []
-    seen: set[str] = set()
-    names: set[Any] = set()
-    if not raw or type(raw[0]) is not dict or raw[0].get("role") != "user":
-        return False
-    for message in raw:
-        if type(message) is not dict:
-            return False
-        role = message.get("role")
-        content = message.get("content")
-        if role == "user":
-            if not _user_is_plain(content, waiting):
-                return False
-            if waiting:
-                waiting = []
-        elif role != "assistant" or waiting:
-            return False
-        else:
-            plain = _assistant_is_plain(content, waiting, seen, names)
-            if not plain:
-                return False
-    return not waiting and are_plain_ids(seen) and are_plain_names(names)
-
-
-def _user_is_plain(content: Any, waiting: list[Any]) -> bool:
-    if type(content) is str:
-        return not waiting and bool(content) and not content.isspace()
-    if type(content) is not list or not content:
-        return False
-    answered = []
-    for block in content:
-        if type(block) is not dict or "cache_control" in block:
-            return False
-        kind = block.get("type")
-        if kind == "tool_result":
-            if type(block.get("content")) is not str:
-                return False
-            answered.append(block.get("tool_use_id"))
-        elif kind == "text":
-            text = block.get("text")
-            if len(answered) != len(waiting) or type(text) is not str or not text.strip():
-                return False
-        else:
-            return False
-    return answered == waiting
-
-
-def _assistant_is_plain(content: Any, waiting: list[Any], seen: set[str], names: set[Any]) -> bool:
-    if type(content) is str:
-        return bool(content) and not content.isspace()
-    if type(content) is not list or not content:
-        return False
-    for block in content:
-        if type(block) is not dict or "cache_control" in block:
-            return False
-        kind = block.get("type")
-        if kind == "text":
-            text = block.get("text")
-            if waiting or type(text) is not str or not text.strip():
-                return False
-        elif kind == "tool_use":
-            call = block.get("id")
-            name = block.get("name")
-            if type(call) is not str or call in seen or type(block.get("input")) is not dict:
-                return False
-            if type(name) is not str:
-                return False
-            seen.add(call)
-            waiting.append(call)
-            names.add(name)
-        else:
-            return False
-    return True
+    def walker(self) -> Walker:
+        return AnthropicWalker()

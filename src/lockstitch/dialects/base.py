@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.dialects.profiles import Profile
 from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, TEXT, Message, Part, Path
+from lockstitch.model.stretches import Walker
 
 ROLE_ALIASES = {
     "human": "user",
@@ -68,9 +68,9 @@ class Dialect(ABC):
     def without_arguments(self, part: Part) -> Part:
         """Give a copy of a call with empty arguments."""
 
-    def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
-        """Prove at a glance that nothing is wrong; False means "not proven", not "wrong"."""
-        return False
+    def walker(self) -> Walker | None:
+        """Make a quick walker over this format's everyday shapes, if there is one."""
+        return None
 
     def new_message(self, role: str, parts: list[Part]) -> Message:
         """Make a message that was not there before."""
@@ -83,6 +83,10 @@ class Dialect(ABC):
     def result_media(self, part: Part) -> list[Part]:
         """Give what of a result is not text, as parts a user message may hold."""
         return []
+
+    def with_empty_content(self, part: Part) -> Part:
+        """Give a copy of a result whose content is the empty text."""
+        return reseat(part, {**part.raw, "content": ""})
 
     def note_block(self, text: str) -> Any:
         """Make a text block that can stand in the place of a media block."""

@@ -32,7 +32,7 @@ from lockstitch.model.parts import (
 )
 from lockstitch.model.zones import GROUPED
 
-_ROLES = {"user": USER, "model": ASSISTANT, "function": USER, "tool": USER}
+_ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
 _CALLS = ("functionCall", "function_call")
 _RESULTS = ("functionResponse", "function_response")
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")

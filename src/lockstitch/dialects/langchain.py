@@ -208,10 +208,16 @@ class LangChain(Dialect):
         if part.kind == CALL or part.flavor == "twin":
             key = "call_id" if part.raw.get("type") == "function_call" else "id"
             return reseat(part, {**part.raw, key: new_id}, id=new_id)
-        fields = {**fields_of(part.raw), "tool_call_id": new_id}
+        return self._with_field(part, "tool_call_id", new_id, id=new_id)
+
+    def _with_field(self, part: Part, key: str, value: Any, **changes: Any) -> Part:
+        fields = {**fields_of(part.raw), key: value}
         envelope = envelope_of(part.raw)
         raw = fields if envelope == BARE else {**part.raw, envelope: fields}
-        return reseat(part, raw, id=new_id)
+        return reseat(part, raw, **changes)
+
+    def with_empty_content(self, part: Part) -> Part:
+        return self._with_field(part, "content", "")
 
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from lockstitch.dialects.base import (
@@ -17,8 +16,7 @@ from lockstitch.dialects.base import (
     slot_path,
     text_of_blocks,
 )
-from lockstitch.dialects.profiles import Profile
-from lockstitch.dialects.quick import are_plain_names, is_unremarkable
+from lockstitch.dialects.walkers import ChatWalker
 from lockstitch.model.parts import (
     ASSISTANT,
     CALL,
@@ -34,6 +32,7 @@ from lockstitch.model.parts import (
     Part,
     Path,
 )
+from lockstitch.model.stretches import Walker
 from lockstitch.model.zones import SINGLE
 
 _ROLES = {
@@ -48,7 +47,6 @@ _WIRE = {UNKNOWN: "user"}
 _MEDIA = ("image_url", "input_audio", "file", "video_url")
 _BESIDE_CONTENT = ("refusal", "audio", "function_call")
 _CONTENT = ("content",)
-_DECODE = msgspec.json.Decoder().decode
 
 
 class OpenAIChat(Dialect):
@@ -175,60 +173,5 @@ class OpenAIChat(Dialect):
         """Tell whether a message says something outside ``content`` and ``tool_calls``."""
         return any(message.raw.get(key) for key in _BESIDE_CONTENT)
 
-    def certainly_valid(self, raw: Sequence[Any], profile: Profile) -> bool:
-        return not profile.name and _turns_are_plain(raw) and is_unremarkable(raw)
-
-
-def _turns_are_plain(raw: Sequence[Any]) -> bool:
-    """Walk the everyday shape once; anything else ends the walk."""
-    waiting: list[Any] = []
-    names: set[str] = set()
-    for message in raw:
-        if type(message) is not dict:
-            return False
-        role = message.get("role")
-        content = message.get("content")
-        if role == "tool":
-            if not waiting or type(content) is not str:
-                return False
-            if message.get("tool_call_id") != waiting.pop():
-                return False
-        elif waiting or role not in _PLAIN_ROLES:
-            return False
-        elif "tool_calls" not in message:
-            if type(content) is not str or not content:
-                return False
-        elif role != "assistant" or not _calls_are_plain(message, content, waiting, names):
-            return False
-    return not waiting and are_plain_names(names)
-
-
-_PLAIN_ROLES = frozenset({"user", "assistant", "system"})
-
-
-def _calls_are_plain(
-    message: dict[str, Any], content: Any, waiting: list[Any], names: set[str]
-) -> bool:
-    calls = message["tool_calls"]
-    if type(calls) is not list or not calls or (content is not None and type(content) is not str):
-        return False
-    for call in reversed(calls):
-        function = call.get("function") if type(call) is dict else None
-        if type(function) is not dict or call.get("type") != "function":
-            return False
-        number, name = call.get("id"), function.get("name")
-        if type(number) is not str or not number or type(name) is not str:
-            return False
-        if number in waiting or not _parses(function.get("arguments")):
-            return False
-        waiting.append(number)
-        names.add(name)
-    return True
-
-
-def _parses(arguments: Any) -> bool:
-    try:
-        _DECODE(arguments)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return type(arguments) is str
+    def walker(self) -> Walker:
+        return ChatWalker()

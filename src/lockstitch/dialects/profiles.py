@@ -102,6 +102,7 @@ GEMINI = Profile(
     layout="grouped",
     list_key="contents",
     ids_unique=False,
+    name_pattern=r"(?s:.+)",
     arguments="object",
     starts_with_user=True,
     ends_with_user=True,

@@ -1,23 +1,19 @@
-"""Checks over a whole raw list at the speed of C, for the case that nothing is wrong."""
+"""What can be said of a whole raw list at the speed of C."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.profiles import Profile
+from lockstitch.model.stretches import Excerpt, excerpt
+
 _ENCODER = msgspec.json.Encoder()
-_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
-_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 # Below this total no single result can be a giant one, and no byte limit is near.
 _UNREMARKABLE = 10 * 1024 * 1024
-
-
-def is_unremarkable(raw: Any) -> bool:
-    """Tell whether a list certainly holds no NUL, no lone surrogate and not too many bytes."""
-    return 0 <= encoded_size(raw) <= _UNREMARKABLE
 
 
 def encoded_size(raw: Any) -> int:
@@ -29,11 +25,15 @@ def encoded_size(raw: Any) -> int:
     return -1 if b"\\u0000" in encoded else len(encoded)
 
 
-def are_plain_ids(ids: Iterable[str]) -> bool:
-    """Tell whether ids are non-empty and fit Anthropic's alphabet."""
-    return "" not in ids and _PLAIN_IDS.fullmatch("".join(ids)) is not None
+def narrowed(dialect: Dialect, profile: Profile, raw: Sequence[Any]) -> Excerpt | None:
+    """Give the part of a list that needs a look, or None if all of it does.
 
-
-def are_plain_names(names: Iterable[str]) -> bool:
-    """Tell whether tool names fit every provider's pattern."""
-    return all(_PLAIN_NAME.fullmatch(name) for name in names)
+    Only for a dialect's own profile: variants have rules the walkers do not know.
+    """
+    walker = None if profile.name else dialect.walker()
+    if walker is None or not raw:
+        return None
+    found = excerpt(raw, walker)
+    if found is None or len(found.numbers) * 2 > len(raw):
+        return None
+    return found if 0 <= encoded_size(raw) <= _UNREMARKABLE else None

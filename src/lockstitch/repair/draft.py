@@ -16,7 +16,6 @@ from lockstitch.model.parts import (
     USER,
     Message,
     Part,
-    place_of,
 )
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules.case import Case
@@ -47,14 +46,13 @@ class Draft:
 
     def place(self, part: Part) -> str:
         """Name a part's place in the original list."""
-        return place_of(self.profile.list_key, part.home, part.at)
+        return self.origin.request.place(part.home, part.at)
 
     def place_at(self, message: Message) -> str:
         """Name a message's place in the original list, or the end of the list for a new one."""
-        if message.index >= 0:
-            return place_of(self.profile.list_key, message.index)
-        homes = [part.home for part in message.parts if part.home >= 0]
-        return place_of(self.profile.list_key, homes[0] if homes else len(self.origin.messages))
+        homes = [message.index, *(part.home for part in message.parts)]
+        known = next((home for home in homes if home >= 0), len(self.origin.messages))
+        return self.origin.request.place(known)
 
     def drop(self, rule: Rule, part: Part, note: str) -> None:
         """Note that a part goes, and keep it in the quarantine."""

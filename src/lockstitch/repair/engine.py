@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from lockstitch.dialects.quick import narrowed
 from lockstitch.model.parts import CHANGED, REASONING
 from lockstitch.repair import identity, media, pairing, reasoning, shape
 from lockstitch.repair.draft import Draft
@@ -61,9 +62,13 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
 
 
 class Outcome(Struct):
-    """What a repair came to: the new list and body, the ledger, and what is left."""
+    """What a repair came to: the new list and body, the ledger, and what is left.
+
+    ``origins`` gives for each message its index in the list under repair, -1 for a new one.
+    """
 
     messages: list[Any]
+    origins: list[int]
     body: dict[str, Any] | None
     changes: list[Change]
     quarantine: list[Quarantined]
@@ -87,7 +92,8 @@ def mend(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> Outcome
         if not any(finding.severity == ERROR for finding in left):
             break
     ledger = draft.ledger
-    return Outcome(rendered, draft.body, ledger.changes, ledger.quarantine, left)
+    origins = [message.index for message in draft.messages]
+    return Outcome(rendered, origins, draft.body, ledger.changes, ledger.quarantine, left)
 
 
 def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tuple[Case, Draft]:
@@ -124,7 +130,14 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
 
 def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:
     """Judge the outcome by the full set of rules, on a fresh view of what would be sent."""
-    if draft.body is None and draft.dialect.certainly_valid(rendered, draft.profile):
+    if draft.body is None and _is_proven(draft, rendered):
         return []
-    request = structs.replace(draft.origin.request, body=draft.body, waiting=frozenset())
+    request = structs.replace(
+        draft.origin.request, body=draft.body, waiting=frozenset(), numbers=None
+    )
     return examine(Case(request, draft.dialect.read(rendered)))
+
+
+def _is_proven(draft: Draft, rendered: list[Any]) -> bool:
+    found = narrowed(draft.dialect, draft.profile, rendered)
+    return found is not None and not found.numbers and not draft.origin.traits.known

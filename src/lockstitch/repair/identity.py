@@ -161,6 +161,25 @@ def fit_names(draft: Draft) -> None:
         parts = [_with_good_name(draft, pattern, part) for part in message.parts]
         if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
             draft.keep_parts(message, parts)
+    _name_responses(draft)
+
+
+def _name_responses(draft: Draft) -> None:
+    """Gemini: a response carries the name of the function it answers."""
+    unnamed = {id(part) for part in rules.unnamed_responses(draft.case())}
+    if not unnamed:
+        return
+    threads = draft.case().threads
+    for number, answer in enumerate(threads.pairing.answers):
+        result = threads.results[answer] if answer != NOWHERE else None
+        if result is None or id(result) not in unnamed:
+            continue
+        name = threads.calls[number].name or _UNNAMED
+        message = draft.messages[threads.result_at[answer]]
+        parts = [draft.dialect.with_name(p, name) if p is result else p for p in message.parts]
+        draft.keep_parts(message, parts)
+        note = "a function response got the name of its call"
+        draft.ledger.note(rules.TOOL_NAME, "rewritten", draft.place(result), note)
 
 
 def _with_good_name(draft: Draft, pattern: re.Pattern[str], part: Part) -> Part:

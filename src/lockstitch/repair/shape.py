@@ -177,9 +177,9 @@ def _drop_blank_texts(draft: Draft, message: Message, is_last: bool) -> None:
 
 
 def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:
-    if draft.profile.dialect == "openai-chat":
+    if draft.profile.dialect in ("openai-chat", "langchain"):
         return message.raw is not None and rules.lacks_content(draft.case_of(message), 0)
-    if message.parts or draft.profile.dialect == "langchain":
+    if message.parts:
         return False
     if draft.profile.dialect == "openai-responses":
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
@@ -191,11 +191,9 @@ def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:
 def _fill(draft: Draft, message: Message) -> bool:
     """Give an empty message content; False means that it should go."""
     place = draft.place_at(message)
-    if draft.profile.dialect in ("openai-chat", "openai-responses"):
+    if draft.profile.dialect in ("openai-chat", "openai-responses", "langchain"):
         if message.role == TOOL:
-            part = message.parts[0]
-            fresh = Part(RESULT, {**part.raw, "content": ""}, part.at, part.home, part.id)
-            message.parts = [fresh]
+            message.parts = [draft.dialect.with_empty_content(message.parts[0])]
         else:
             message.parts = [draft.dialect.text_part("", message.role), *message.parts]
         message.touch()

@@ -20,7 +20,8 @@ from lockstitch.rules.rule import Finding, Rule, shown
 class Request(Struct, frozen=True):
     """What surrounds a list of messages: its format, its receiver and the rest of the body.
 
-    ``waiting`` names the calls that wait on purpose.
+    ``waiting`` names the calls that wait on purpose; ``numbers`` gives the original indices where
+    the list is an excerpt.
     """
 
     dialect: Dialect
@@ -29,6 +30,17 @@ class Request(Struct, frozen=True):
     body: dict[str, Any] | None = None
     waiting: frozenset[str] = frozenset()
     model: str | None = None
+    numbers: Sequence[int] | None = None
+
+    def place(self, index: int, at: Path = ()) -> str:
+        """Name a place in the list that was given, of which this may be an excerpt."""
+        return place_of(self.profile.list_key, self.number(index), at)
+
+    def number(self, index: int) -> int:
+        """Give the index in the list that was given."""
+        if self.numbers is None or index < 0:
+            return index
+        return self.numbers[index] if index < len(self.numbers) else index
 
 
 class Case:
@@ -81,11 +93,11 @@ class Case:
 
     def place(self, part: Part) -> str:
         """Name the place of a part."""
-        return place_of(self.profile.list_key, part.home, part.at)
+        return self.request.place(part.home, part.at)
 
     def place_at(self, index: int, at: Path = ()) -> str:
         """Name the place of a message, or of something in it."""
-        return place_of(self.profile.list_key, index, at)
+        return self.request.place(index, at)
 
     def find(self, rule: Rule, place: str, message: str, **fills: object) -> Finding:
         """Make a finding that predicts the provider's own error text."""

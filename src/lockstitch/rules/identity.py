@@ -190,7 +190,7 @@ TOOLS_MISSING = rule(
 TOOL_NAME = rule(
     code="LS210",
     name="bad-tool-name",
-    dialects=("anthropic", "openai-chat", "openai-responses", "bedrock"),
+    dialects=("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock"),
     lossy=True,
     errors=(
         (
@@ -315,7 +315,7 @@ def argument_fault(case: Case, call: Part) -> str:
     return ""
 
 
-@finder("anthropic", "openai-chat", "openai-responses", "bedrock")
+@finder("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock")
 def tool_names(case: Case) -> Iterator[Finding]:
     """LS210."""
     pattern = re.compile(case.profile.name_pattern)
@@ -328,6 +328,16 @@ def tool_names(case: Case) -> Iterator[Finding]:
             continue
         text = f"the tool name of call {shown(call.id)} does not match {case.profile.name_pattern}"
         yield case.find(TOOL_NAME, case.place(call), text, id=call.id)
+    for result in unnamed_responses(case):
+        text = f"the function response for {shown(result.id)} has no name"
+        yield case.find(TOOL_NAME, case.place(result), text, id=result.id)
+
+
+def unnamed_responses(case: Case) -> list[Part]:
+    """Give the function responses that do not name their function, as Gemini's must."""
+    if case.profile.dialect != "gemini":
+        return []
+    return [part for part in case.parts.results if not part.name]
 
 
 def needs_name(call: Part) -> bool:

@@ -287,7 +287,9 @@ def open_calls(case: Case) -> Iterator[Finding]:
         text = f"call {shown(call.id)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", its siblings have"
-        yield case.find(kind, case.place(call), text, id=call.id, **{"N+1": call.home + 1})
+        yield case.find(
+            kind, case.place(call), text, id=call.id, **{"N+1": case.request.number(call.home) + 1}
+        )
 
 
 @finder()
@@ -328,7 +330,11 @@ def _displaced(case: Case, call: Part, result: Part) -> Finding:
     first = call if (call.home, call.at) < (result.home, result.at) else result
     text = f"the result of call {shown(call.id)} stands at {case.place(result)}, not behind it"
     return case.find(
-        DISPLACED_RESULT, case.place(first), text, id=call.id, **{"N+1": call.home + 1}
+        DISPLACED_RESULT,
+        case.place(first),
+        text,
+        id=call.id,
+        **{"N+1": case.request.number(call.home) + 1},
     )
 
 
@@ -389,7 +395,12 @@ def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Findi
         place = case.place_at(first.index)
         ids = ", ".join(shown(part.id) for part in caller.parts if part.kind == CALL)
         yield case.find(
-            RESULT_LAYOUT, place, text, N=caller.index, id=ids, **{"N+1": caller.index + 1}
+            RESULT_LAYOUT,
+            place,
+            text,
+            N=case.request.number(caller.index),
+            id=ids,
+            **{"N+1": case.request.number(caller.index) + 1},
         )
 
 
@@ -450,7 +461,7 @@ def text_after_call(case: Case) -> Iterator[Finding]:
         if message.role == ASSISTANT and text_behind_calls(message):
             text = f"text follows call {shown(call.id)} in the same message"
             place = case.place(call)
-            behind = {"N+1": message.index + 1}
+            behind = {"N+1": case.request.number(message.index) + 1}
             yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, **behind)
 
 

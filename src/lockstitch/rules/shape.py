@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
 from lockstitch.model.parts import (
@@ -390,7 +391,9 @@ def lacks_content(case: Case, position: int) -> bool:
     dialect = case.profile.dialect
     if dialect == "openai-chat":
         return _chat_lacks_content(case, message)
-    if message.parts or dialect == "langchain":
+    if dialect == "langchain":
+        return isinstance(message.raw, dict) and fields_of(message.raw).get("content") is None
+    if message.parts:
         return False
     if dialect == "openai-responses":
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
@@ -432,7 +435,9 @@ def alternation(case: Case) -> Iterator[Finding]:
         elif before is not None and _clash(before, message, previous, profile):
             text = f"two {message.role} messages follow each other"
             place = case.place_at(before.index)
-            yield case.find(ALTERNATION, place, text, role=message.role, N=message.index)
+            yield case.find(
+                ALTERNATION, place, text, role=message.role, N=case.request.number(message.index)
+            )
         before = message if message.role in (USER, ASSISTANT) else None
         previous = message
 

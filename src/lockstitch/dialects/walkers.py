@@ -1,0 +1,225 @@
+"""Quick walkers over the everyday shapes of a dialect.
+
+They trade generality for speed: what they pass is certainly fine under the dialect's own profile,
+what they fail goes through the full rules. They know texts, calls and results, nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
+_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_DECODE = msgspec.json.Decoder().decode
+SEVERAL = -1
+
+
+class AnthropicWalker:
+    """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks."""
+
+    def __init__(self) -> None:
+        self.homes: dict[str, int] = {}
+        self.names: set[str] = set()
+
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:  # noqa: C901 - one flat loop
+        """Walk from a seam to the first message that is not plain; give its index."""
+        waiting: list[str] = []
+        for index in range(start, len(raw)):
+            message = raw[index]
+            if type(message) is not dict:
+                return index
+            role = message.get("role")
+            content = message.get("content")
+            if role == "user":
+                if type(content) is str:
+                    if waiting or not content or content.isspace():
+                        return index
+                    seams.append(index)
+                elif type(content) is not list or not _answers(content, waiting):
+                    return index
+                elif waiting:
+                    waiting = []
+                else:
+                    seams.append(index)
+            elif role != "assistant" or waiting or not index:
+                return index
+            elif type(content) is str:
+                if not content or content.isspace():
+                    return index
+            elif type(content) is not list or not self._calls(content, waiting, index):
+                return index
+        return len(raw) - 1 if waiting else len(raw)
+
+    def _calls(self, content: list[Any], waiting: list[str], index: int) -> bool:
+        homes = self.homes
+        for block in content:
+            if type(block) is not dict or "cache_control" in block:
+                return False
+            kind = block.get("type")
+            if kind == "tool_use":
+                call, name = block.get("id"), block.get("name")
+                if type(call) is not str or call in homes or type(name) is not str:
+                    return False
+                if type(block.get("input")) is not dict:
+                    return False
+                homes[call] = index
+                waiting.append(call)
+                self.names.add(name)
+            elif kind != "text" or waiting or is_blank(block.get("text")):
+                return False
+        return bool(content)
+
+    def is_prompt(self, message: Any) -> bool:
+        """Tell whether this is a user's message that holds no results."""
+        if type(message) is not dict or message.get("role") != "user":
+            return False
+        content = message.get("content")
+        if type(content) is str:
+            return True
+        return type(content) is list and not any(
+            type(block) is dict and block.get("type") == "tool_result" for block in content
+        )
+
+    def ids_in(self, message: Any) -> list[str]:
+        """Give the ids of calls and results in a message."""
+        content = message.get("content") if type(message) is dict else None
+        blocks = content if type(content) is list else []
+        ids = [
+            block.get("id") or block.get("tool_use_id") for block in blocks if type(block) is dict
+        ]
+        return [call for call in ids if type(call) is str]
+
+    def note(self, message: Any, index: int) -> None:
+        """Remember the ids of a message that failed, so that later uses of them fail too."""
+        for call in self.ids_in(message):
+            self.homes.setdefault(call, index)
+
+    def is_sound(self) -> bool:
+        """Tell whether all ids and names fit the provider's alphabet."""
+        if "" in self.homes or not _PLAIN_IDS.fullmatch("".join(self.homes)):
+            return False
+        return all(_PLAIN_NAME.fullmatch(name) for name in self.names)
+
+    def home_of(self, call: str) -> int | None:
+        """Give the index of the message that made a call."""
+        return self.homes.get(call)
+
+
+class ChatWalker:
+    """Walks OpenAI Chat messages with texts, function calls and tool messages."""
+
+    def __init__(self) -> None:
+        self.homes: dict[str, int] = {}
+        self.noted: set[str] = set()
+        self.names: set[str] = set()
+
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:  # noqa: C901 - one flat loop
+        """Walk from a seam to the first message that is not plain; give its index."""
+        waiting: list[str] = []
+        for index in range(start, len(raw)):
+            message = raw[index]
+            if type(message) is not dict:
+                return index
+            role = message.get("role")
+            content = message.get("content")
+            if role == "tool":
+                if not waiting or type(content) is not str:
+                    return index
+                if message.get("tool_call_id") != waiting.pop():
+                    return index
+            elif waiting:
+                return index
+            elif "tool_calls" in message:
+                if role != "assistant" or not self._calls(message["tool_calls"], waiting, index):
+                    return index
+                if content is not None and type(content) is not str:
+                    return index
+            elif type(content) is not str or not content or role not in _SPEAKERS:
+                return index
+            elif role == "user":
+                seams.append(index)
+        return len(raw) - 1 if waiting else len(raw)
+
+    def _calls(self, calls: Any, waiting: list[str], index: int) -> bool:
+        if type(calls) is not list or not calls:
+            return False
+        for call in reversed(calls):
+            function = call.get("function") if type(call) is dict else None
+            if type(function) is not dict or call.get("type") != "function":
+                return False
+            number, name = call.get("id"), function.get("name")
+            if type(number) is not str or not number or type(name) is not str:
+                return False
+            if number in waiting or number in self.noted or not _parses(function.get("arguments")):
+                return False
+            self.homes[number] = SEVERAL if number in self.homes else index
+            waiting.append(number)
+            self.names.add(name)
+        return True
+
+    def is_prompt(self, message: Any) -> bool:
+        """Tell whether this is a user's message."""
+        return type(message) is dict and message.get("role") == "user"
+
+    def ids_in(self, message: Any) -> list[str]:
+        """Give the ids of calls and results in a message."""
+        if type(message) is not dict:
+            return []
+        calls = message.get("tool_calls")
+        calls = calls if type(calls) is list else []
+        ids = [call.get("id") for call in calls if type(call) is dict]
+        return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
+
+    def note(self, message: Any, index: int) -> None:
+        """Remember the ids of a message that failed, so that later uses of them fail too."""
+        for call in self.ids_in(message):
+            self.noted.add(call)
+            self.homes.setdefault(call, index)
+
+    def is_sound(self) -> bool:
+        """Tell whether all names fit the provider's pattern."""
+        return all(_PLAIN_NAME.fullmatch(name) for name in self.names)
+
+    def home_of(self, call: str) -> int | None:
+        """Give the index of the message that made a call, -1 if several did."""
+        return self.homes.get(call)
+
+
+_SPEAKERS = frozenset({"user", "assistant", "system"})
+
+
+def _answers(content: list[Any], waiting: list[str]) -> bool:
+    """Tell whether a user's blocks answer just the calls that wait, and hold only text behind."""
+    answered = 0
+    for block in content:
+        if type(block) is not dict or "cache_control" in block:
+            return False
+        kind = block.get("type")
+        if kind == "tool_result":
+            if answered == len(waiting) or block.get("tool_use_id") != waiting[answered]:
+                return False
+            if type(block.get("content")) is not str:
+                return False
+            answered += 1
+        elif kind != "text" or answered != len(waiting) or is_blank(block.get("text")):
+            return False
+    return bool(content) and answered == len(waiting)
+
+
+def is_blank(text: Any) -> bool:
+    """Tell whether this is not a text with something in it."""
+    return type(text) is not str or not text or text.isspace()
+
+
+def _parses(arguments: Any) -> bool:
+    if type(arguments) is not str:
+        return False
+    try:
+        _DECODE(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True

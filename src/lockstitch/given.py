@@ -1,0 +1,109 @@
+"""What a caller gave: a list or a body, of plain data or SDK objects, and for whom it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lockstitch.dialects.detect import dialect_of, new_dialect
+from lockstitch.dialects.models import traits_of
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.quick import narrowed
+from lockstitch.errors import UsageError
+from lockstitch.kinds import Freeze, is_plain, thaw
+from lockstitch.model.stretches import Excerpt
+from lockstitch.repair.engine import Outcome
+from lockstitch.rules import Case, Request
+
+
+class Given:
+    """One call's input, opened: the raw list, the body around it, and the receiver.
+
+    Where a quick walk can tell, ``excerpt`` holds the part of the list that needs a look; an
+    excerpt of nothing proves that the list is fine.
+    """
+
+    def __init__(
+        self, value: Any, dialect: str | None, model: str | None, waiting: Iterable[str]
+    ) -> None:
+        self.value = value
+        self.plain: Any = value
+        self.freeze: Freeze = _as_it_is
+        self.waiting = frozenset(waiting)
+        self.excerpt = self._excerpt(dialect, model)
+        if self.excerpt is None and not is_plain(value):
+            self.plain, self.freeze = thaw(value)
+        self.profile = profile_named(dialect or dialect_of(self.plain))
+        self.body, self.raw = _opened(self.plain, self.profile.list_key)
+        self.model = model if model is not None else _model_in(self.body)
+        self.traits = traits_of(self.model)
+
+    def _excerpt(self, dialect: str | None, model: str | None) -> Excerpt | None:
+        """Narrow a bare list down, where neither body, model nor waiting calls have a say."""
+        if dialect is None or model is not None or self.waiting or type(self.value) is not list:
+            return None
+        profile = profile_named(dialect)
+        found = narrowed(new_dialect(profile.dialect), profile, self.value)
+        if found is None or not is_plain([self.value[number] for number in found.numbers]):
+            return None
+        return found
+
+    @property
+    def is_proven(self) -> bool:
+        """Tell whether it is proven already that nothing is wrong."""
+        return self.excerpt is not None and not self.excerpt.numbers
+
+    @property
+    def unchanged(self) -> Any:
+        """What was given; an iterator, which is spent by now, comes back as its items."""
+        return self.value if self.freeze is _as_it_is else self.freeze(self.plain)
+
+    @property
+    def looked_at(self) -> Sequence[Any]:
+        """The raw messages that need a look."""
+        if self.excerpt is None:
+            return self.raw
+        return [self.raw[number] for number in self.excerpt.numbers]
+
+    def case(self) -> Case:
+        """View what needs a look, for the rules."""
+        dialect = new_dialect(self.profile.dialect)
+        numbers = None if self.excerpt is None else self.excerpt.numbers
+        request = Request(
+            dialect, self.profile, self.traits, self.body, self.waiting, self.model, numbers
+        )
+        return Case(request, dialect.read(self.looked_at))
+
+    def whole(self, outcome: Outcome) -> list[Any] | None:
+        """Put what was left out back into a repaired list; None if its seams did not survive."""
+        if self.excerpt is None:
+            return outcome.messages
+        numbers = self.excerpt.numbers
+        origins = [numbers[origin] if origin >= 0 else -1 for origin in outcome.origins]
+        return self.excerpt.spliced(self.raw, outcome.messages, origins)
+
+    def wrapped(self, messages: list[Any], body: dict[str, Any] | None) -> Any:
+        """Put a healed list back where it came from."""
+        return messages if body is None else {**body, self.profile.list_key: messages}
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _opened(value: Any, list_key: str) -> tuple[dict[str, Any] | None, Sequence[Any]]:
+    if isinstance(value, list):
+        return None, value
+    if isinstance(value, dict) and isinstance(value.get(list_key), list):
+        return value, value[list_key]
+    if isinstance(value, dict) and isinstance(value.get(list_key), str):
+        return value, []
+    raise UsageError(
+        f"expected a list of messages or a request body with a list under {list_key!r}, "
+        f"got {type(value).__name__}"
+    )
+
+
+def _model_in(body: dict[str, Any] | None) -> str | None:
+    model = (body or {}).get("model") or (body or {}).get("modelId")
+    return model if isinstance(model, str) else None
