@@ -5,7 +5,8 @@ Each call and each result is a *slot*; a slot's ``zone`` is the stretch of the c
 which the provider expects the result to stand.
 
 1. *Reserve*: inside a zone, results go to the calls of that zone with the same key, first in
-   first out; a real result takes the place of a placeholder.
+   first out; a real result takes the place of a placeholder. A result that names no call at all
+   goes to the first call of its zone that is still open.
 2. *Move*: a result outside its zone goes to the latest earlier call with its key if that call is
    still open, else to the only open call with its key, if there is exactly one.
 3. What is left is a duplicate of an answered call, or an orphan.
@@ -131,6 +132,7 @@ class _Table:
         self.left = left
         self.by_zone: dict[tuple[int, str], list[int]] = {}
         self.by_alias: dict[tuple[int, str], list[int]] = {}
+        self.in_zone: dict[int, list[int]] = {}
         self.by_key: dict[str, list[int]] = {}
         self.orders: dict[str, list[int]] = {}
         self.open: dict[str, dict[int, None]] = {}
@@ -139,7 +141,7 @@ class _Table:
     def pair(self) -> None:
         """Run the three steps over the results that are left."""
         self._index()
-        for step in (self.reserve, self.reserve_by_alias, self.move):
+        for step in (self.reserve, self.reserve_by_alias, self.reserve_unnamed, self.move):
             for index in self.left:
                 step(index)
 
@@ -148,6 +150,7 @@ class _Table:
         zones = {self.results[index].zone for index in self.left}
         for number, call in enumerate(self.calls):
             if call.zone in zones:
+                self.in_zone.setdefault(call.zone, []).append(number)
                 self.by_zone.setdefault((call.zone, call.key), []).append(number)
                 if call.alias:
                     self.by_alias.setdefault((call.zone, call.alias), []).append(number)
@@ -178,6 +181,16 @@ class _Table:
             call = self.calls[number]
             one_lacks_an_id = slot.key == slot.alias or call.key == call.alias
             if one_lacks_an_id and self._is_open_for(number, index):
+                self._assign(index, number)
+                return
+
+    def reserve_unnamed(self, index: int) -> None:
+        """Give a result without any id to the first open call of its zone."""
+        slot = self.results[index]
+        if self.pairing.verdicts[index] or slot.key or slot.zone == NOWHERE:
+            return
+        for number in self.in_zone.get(slot.zone, []):
+            if self.pairing.answers[number] == NOWHERE:
                 self._assign(index, number)
                 return
 

@@ -29,13 +29,18 @@ def fit_ids(draft: Draft) -> None:
     renamed: dict[int, str] = {}
     for number, call in enumerate(threads.calls):
         verdict = minter.judge(call, threads.call_zone[number])
+        answer = threads.pairing.answers[number]
+        result = threads.results[answer] if answer != NOWHERE else None
         if verdict is None:
+            if result is not None and not result.id and call.id:
+                renamed[id(result)] = call.id
+                note = f"a result got the id of its call {shown(call.id)}"
+                draft.ledger.note(rules.MISSING_ID, "relabelled", draft.place(result), note)
             continue
         rule, new_id = verdict
         renamed[id(call)] = new_id
-        answer = threads.pairing.answers[number]
-        if answer != NOWHERE:
-            renamed[id(threads.results[answer])] = new_id
+        if result is not None:
+            renamed[id(result)] = new_id
         note = f"call id {shown(call.id)} became {new_id} on the wire"
         draft.ledger.note(rule, "relabelled", draft.place(call), note)
     if renamed:

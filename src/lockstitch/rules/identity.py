@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from lockstitch.dialects.openai_responses import ID_PREFIXES
+from lockstitch.model.pairing import NOWHERE
 from lockstitch.model.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
 from lockstitch.rules.case import Case
 from lockstitch.rules.rule import Finding, finder, rule, shown
@@ -54,8 +55,8 @@ MISSING_ID = rule(
             "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
         ),
     ),
-    summary="a call has no id",
-    help="heal mints an id from the call's place, for the call and its result",
+    summary="a call, or the result behind it, has no id",
+    help="heal mints an id from the call's place, or gives the result the id of its call",
     what="The id of a call is empty or missing.",
     cause="A stream chunk came without an id.",
     repair="The call is paired with its result by position, then both get the same new id.",
@@ -237,6 +238,15 @@ def call_ids(case: Case) -> Iterator[Finding]:
         elif pattern is not None and not pattern.fullmatch(call.id):
             text = f"call id {shown(call.id)} does not match {profile.id_pattern}"
             yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
+
+
+@finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain")
+def result_ids(case: Case) -> Iterator[Finding]:
+    """LS203 for results that name no call, but stand where only one can be meant."""
+    pairing = case.threads.pairing
+    for result, owner in zip(case.threads.results, pairing.owners, strict=True):
+        if not result.id and owner != NOWHERE and case.threads.calls[owner].id:
+            yield case.find(MISSING_ID, case.place(result), "a result does not name its call")
 
 
 def _repeat(case: Case, call: Part, same_turn: bool) -> Finding:
