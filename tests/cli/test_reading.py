@@ -47,6 +47,7 @@ def without_privileges() -> Iterator[None]:
         (b"[" + b"9" * 5000 + b"]", "integer too long"),
         (b"3", "neither a list of messages nor a request body"),
         (b'"hello"', "neither a list of messages nor a request body"),
+        (b'{\n"role": "user"}', "neither a list of messages nor a request body"),
         (b'{"error": "overloaded"}', "neither a list of messages nor a request body"),
         (b'{"role": "user"}\n{"role": \n', "is not JSONL: Expecting value at line 2 column 10"),
     ],

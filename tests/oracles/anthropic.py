@@ -217,7 +217,9 @@ def _server_pairs(turns: list[tuple[Any, list[Block]]]) -> Iterator[str]:
     suspended: dict[Any, Block] = {}
     for index, (role, blocks) in enumerate(turns):
         if role != "assistant":
-            yield from (f"server call {key!a} has no result in its turn" for key in waiting)
+            last = index == len(turns) - 1
+            if not last or any(block.get("type") != "tool_result" for block in blocks):
+                yield from (f"server call {key!a} has no result in its turn" for key in waiting)
             waiting = {}
             continue
         for block in blocks:

@@ -171,13 +171,22 @@ def _order(contents: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _same(calls: list[Any], responses: list[Any], place: str) -> Iterator[str]:
-    """Ids decide where both sides have them, otherwise the names."""
-    called, given = _values(calls, "id"), _values(responses, "id")
-    if called.total() == given.total() == len(calls):
-        if called != given:
-            yield f"{place}: ids differ from those of the calls"
-    elif _values(calls, "name") != _values(responses, "name"):
-        yield f"{place}: names differ from those of the calls"
+    """A response with the id of a call belongs to it; the others go by their names."""
+    shared = _values(calls, "id") & _values(responses, "id")
+    left = _values(_without(calls, shared), "name")
+    if left != _values(_without(responses, shared), "name"):
+        yield f"{place}: responses that belong to no call"
+
+
+def _without(things: list[Any], ids: Counter[str]) -> list[Any]:
+    left, ids = [], Counter(ids)
+    for thing in things:
+        key = thing.get("id") if isinstance(thing, dict) else None
+        if isinstance(key, str) and ids[key] > 0:
+            ids[key] -= 1
+        else:
+            left.append(thing)
+    return left
 
 
 def _values(things: list[Any], key: str) -> Counter[str]:

@@ -33,7 +33,7 @@ def plain(message: Any) -> Any:
         return {"type": "human", "content": message}
     if not isinstance(message, dict):
         return None
-    if isinstance(message.get("data"), dict):
+    if isinstance(message.get("data"), dict) and "content" not in message:
         message = {"type": message.get("type"), **message["data"]}
     elif message.get("lc") == 1 and isinstance(message.get("kwargs"), dict):
         path = message.get("id")

@@ -135,5 +135,5 @@ def _mistral(messages: list[Message]) -> Iterator[str]:
         if before == "tool" and role not in ("tool", "assistant"):
             yield f"messages.{index}: {role!a} after a tool message"
     first = next((role for role in spoken if role not in ("system", "developer")), "user")
-    if first != "user":
+    if first == "assistant":
         yield f"starts with {first!a}"

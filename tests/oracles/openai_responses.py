@@ -136,7 +136,7 @@ def _pairs(items: list[Item], stored: bool) -> Iterator[str]:
                 yield f"input.{index}: second output for {key!a}"
             elif key not in calls and not stored:
                 yield f"input.{index}: output without its call before it: {key!a}"
-            elif key in calls and calls[key] != CALL_OF[kind]:
+            elif key in calls and not _fits(calls[key], kind):
                 yield f"input.{index}: {kind} for a {calls[key]}"
             answered.add(key)
     missing = [key for key in calls if key not in answered]
@@ -144,18 +144,20 @@ def _pairs(items: list[Item], stored: bool) -> Iterator[str]:
         yield f"calls without outputs: {missing!a}"
 
 
+def _fits(call: str, output: str) -> bool:
+    """Codex answers its local shell with the output of a function, and that is taken."""
+    return OUTPUTS[call] == output or (call, output) == ("local_shell_call", "function_call_output")
+
+
 def _reasoning(items: list[Item]) -> Iterator[str]:
     """A reasoning item is followed by what it led to: more reasoning, a call or the answer."""
     for index, item in enumerate(items):
         if _kind(item) != "reasoning":
             continue
-        follower = items[index + 1] if index + 1 < len(items) else {"type": "nothing"}
-        if not _is_model_output(follower):
+        if index + 1 == len(items) or _is_client_input(items[index + 1]):
             yield f"input.{index}: reasoning without its following item"
 
 
-def _is_model_output(item: Item) -> bool:
+def _is_client_input(item: Item) -> bool:
     kind = _kind(item)
-    if kind == "message":
-        return item.get("role") == "assistant"
-    return kind in ("reasoning", "item_reference") or str(kind).endswith("_call")
+    return item.get("role") != "assistant" if kind == "message" else kind in CALL_OF

@@ -93,7 +93,7 @@ REFUSED: dict[str, list[Any]] = {
         [g.user("x"), g.model(g.call("f")), g.user(g.response("h"))],
         [g.user("x"), g.model(g.call("f"), g.call("f")), g.user(g.response("f"))],
         [g.user("x"), g.model("x"), g.model(g.call("f")), g.user(g.response("f"))],
-        [g.user("x"), g.model(g.call("f", "1")), g.user(g.response("f", "2"))],
+        [g.user("x"), g.model(g.call("f", "1")), g.user(g.response("h", "2"))],
         [g.user(g.response("f"))],
         [g.user("")],
         [g.user({})],

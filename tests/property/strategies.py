@@ -2,6 +2,7 @@
 
 ``structured(dialect)`` gives lists in which every message and block has a shape the dialect knows.
 ``with_junk(dialect)`` mixes in values that no program should ever have written.
+``mutated(dialect)`` joins real histories and damages them in a few places.
 ``bent()`` gives healthy conversations that were bent afterwards: it is known what belongs where.
 """
 
@@ -13,12 +14,28 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.healthy import (
+    anthropic,
+    bedrock,
+    gemini,
+    langchain,
+    openai_chat,
+    openai_responses,
+)
 from tests.kinds_of_break.conversations import Ask, Call, Done, Result, Say, Turn
 
 from . import shapes
 from .marks import number
 from .pieces import crooked, json_values, junk_messages
 
+HISTORIES: dict[str, dict[str, Any]] = {
+    "anthropic": anthropic.HISTORIES,
+    "openai-chat": openai_chat.HISTORIES | openai_chat.MISTRAL,
+    "openai-responses": openai_responses.HISTORIES,
+    "gemini": gemini.HISTORIES,
+    "bedrock": bedrock.HISTORIES,
+    "langchain": langchain.HISTORIES,
+}
 DIALECTS = (
     "anthropic",
     "openai-chat",
@@ -96,6 +113,41 @@ def _spoil(draw: st.DrawFn, messages: list[Any], junk: Any) -> None:
         holder = inner
     if isinstance(holder, list):
         holder.append(junk)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, dialect: str) -> list[Any]:
+    """Valid histories one after the other, with some messages and blocks dropped or displaced."""
+    messages: list[Any] = []
+    for _ in range(draw(st.integers(1, 2))):
+        messages += deepcopy(draw(st.sampled_from(_histories(dialect))))
+    for _ in range(draw(st.integers(0, 3))):
+        places = [messages, *(inner for message in messages for inner in _lists(message))]
+        _displace(draw, draw(st.sampled_from([place for place in places if place] or [[None]])))
+    return messages
+
+
+def _histories(dialect: str) -> list[Any]:
+    name = dialect.partition(":")[0]
+    key = {"openai-responses": "input", "gemini": "contents"}.get(name, "messages")
+    lists = [h.get(key) if isinstance(h, dict) else h for h in HISTORIES[name].values()]
+    return [messages for messages in lists if isinstance(messages, list) and messages]
+
+
+def _lists(message: Any) -> list[list[Any]]:
+    inner = [message.get(key) for key in ("content", "parts", "tool_calls")]
+    return [value for value in inner if isinstance(value, list) and value]
+
+
+def _displace(draw: st.DrawFn, place: list[Any]) -> None:
+    item = place[at := draw(st.integers(0, len(place) - 1))]
+    how = draw(st.sampled_from(["drop", "double", "move", "cut"]))
+    if how == "cut":
+        del place[at:]
+    elif how != "double":
+        del place[at]
+    if how in ("double", "move"):
+        place.insert(draw(st.integers(0, len(place))), deepcopy(item))
 
 
 @st.composite

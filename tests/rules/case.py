@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import Any
 
 
@@ -11,7 +12,9 @@ from typing import Any
 class Case:
     """A list (or body) that breaks one rule at one place, and its nearest neighbour that does not.
 
-    ``error`` is what the provider says, to the letter, None where no wording is known.
+    ``error`` is what the provider says, to the letter: None where the catalogue knows no wording,
+    ``...`` where nobody has quoted one. With ``offset`` it goes on with an offset into bytes that
+    only the sender of the request knows.
     ``loses`` says that the repair cannot keep everything; ``also`` names the other rules that the
     same list breaks, each with the reason why it cannot be written without.
     """
@@ -21,7 +24,8 @@ class Case:
     broken: Any
     whole: Any
     place: str
-    error: str | None = None
+    error: str | EllipsisType | None = None
+    offset: bool = False
     model: str | None = None
     loses: bool = False
     fixable: bool = True

@@ -10,8 +10,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-
 Messages = list[Any]
 
 A, B = "call00001", "call00002"
@@ -46,9 +44,6 @@ class Kit:
 
     def results(self, *results: str | tuple[str, str]) -> Messages:
         raise NotImplementedError
-
-    def placeholder(self, call: str) -> Messages:
-        return self.results((call, UNKNOWN_OUTCOME))
 
     def at_call(self, message: int, number: int = 0) -> str:
         return f"{self.key}.{message}.{self.call_list}.{number}"
@@ -193,8 +188,10 @@ class Bedrock(Kit):
 
 
 class LangChain(Kit):
-    dialect = "langchain"
     call_list = "tool_calls"
+
+    def __init__(self, dialect: str = "langchain") -> None:
+        self.dialect = dialect
 
     def user(self, text: str = "Look.") -> Messages:
         return [{"type": "human", "content": text}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+
 from .case import Case
 from .kits import (
     ALL,
@@ -62,7 +64,7 @@ NO_CALL = {
     "openai-responses": f"No tool call found for function call output with call_id {A}.",
     "gemini": "Please ensure that function response turn comes immediately after a function call "
     "turn.",
-    "bedrock": "The number of toolResult blocks at messages.1.content exceeds the number of "
+    "bedrock": "The number of toolResult blocks at messages.2.content exceeds the number of "
     "toolUse blocks of previous turn.",
     "langchain": None,
 }
@@ -132,14 +134,20 @@ def orphan_calls() -> list[Case]:
 
 def _other_call_kinds() -> list[Case]:
     kinds = {
-        "custom_tool_call": ({"name": "patch", "input": "x"}, "custom_tool_call_output"),
+        "custom_tool_call": (
+            {"name": "patch", "input": "x"},
+            "custom_tool_call_output",
+            f"No tool output found for custom tool call {A}.",
+        ),
         "local_shell_call": (
             {"action": {"type": "exec", "command": ["ls"]}},
             "local_shell_call_output",
+            ...,
         ),
         "apply_patch_call": (
             {"operation": {"type": "delete_file", "path": "x"}, "status": "completed"},
             "apply_patch_call_output",
+            ...,
         ),
     }
     return [
@@ -154,9 +162,9 @@ def _other_call_kinds() -> list[Case]:
                 {"type": answer, "call_id": A, "output": output(A)},
             ],
             place="input.1",
-            error=f"No tool output found for {kind.replace('_', ' ')} {A}.",
+            error=error,
         )
-        for kind, (fields, answer) in kinds.items()
+        for kind, (fields, answer, error) in kinds.items()
     ]
 
 
@@ -177,7 +185,8 @@ def partial_batches() -> list[Case]:
 
 def orphan_results() -> list[Case]:
     kits = {**KITS, **{name: Chat(name) for name in NO_CALL if name not in KITS}}
-    return [
+    del kits["bedrock"]
+    cases = [
         Case(
             code="LS103",
             dialect=name,
@@ -187,7 +196,17 @@ def orphan_results() -> list[Case]:
             error=error,
         )
         for name, error in NO_CALL.items()
+        if name in kits
     ]
+    bedrock = Case(
+        code="LS103",
+        dialect="bedrock",
+        broken=[*BEDROCK.user(), *BEDROCK.assistant(), *BEDROCK.results(A)],
+        whole=_answered(BEDROCK),
+        place="messages.2.content.0",
+        error=NO_CALL["bedrock"],
+    )
+    return [*cases, bedrock]
 
 
 def displaced_results() -> list[Case]:
@@ -203,8 +222,18 @@ def displaced_results() -> list[Case]:
             error=_open(A)[name],
         )
         for name, kit in KITS.items()
-        if name in ALL and name != "openai-responses"
+        if name in ALL and name not in ("openai-responses", "bedrock")
     ]
+    between = [*BEDROCK.user("Hurry."), *BEDROCK.assistant("Wait.")]
+    bedrock = Case(
+        code="LS104",
+        dialect="bedrock",
+        note="something between",
+        broken=[*BEDROCK.user(), *BEDROCK.calls(A), *between, *BEDROCK.results(A)],
+        whole=[*_answered(BEDROCK), *BEDROCK.assistant("Wait."), *BEDROCK.user("Hurry.")],
+        place="messages.1.content.0",
+        error=_open(A)["bedrock"],
+    )
     early = [
         Case(
             code="LS104",
@@ -217,7 +246,7 @@ def displaced_results() -> list[Case]:
         )
         for kit in (ANTHROPIC, CHAT, RESPONSES)
     ]
-    return wedged + early
+    return [*wedged, bedrock, *early]
 
 
 def result_layouts() -> list[Case]:
@@ -320,20 +349,14 @@ def masked_results() -> list[Case]:
         Case(
             code="LS107",
             dialect=name,
-            broken=[*kit.user(), *kit.calls(A), *kit.placeholder(A), *kit.results(A)],
+            broken=[*kit.user(), *kit.calls(A), *kit.results((A, UNKNOWN_OUTCOME), A)],
             whole=_answered(kit),
             place=kit.at_result(2),
-            error=_masked_error(name),
+            error=TWICE.get(name),
         )
         for name, kit in KITS.items()
         if name in ALL
     ]
-
-
-def _masked_error(name: str) -> str | None:
-    """Bedrock counts: what is too much there stands in the second message."""
-    text = TWICE.get(name)
-    return text.replace("messages.2", "messages.3") if text and name == "bedrock" else text
 
 
 def server_pairs() -> list[Case]:

@@ -37,13 +37,21 @@ def run(  # noqa: PLR0913 - one keyword an option
     except Unreadable as error:
         raise Unreadable(f"{text.shown(target)}: {error}") from error
     if output is not None:
-        from lockstitch.files import write_atomically
-
-        write_atomically(output, data)
+        _write(output, data)
     if output is None or diff or as_json:
         terminal.emit(shown)
     _summarise(target, plan)
     return CLEAN if plan.healed else FINDINGS
+
+
+def _write(output: str, data: bytes) -> None:
+    from lockstitch.files import write_atomically
+
+    try:
+        write_atomically(output, data)
+    except OSError as error:
+        # The file that failed may be the temporary one, of which the user knows nothing.
+        raise OSError(error.errno, error.strerror, output) from error
 
 
 def _shown(document: Document, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:

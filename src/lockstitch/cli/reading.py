@@ -66,19 +66,19 @@ def read(target: str, limit: int = LIMIT) -> Document:
     """Read a file, or stdin for ``-``, once; raises Unreadable."""
     with limits():
         data = _load(target, limit)
-        if not data.strip():
+        if not data or data.isspace():
             raise Unreadable("is empty")
         if len(data) > LARGE:
             _require_room(len(data))
         value, lines = _decode(data)
-        if isinstance(value, dict) and "role" in value:
-            value, lines = [value], True
-        if not isinstance(value, list) and not (isinstance(value, dict) and list_key(value)):
-            raise Unreadable(
-                "holds JSON, but neither a list of messages nor a request body "
-                "with messages, input or contents"
-            )
-        return Document(target, data, value, lines)
+        if isinstance(value, list) or (isinstance(value, dict) and list_key(value)):
+            return Document(target, data, value, lines)
+        if isinstance(value, dict) and "role" in value and b"\n" not in data.strip():
+            return Document(target, data, [value], lines=True)
+        raise Unreadable(
+            "holds JSON, but neither a list of messages nor a request body "
+            "with messages, input or contents"
+        )
 
 
 @contextmanager

@@ -95,7 +95,8 @@ class LangChain(Dialect):
             call = as_id(fields.get("tool_call_id"))
             return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, flavor="tool")])
         parts, flaw = self._content(fields, prefix, index)
-        parts += self._calls(fields, prefix, index, {p.id for p in parts if p.flavor == "twin"})
+        if role in (ASSISTANT, UNKNOWN):
+            parts += self._calls(fields, prefix, index)
         return Message(raw, index, role, parts, flaw=flaw)
 
     def _content(self, fields: dict[str, Any], prefix: Path, home: int) -> tuple[list[Part], str]:
@@ -125,9 +126,7 @@ class LangChain(Dialect):
             return Part(REASONING, raw, at, home, flavor=kind)
         return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
 
-    def _calls(
-        self, fields: dict[str, Any], prefix: Path, home: int, twins: set[str | None]
-    ) -> list[Part]:
+    def _calls(self, fields: dict[str, Any], prefix: Path, home: int) -> list[Part]:
         calls: list[Part] = []
         for key in ("tool_calls", "invalid_tool_calls"):
             listed = fields.get(key)
@@ -242,7 +241,7 @@ class LangChain(Dialect):
 
 def envelope_of(raw: dict[str, Any]) -> str:
     """Tell which envelope a message is in."""
-    if isinstance(raw.get("kwargs"), dict) and "lc" in raw:
+    if isinstance(raw.get("kwargs"), dict) and raw.get("lc") == 1:
         return KWARGS
     if isinstance(raw.get("data"), dict) and "content" not in raw:
         return DATA

@@ -61,8 +61,7 @@ class OpenAIChat(Dialect):
     def _message(self, index: int, raw: Any) -> Message:
         if type(raw) is not dict:
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
-        role = raw.get("role")
-        neutral = _ROLES.get(role, UNKNOWN) if type(role) is str else UNKNOWN
+        neutral = _role(raw.get("role"))
         if neutral == TOOL:
             result = Part(RESULT, raw, (), index, as_id(raw.get("tool_call_id")), None, "tool")
             return Message(raw, index, TOOL, [result])
@@ -73,7 +72,7 @@ class OpenAIChat(Dialect):
             parts = self._content(content, index)
         calls = raw.get("tool_calls")
         if calls is not None:
-            parts += self._calls(calls, index)
+            parts += self._calls(calls, index, neutral)
         odd = content is not None and type(content) not in (str, list)
         return Message(raw, index, neutral, parts, flaw="content" if odd else "")
 
@@ -99,8 +98,8 @@ class OpenAIChat(Dialect):
             return broken(raw, at, home, "text")
         return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
 
-    def _calls(self, calls: Any, home: int) -> list[Part]:
-        if not isinstance(calls, list):
+    def _calls(self, calls: Any, home: int, role: str) -> list[Part]:
+        if not isinstance(calls, list) or role not in (ASSISTANT, UNKNOWN):
             return [broken(calls, ("tool_calls",), home, "tool_calls")]
         return [self._call(call, slot_path("tool_calls", i), home) for i, call in enumerate(calls)]
 
@@ -117,7 +116,7 @@ class OpenAIChat(Dialect):
         if message.role == TOOL and message.parts and message.parts[0].kind == RESULT:
             return message.parts[0].raw
         raw = dict(message.raw) if isinstance(message.raw, dict) else {}
-        if _ROLES.get(raw.get("role", ""), UNKNOWN) != message.role:
+        if _role(raw.get("role")) != message.role:
             raw["role"] = _WIRE.get(message.role, message.role)
         calls = [part.raw for part in message.parts if part.kind == CALL]
         inside = [p for p in message.parts if p.kind != CALL and p.at[:1] != ("tool_calls",)]
@@ -175,3 +174,7 @@ class OpenAIChat(Dialect):
 
     def walker(self) -> Walker:
         return ChatWalker()
+
+
+def _role(role: Any) -> str:
+    return _ROLES.get(role, UNKNOWN) if type(role) is str else UNKNOWN

@@ -86,7 +86,7 @@ class OpenAIResponses(Dialect):
             return self._message(index, raw)
         if kind is None and set(raw) == {"id"}:
             kind = "item_reference"
-        if not isinstance(kind, str):
+        if not isinstance(kind, str) or (kind == "item_reference" and not as_id(raw.get("id"))):
             return Message(raw, index, UNKNOWN, [], flaw="type")
         if kind in CALL_KINDS and not _is_run_by_server(raw):
             call = as_id(raw.get("call_id"))
@@ -105,8 +105,7 @@ class OpenAIResponses(Dialect):
         return Message(raw, index, role, [Part(OTHER, raw, (), index, flavor=kind)])
 
     def _message(self, index: int, raw: dict[str, Any]) -> Message:
-        role = raw.get("role")
-        neutral = _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
+        neutral = _role(raw.get("role"))
         content = raw.get("content")
         if isinstance(content, str):
             parts = [Part(TEXT, content, ("content",), index, flavor="", text=content)]
@@ -135,7 +134,7 @@ class OpenAIResponses(Dialect):
         if len(message.parts) == 1 and message.parts[0].kind in (CALL, RESULT, REASONING):
             return message.parts[0].raw
         raw = dict(message.raw) if isinstance(message.raw, dict) else {}
-        if _ROLES.get(raw.get("role", ""), UNKNOWN) != message.role:
+        if _role(raw.get("role")) != message.role:
             raw["role"] = USER if message.role == UNKNOWN else message.role
         raw["content"] = self._content(message)
         return raw
@@ -210,6 +209,10 @@ class OpenAIResponses(Dialect):
     def without_arguments(self, part: Part) -> Part:
         field = CALL_KINDS[part.flavor].arguments
         return reseat(part, {**part.raw, field: "{}"})
+
+
+def _role(role: Any) -> str:
+    return _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
 
 
 def _is_run_by_server(raw: dict[str, Any]) -> bool:

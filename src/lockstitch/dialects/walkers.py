@@ -25,53 +25,56 @@ class AnthropicWalker:
         self.homes: dict[str, int] = {}
         self.names: set[str] = set()
 
-    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:  # noqa: C901 - one flat loop
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
         """Walk from a seam to the first message that is not plain; give its index."""
+        index = start
         waiting: list[str] = []
-        for index in range(start, len(raw)):
-            message = raw[index]
-            if type(message) is not dict:
-                return index
-            role = message.get("role")
-            content = message.get("content")
-            if role == "user":
-                if type(content) is str:
-                    if waiting or not content or content.isspace():
+        try:
+            for index in range(start, len(raw)):
+                message = raw[index]
+                if type(message) is not dict:
+                    return index
+                role, content = message["role"], message["content"]
+                if role == "assistant":
+                    if waiting or not index or not self._says(content, waiting, index):
                         return index
-                    seams.append(index)
-                elif type(content) is not list or not _answers(content, waiting):
+                elif role != "user" or not _answers(content, waiting):
                     return index
                 elif waiting:
                     waiting = []
                 else:
                     seams.append(index)
-            elif role != "assistant" or waiting or not index:
-                return index
-            elif type(content) is str:
-                if not content or content.isspace():
-                    return index
-            elif type(content) is not list or not self._calls(content, waiting, index):
-                return index
+        except KeyError:
+            return index
         return len(raw) - 1 if waiting else len(raw)
 
-    def _calls(self, content: list[Any], waiting: list[str], index: int) -> bool:
+    def _says(self, content: Any, waiting: list[str], index: int) -> bool:
+        """Tell whether an assistant's content is plain; notes the calls it makes."""
+        if type(content) is str:
+            return content != "" and not content.isspace()
+        if type(content) is not list or not content:
+            return False
         homes = self.homes
         for block in content:
             if type(block) is not dict or "cache_control" in block:
                 return False
-            kind = block.get("type")
-            if kind == "tool_use":
-                call, name = block.get("id"), block.get("name")
+            kind = block["type"]
+            if kind == "text":
+                text = block["text"]
+                if waiting or type(text) is not str or not text or text.isspace():
+                    return False
+            elif kind == "tool_use":
+                call, name = block["id"], block["name"]
                 if type(call) is not str or call in homes or type(name) is not str:
                     return False
-                if type(block.get("input")) is not dict:
+                if type(block["input"]) is not dict:
                     return False
                 homes[call] = index
                 waiting.append(call)
                 self.names.add(name)
-            elif kind != "text" or waiting or is_blank(block.get("text")):
+            else:
                 return False
-        return bool(content)
+        return True
 
     def is_prompt(self, message: Any) -> bool:
         """Tell whether this is a user's message that holds no results."""
@@ -117,32 +120,37 @@ class ChatWalker:
         self.noted: set[str] = set()
         self.names: set[str] = set()
 
-    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:  # noqa: C901 - one flat loop
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
         """Walk from a seam to the first message that is not plain; give its index."""
+        index = start
         waiting: list[str] = []
-        for index in range(start, len(raw)):
-            message = raw[index]
-            if type(message) is not dict:
-                return index
-            role = message.get("role")
-            content = message.get("content")
-            if role == "tool":
-                if not waiting or type(content) is not str:
+        try:
+            for index in range(start, len(raw)):
+                message = raw[index]
+                if type(message) is not dict:
                     return index
-                if message.get("tool_call_id") != waiting.pop():
+                role, content = message["role"], message["content"]
+                if role == "tool":
+                    if not waiting or type(content) is not str:
+                        return index
+                    if message["tool_call_id"] != waiting.pop():
+                        return index
+                elif waiting or not self._says(message, role, content, waiting, index):
                     return index
-            elif waiting:
-                return index
-            elif "tool_calls" in message:
-                if role != "assistant" or not self._calls(message["tool_calls"], waiting, index):
-                    return index
-                if content is not None and type(content) is not str:
-                    return index
-            elif type(content) is not str or not content or role not in _SPEAKERS:
-                return index
-            elif role == "user":
-                seams.append(index)
+                elif role == "user":
+                    seams.append(index)
+        except KeyError:
+            return index
         return len(raw) - 1 if waiting else len(raw)
+
+    def _says(
+        self, message: dict[str, Any], role: Any, content: Any, waiting: list[str], index: int
+    ) -> bool:
+        if "tool_calls" not in message:
+            return type(content) is str and content != "" and role in _SPEAKERS
+        if role != "assistant" or (content is not None and type(content) is not str):
+            return False
+        return self._calls(message["tool_calls"], waiting, index)
 
     def _calls(self, calls: Any, waiting: list[str], index: int) -> bool:
         if type(calls) is not list or not calls:
@@ -154,7 +162,10 @@ class ChatWalker:
             number, name = call.get("id"), function.get("name")
             if type(number) is not str or not number or type(name) is not str:
                 return False
-            if number in waiting or number in self.noted or not _parses(function.get("arguments")):
+            if number in waiting or number in self.noted:
+                return False
+            arguments = function.get("arguments")
+            if arguments != "{}" and not _parses(arguments):
                 return False
             self.homes[number] = SEVERAL if number in self.homes else index
             waiting.append(number)
@@ -192,22 +203,26 @@ class ChatWalker:
 _SPEAKERS = frozenset({"user", "assistant", "system"})
 
 
-def _answers(content: list[Any], waiting: list[str]) -> bool:
-    """Tell whether a user's blocks answer just the calls that wait, and hold only text behind."""
+def _answers(content: Any, waiting: list[str]) -> bool:
+    """Tell whether a user's content answers just the calls that wait, and holds only text else."""
+    if type(content) is str:
+        return not waiting and content != "" and not content.isspace()
+    if type(content) is not list or not content:
+        return False
     answered = 0
     for block in content:
         if type(block) is not dict or "cache_control" in block:
             return False
-        kind = block.get("type")
+        kind = block["type"]
         if kind == "tool_result":
-            if answered == len(waiting) or block.get("tool_use_id") != waiting[answered]:
+            if answered == len(waiting) or block["tool_use_id"] != waiting[answered]:
                 return False
-            if type(block.get("content")) is not str:
+            if type(block["content"]) is not str:
                 return False
             answered += 1
-        elif kind != "text" or answered != len(waiting) or is_blank(block.get("text")):
+        elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
             return False
-    return bool(content) and answered == len(waiting)
+    return answered == len(waiting)
 
 
 def is_blank(text: Any) -> bool:

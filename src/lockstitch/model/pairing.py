@@ -167,22 +167,20 @@ class _Table:
             self.masked.setdefault(key, {})[number] = None
 
     def reserve(self, index: int) -> None:
-        """Give a result to a call of its own zone."""
+        """Give a result to the call of its own zone that it names."""
         slot = self.results[index]
-        if slot.zone != NOWHERE:
+        if slot.zone != NOWHERE and slot.key != slot.alias:
             self._claim(index, self.by_zone.get((slot.zone, slot.key), []))
 
     def reserve_by_alias(self, index: int) -> None:
-        """Give a result without a usable id to an open call of its zone with the same name."""
+        """Give a result to a call of its zone with the same name, where either lacks an id."""
         slot = self.results[index]
         if self.pairing.verdicts[index] or slot.zone == NOWHERE or not slot.alias:
             return
-        for number in self.by_alias.get((slot.zone, slot.alias), []):
-            call = self.calls[number]
-            one_lacks_an_id = slot.key == slot.alias or call.key == call.alias
-            if one_lacks_an_id and self._is_open_for(number, index):
-                self._assign(index, number)
-                return
+        named = self.by_alias.get((slot.zone, slot.alias), [])
+        if slot.key != slot.alias:
+            named = [number for number in named if self.calls[number].key == slot.alias]
+        self._claim(index, named)
 
     def reserve_unnamed(self, index: int) -> None:
         """Give a result without any id to the first open call of its zone."""
@@ -218,10 +216,11 @@ class _Table:
         if owner != NOWHERE:
             self._assign(index, owner)
             self.pairing.displaced.add(index)
-        elif occurrences:
-            self._mark(index, DUPLICATE, latest if latest != NOWHERE else occurrences[0])
-        else:
-            self._mark(index, ORPHAN, NOWHERE)
+            return
+        answers = self.pairing.answers
+        if latest == NOWHERE or answers[latest] == NOWHERE:
+            latest = next((call for call in occurrences if answers[call] != NOWHERE), NOWHERE)
+        self._mark(index, ORPHAN if latest == NOWHERE else DUPLICATE, latest)
 
     def _owner(self, index: int, latest: int, key: str) -> int:
         if latest != NOWHERE:

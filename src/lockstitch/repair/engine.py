@@ -43,6 +43,7 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS411",), shape.place_system),
     (("LS402", "LS403"), shape.unmark_cache),
     (("LS401", "LS404"), shape.fill_blanks),
+    (("LS415",), shape.add_text_to_documents),
     (("LS410",), shape.purify_responses),
     (("LS405", "LS409"), shape.merge_neighbours),
     (("LS405", "LS408"), shape.bridge_turns),

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import CALL, REASONING, Part
+from lockstitch.model.parts import CALL, REASONING, SERVER_CALL, SERVER_RESULT, Part
 from lockstitch.repair.draft import Draft
 from lockstitch.repair.reasoning import forget_item_id, unlink_followers
 from lockstitch.rules import identity as rules
@@ -43,8 +43,25 @@ def fit_ids(draft: Draft) -> None:
             renamed[id(result)] = new_id
         note = f"call id {shown(call.id)} became {new_id} on the wire"
         draft.ledger.note(rule, "relabelled", draft.place(call), note)
+    _rename_servers(draft, minter, renamed)
     if renamed:
         _rename(draft, renamed)
+
+
+def _rename_servers(draft: Draft, minter: _Minter, renamed: dict[int, str]) -> None:
+    """Give later uses of a server tool's id an id of their own, call and result together."""
+    current: dict[str, str] = {}
+    for message in draft.messages:
+        for part in message.parts:
+            if part.kind == SERVER_CALL and part.id:
+                if part.id in current:
+                    current[part.id] = renamed[id(part)] = minter.another(part.id)
+                    note = f"server tool id {shown(part.id)} became {current[part.id]} on the wire"
+                    draft.ledger.note(rules.REUSED_ID, "relabelled", draft.place(part), note)
+                else:
+                    current[part.id] = part.id
+            elif part.kind == SERVER_RESULT and current.get(part.id or "", part.id) != part.id:
+                renamed[id(part)] = current[part.id or ""]
 
 
 class _Minter:
@@ -72,6 +89,11 @@ class _Minter:
         if not self.pattern.fullmatch(call.id):
             return rules.ID_ALPHABET, self._mint(call.id, call.id)
         return None
+
+    def another(self, used: str) -> str:
+        """Give an id for one more use of an id."""
+        self.uses[used] = self.uses.get(used, 1) + 1
+        return self._mint(f"{used}\0{self.uses[used]}", used)
 
     def _mint(self, seed: str, stem: str) -> str:
         for salt in range(1 << 20):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING
 from lockstitch.model.pairing import ANSWER, DUPLICATE, NOWHERE
@@ -40,6 +42,7 @@ class _Weaver:
         self.result_number = {id(part): n for n, part in enumerate(self.threads.results)}
         self.lodged: dict[int, list[Part]] = {}
         self.taken: set[int] = set()
+        self.reused: set[int] = set()
         self.as_text: dict[int, list[Part]] = {}
 
     def weave(self) -> None:
@@ -70,7 +73,7 @@ class _Weaver:
                 for zone, verdict in zip(threads.result_zone, pairing.verdicts, strict=True)
                 if verdict != ANSWER and zone != NOWHERE
             )
-        return zones
+        return zones - {NOWHERE}
 
     def _judge_results(self) -> None:
         pairing = self.threads.pairing
@@ -191,9 +194,12 @@ class _Weaver:
         homes = self._messages_of_results()
         touched = self._touched_positions()
         for position, message in enumerate(self.draft.messages):
-            if pending and not (message.role == USER and message.has(RESULT)):
+            reused = id(message) in self.reused
+            if pending and (reused or message.role != USER or not message.has(RESULT)):
                 laid.append(self._message_with(pending))
                 pending = []
+            if reused:
+                continue
             if pending or position in touched:
                 laid += self._unpicked(message, pending)
                 pending = []
@@ -215,6 +221,7 @@ class _Weaver:
         if first is not None:
             message = self.draft.messages[threads.result_at[first]]
             if [id(part) for part in message.parts] == [id(result) for result in results]:
+                self.reused.add(id(message))
                 return message
         return self.draft.dialect.new_message(USER, results)
 
@@ -277,7 +284,7 @@ def drop_repeated_calls(draft: Draft, case: Case) -> bool:
         first = seen.setdefault((threads.call_zone[number], call.id), call)
         if first is call or threads.pairing.answers[number] != NOWHERE:
             continue
-        if _is_same_call(draft, first, call):
+        if _is_same_call(first, call):
             repeats.add(id(call))
             note = f"an exact repeat of call {shown(call.id)} was removed"
             draft.ledger.note(REPEATED_CALL, "removed", draft.place(call), note)
@@ -286,12 +293,16 @@ def drop_repeated_calls(draft: Draft, case: Case) -> bool:
     return bool(repeats)
 
 
-def _is_same_call(draft: Draft, one: Part, other: Part) -> bool:
+def _is_same_call(one: Part, other: Part) -> bool:
+    """Compare all of two calls but the item ids by which a provider may tell them apart."""
     try:
-        same: bool = draft.dialect.arguments(one) == draft.dialect.arguments(other)
+        return _without_item_id(one) == _without_item_id(other)
     except RecursionError:
         return False
-    return same and one.name == other.name and one.flavor == other.flavor
+
+
+def _without_item_id(call: Part) -> dict[str, Any]:
+    return {key: value for key, value in call.raw.items() if key != "id"}
 
 
 def _take_parts(draft: Draft, gone: set[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstitch.dialects.base import ROLE_ALIASES
+from lockstitch.dialects.base import ROLE_ALIASES, replaced, reseat
 from lockstitch.dialects.profiles import ANYTHING
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -29,6 +29,8 @@ START = "[lockstitch] The beginning of this conversation is not part of the requ
 CONTINUE = "Continue."
 BRIDGE = "[lockstitch] The tool results were received."
 EMPTY_NOTE = "[lockstitch] This message was empty."
+EMPTY_RESULT = "[lockstitch] The tool returned no text."
+DOCUMENT_NOTE = "[lockstitch] This message holds a document."
 ROLE_LABEL = "[lockstitch] Text of a message with role {role}:"
 SYSTEM_LABEL = "[lockstitch] System message:"
 
@@ -120,31 +122,28 @@ def house_parts(draft: Draft) -> None:
     if draft.profile.layout != GROUPED:
         return
     housed: list[Message] = []
+    dialect = draft.profile.dialect
     for message in draft.messages:
-        wrong = rules.foreign_kind(message)
-        if wrong and message.has(wrong):
-            housed += _split_by_role(draft, message, wrong)
+        if any(rules.is_misplaced(part, message.role, dialect) for part in message.parts):
+            housed += _split_by_role(draft, message)
         else:
             housed.append(message)
     draft.messages[:] = housed
 
 
-def _split_by_role(draft: Draft, message: Message, wrong: str) -> list[Message]:
-    other = USER if message.role == ASSISTANT else ASSISTANT
-    runs: list[tuple[bool, list[Part]]] = []
+def _split_by_role(draft: Draft, message: Message) -> list[Message]:
+    runs: list[tuple[str, list[Part]]] = []
     for part in message.parts:
-        is_wrong = part.kind == wrong
-        if runs and runs[-1][0] == is_wrong:
+        role = message.role
+        if rules.is_misplaced(part, message.role, draft.profile.dialect):
+            role = rules.owner_of(part, draft.profile.dialect)
+            note = f"a {part.kind} was moved into a message of the {role}"
+            draft.ledger.note(rules.MISPLACED_PART, "moved", draft.place(part), note)
+        if runs and runs[-1][0] == role:
             runs[-1][1].append(part)
         else:
-            runs.append((is_wrong, [part]))
-        if is_wrong:
-            note = f"a {part.kind} was moved into a message of the {other}"
-            draft.ledger.note(rules.MISPLACED_PART, "moved", draft.place(part), note)
-    messages = [
-        draft.dialect.new_message(other if is_wrong else message.role, parts)
-        for is_wrong, parts in runs
-    ]
+            runs.append((role, [part]))
+    messages = [draft.dialect.new_message(role, parts) for role, parts in runs]
     messages[0].index = message.index
     return messages
 
@@ -155,6 +154,7 @@ def fill_blanks(draft: Draft) -> None:
     for position, message in enumerate(draft.messages):
         is_last = position == len(draft.messages) - 1
         _drop_blank_texts(draft, message, is_last)
+        _drop_blank_blocks(draft, message)
         if _is_empty(draft, message, is_last) and not _fill(draft, message):
             continue
         kept.append(message)
@@ -164,7 +164,7 @@ def fill_blanks(draft: Draft) -> None:
 def _drop_blank_texts(draft: Draft, message: Message, is_last: bool) -> None:
     if draft.profile.rejects_text == ANYTHING:
         return
-    if is_last and message.role == ASSISTANT and [p.at for p in message.parts] == [("content",)]:
+    if is_last and message.role == ASSISTANT and [part.raw for part in message.parts] == [""]:
         return
     kept = [p for p in message.parts if p.kind != TEXT or not rules.is_blank(p, draft.profile)]
     if len(kept) == len(message.parts):
@@ -174,6 +174,25 @@ def _drop_blank_texts(draft: Draft, message: Message, is_last: bool) -> None:
             note = f"a text of {len(part.text)} blank characters was removed"
             draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
     draft.keep_parts(message, kept)
+
+
+def _drop_blank_blocks(draft: Draft, message: Message) -> None:
+    """Bedrock: no blank text blocks inside results either."""
+    if draft.profile.dialect != "bedrock" or not message.has(RESULT):
+        return
+    parts = [_without_blank_blocks(draft, part) for part in message.parts]
+    if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+        draft.keep_parts(message, parts)
+
+
+def _without_blank_blocks(draft: Draft, part: Part) -> Part:
+    if part.kind != RESULT or not rules.has_blank_block(part):
+        return part
+    blocks = [b for b in part.raw["toolResult"]["content"] if not rules.is_blank_block(b)]
+    note = "a blank text block in a result was removed"
+    draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
+    fresh = blocks or [draft.dialect.note_block(EMPTY_RESULT)]
+    return reseat(part, replaced(part.raw, ("toolResult", "content"), fresh))
 
 
 def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:
@@ -201,6 +220,8 @@ def _fill(draft: Draft, message: Message) -> bool:
         return True
     if message.role == ASSISTANT:
         draft.ledger.note(rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed")
+        if isinstance(message.raw, dict) and not _CONTENT_FIELDS.issuperset(message.raw):
+            draft.ledger.set_aside(rules.EMPTY_CONTENT, place, message.raw)
         return False
     message.parts = [draft.dialect.text_part(EMPTY_NOTE, message.role)]
     message.touch()
@@ -234,17 +255,45 @@ def _unmark(draft: Draft, message: Message, part: Part, rule: Rule) -> None:
 
 
 def place_system(draft: Draft) -> None:
-    """LS411: a system message behind the start becomes a labelled user message."""
-    if not draft.profile.system_first:
-        return
-    for position, message in enumerate(draft.messages):
-        if not position or message.role != SYSTEM:
-            continue
+    """LS411: a misplaced system message becomes a labelled user message."""
+    _lift_system(draft)
+    case = draft.case()
+    misplaced = [
+        message
+        for position, message in enumerate(draft.messages)
+        if message.role == SYSTEM and rules.is_system_misplaced(case, position)
+    ]
+    for message in misplaced:
         label = draft.dialect.text_part(SYSTEM_LABEL, USER)
         message.role = USER
         draft.keep_parts(message, [label, *message.parts])
         note = "a system message became a labelled user message"
         draft.ledger.note(rules.SYSTEM_PLACE, "rewritten", draft.place_at(message), note)
+
+
+def _lift_system(draft: Draft) -> None:
+    """Move a first system message into the body's own field, where that is free."""
+    if draft.profile.dialect != "anthropic" or draft.body is None or draft.body.get("system"):
+        return
+    first = draft.messages[0] if draft.messages else None
+    if first is None or first.role != SYSTEM or any(part.kind != TEXT for part in first.parts):
+        return
+    note = "a first system message moved into `system`"
+    draft.ledger.note(rules.SYSTEM_PLACE, "moved", draft.place_at(first), note)
+    draft.set_field("system", "\n\n".join(part.text for part in first.parts))
+    del draft.messages[0]
+
+
+def add_text_to_documents(draft: Draft) -> None:
+    """LS415: a short text beside a document that stands alone."""
+    if draft.profile.dialect != "bedrock":
+        return
+    for message in draft.messages:
+        if rules.lacks_text_beside_document(message):
+            text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
+            draft.keep_parts(message, [*message.parts, text])
+            note = "a short text was added beside a document"
+            draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
 
 
 def purify_responses(draft: Draft) -> None:
@@ -277,17 +326,37 @@ def merge_neighbours(draft: Draft) -> None:
             rule = rules.CALL_TURN if gemini else rules.ALTERNATION
             note = f"a message of the {message.role} was merged into the one before"
             draft.ledger.note(rule, "merged", draft.place_at(message), note)
+            _keep_fields(draft, before, message)
             draft.keep_parts(before, [*before.parts, *message.parts])
         else:
             merged.append(message)
     draft.messages[:] = merged
 
 
+def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
+    """Carry the other fields of a merged message over; what clashes is set aside."""
+    if not isinstance(message.raw, dict):
+        return
+    if not isinstance(before.raw, dict) or draft.profile.dialect == "langchain":
+        draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), message.raw)
+        return
+    others = {key: value for key, value in message.raw.items() if key not in _CONTENT_FIELDS}
+    fresh = {key: value for key, value in others.items() if before.raw.get(key) is None}
+    clash = {key: value for key, value in others.items() if key not in fresh and value is not None}
+    if fresh:
+        before.raw = {**before.raw, **fresh}
+    if clash:
+        draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), clash)
+
+
+_CONTENT_FIELDS = frozenset({"role", "content", "parts", "tool_calls"})
+
+
 def _may_merge(before: Message, message: Message, gemini: bool) -> bool:
     if before.role != message.role or message.role not in (USER, ASSISTANT):
         return False
     if gemini:
-        return message.role == ASSISTANT and message.has(CALL) and not before.has(CALL)
+        return message.role == ASSISTANT and message.has(CALL)
     return not before.has(CALL) and not message.has(RESULT)
 
 
@@ -298,7 +367,7 @@ def bridge_turns(draft: Draft) -> None:
         return
     bridged: list[Message] = []
     for message in draft.messages:
-        if message.role == USER and bridged and rules.bridges(bridged[-1], profile):
+        if bridged and rules.needs_bridge(bridged[-1], message, profile):
             bridged.append(draft.assistant_text(BRIDGE))
             note = "an assistant turn was put between tool results and a user message"
             draft.ledger.note(rules.USER_AFTER_TOOL, "inserted", draft.place_at(message), note)

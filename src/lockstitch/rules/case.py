@@ -122,7 +122,9 @@ class Case:
         known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
         known.update(fills)
         for key, value in known.items():
-            text = text.replace(f"<{key}>", shown(value))
+            mark = f"<{key}>"
+            if mark in text:
+                text = text.replace(mark, shown(value))
         return text
 
     def _template(self, errors: Sequence[tuple[str, str]]) -> str | None:

@@ -240,6 +240,18 @@ def call_ids(case: Case) -> Iterator[Finding]:
             yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
 
 
+@finder("anthropic", "bedrock")
+def server_ids(case: Case) -> Iterator[Finding]:
+    """LS202 for tools the provider runs itself."""
+    seen: set[str | None] = set()
+    for part in case.parts.servers:
+        if part.kind == SERVER_CALL:
+            if part.id in seen:
+                text = f"server tool id {shown(part.id)} was used before"
+                yield case.find(REUSED_ID, case.place(part), text, id=part.id)
+            seen.add(part.id)
+
+
 @finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain")
 def result_ids(case: Case) -> Iterator[Finding]:
     """LS203 for results that name no call, but stand where only one can be meant."""

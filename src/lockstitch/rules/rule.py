@@ -77,5 +77,6 @@ def finder(*dialects: str) -> Callable[[Find], Find]:
 def shown(value: object) -> str:
     """Name an id in a message: printable, and never longer than an id should be."""
     text = value if isinstance(value, str) else repr(value)
-    text = "".join(char if char.isprintable() else "?" for char in text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else "?" for char in text)
     return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"

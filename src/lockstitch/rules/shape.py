@@ -14,7 +14,10 @@ from lockstitch.model.parts import (
     CALL,
     REASONING,
     RESULT,
+    SERVER_CALL,
+    SERVER_RESULT,
     SYSTEM,
+    TEXT,
     TOOL,
     UNKNOWN,
     USER,
@@ -208,7 +211,7 @@ USER_AFTER_TOOL = rule(
     code="LS408",
     name="user-after-tool",
     dialects=("openai-chat:mistral", "openai-chat:strict"),
-    errors=(("openai-chat:mistral", "Unexpected role 'user' after role 'tool'"),),
+    errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
     summary="a user message follows tool results directly",
     help="heal puts a short assistant message between them, on the wire copy",
     what="Mistral wants an assistant turn between tool results and the next user message.",
@@ -255,13 +258,23 @@ MIXED_RESPONSES = rule(
 SYSTEM_PLACE = rule(
     code="LS411",
     name="misplaced-system",
-    dialects=("openai-chat:strict", "openai-chat:lmstudio", "gemini"),
-    errors=(("openai-chat:strict", "System message must be at the beginning."),),
-    summary="a system message stands in the middle",
-    help="heal turns it into a labelled user message",
-    what="This provider's template takes one system message, at the start.",
-    cause="A compaction stored its summary as a second system message.",
-    repair="The text stays where it is, as a user message that says what it was.",
+    dialects=("anthropic", "openai-chat:strict", "openai-chat:lmstudio"),
+    errors=(
+        ("openai-chat:strict", "System message must be at the beginning."),
+        (
+            "anthropic",
+            'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
+            'parameter, not "system" as an input message role.',
+        ),
+    ),
+    summary="a system message stands where the provider takes none",
+    help="heal turns it into a labelled user message, or moves a first one into `system`",
+    what="Chat templates take one system message, at the start. Anthropic takes one only behind a "
+    "user turn, in front of an assistant turn or at the end.",
+    cause="A compaction stored its summary as a system message, or the list came from a format in "
+    "which the system prompt is the first message.",
+    repair="In an Anthropic request body without `system` a first one moves there. Elsewhere the "
+    "text stays where it is, as a user message that says what it was.",
     failures=("F47",),
 )
 WRONG_ROLE = rule(
@@ -326,6 +339,24 @@ MALFORMED = rule(
     repair="What can be read as text stays; the rest is removed and kept in the quarantine list.",
     failures=("F40",),
 )
+DOCUMENT_TEXT = rule(
+    code="LS415",
+    name="document-without-text",
+    dialects=("bedrock",),
+    errors=(
+        (
+            "bedrock",
+            "If you include a ContentBlock with a document field, you must also include a "
+            "ContentBlock with a text field.",
+        ),
+    ),
+    summary="a document stands without a text",
+    help="heal adds a short text",
+    what="Converse wants a text block in every message that holds a document.",
+    cause="A document was sent or kept alone.",
+    repair="A short text is added behind it.",
+    failures=("F40",),
+)
 
 
 @finder("anthropic", "bedrock", "gemini")
@@ -338,9 +369,24 @@ def blank_texts(case: Case) -> Iterator[Finding]:
         if not is_blank(part, case.profile):
             continue
         message = case.messages[part.home]
-        if part.home == last and message.role == ASSISTANT and part.at == ("content",):
+        if part.home == last and message.role == ASSISTANT and message.raw.get("content") == "":
             continue
         yield case.find(BLANK_TEXT, case.place(part), f"text of {len(part.text)} blank characters")
+    for part in case.parts.results if case.profile.dialect == "bedrock" else ():
+        if has_blank_block(part):
+            yield case.find(BLANK_TEXT, case.place(part), "a result with a blank text block")
+
+
+def has_blank_block(part: Part) -> bool:
+    """Tell whether a Converse result holds a blank text block."""
+    content = part.raw["toolResult"].get("content")
+    return isinstance(content, list) and any(map(is_blank_block, content))
+
+
+def is_blank_block(block: Any) -> bool:
+    """Tell whether this is a Converse text block without text."""
+    text = block.get("text") if isinstance(block, dict) else None
+    return isinstance(text, str) and not text.strip()
 
 
 def is_blank(part: Part, profile: Profile) -> bool:
@@ -417,6 +463,20 @@ def _chat_lacks_content(case: Case, message: Message) -> bool:
     return not message.has(CALL) and not beside
 
 
+@finder("bedrock")
+def documents(case: Case) -> Iterator[Finding]:
+    """LS415."""
+    for message in case.messages:
+        if lacks_text_beside_document(message):
+            text = "a document without a text in the same message"
+            yield case.find(DOCUMENT_TEXT, case.place_at(message.index), text)
+
+
+def lacks_text_beside_document(message: Message) -> bool:
+    """Tell whether a message holds a document and no text."""
+    return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
+
+
 @finder("bedrock", "openai-chat", "langchain")
 def alternation(case: Case) -> Iterator[Finding]:
     """LS405 and LS408."""
@@ -429,9 +489,10 @@ def alternation(case: Case) -> Iterator[Finding]:
         if profile.template and not _counts(message):
             previous = message
             continue
-        if message.role == USER and previous is not None and bridges(previous, profile):
-            text = "a user message follows tool results"
-            yield case.find(USER_AFTER_TOOL, case.place_at(message.index), text)
+        if previous is not None and needs_bridge(previous, message, profile):
+            text = f"a {message.role} message follows tool results"
+            place = case.place_at(message.index)
+            yield case.find(USER_AFTER_TOOL, place, text, role=message.role)
         elif before is not None and _clash(before, message, previous, profile):
             text = f"two {message.role} messages follow each other"
             place = case.place_at(before.index)
@@ -447,9 +508,11 @@ def _counts(message: Message) -> bool:
     return message.role == USER or (message.role == ASSISTANT and not message.has(CALL))
 
 
-def bridges(previous: Message, profile: Profile) -> bool:
-    """Tell whether an assistant turn must stand between this message and a user's."""
-    return not profile.user_after_tool and previous.role == TOOL
+def needs_bridge(previous: Message, message: Message, profile: Profile) -> bool:
+    """Tell whether an assistant turn must stand between these two messages."""
+    if profile.user_after_tool or previous.role != TOOL:
+        return False
+    return message.role == USER or (message.role == SYSTEM and not profile.template)
 
 
 def _clash(before: Message, message: Message, previous: Message | None, profile: Profile) -> bool:
@@ -509,15 +572,29 @@ def is_mixed(message: Message) -> bool:
     return kinds == {True, False}
 
 
-@finder("openai-chat", "gemini")
+@finder("anthropic", "openai-chat")
 def system_place(case: Case) -> Iterator[Finding]:
     """LS411."""
-    if not case.profile.system_first:
-        return
     for position, message in enumerate(case.messages):
-        if position and message.role == SYSTEM:
-            text = "a system message stands behind the start"
+        if message.role == SYSTEM and is_system_misplaced(case, position):
+            text = "a system message stands where this provider takes none"
             yield case.find(SYSTEM_PLACE, case.place_at(message.index), text)
+
+
+def is_system_misplaced(case: Case, position: int) -> bool:
+    """Tell whether a system message may not stand here.
+
+    Anthropic takes them in mid-conversation: behind a user turn, and before an assistant turn or
+    at the end.
+    """
+    if case.profile.dialect != "anthropic":
+        return case.profile.system_first and position > 0
+    if not position:
+        return True
+    before = case.messages[position - 1]
+    paused = before.role == ASSISTANT and before.has(SERVER_CALL)
+    behind = case.messages[position + 1 : position + 2]
+    return not (before.role == USER or paused) or any(m.role != ASSISTANT for m in behind)
 
 
 @finder()
@@ -533,16 +610,30 @@ def roles(case: Case) -> Iterator[Finding]:
 @finder("anthropic", "bedrock", "gemini")
 def misplaced_parts(case: Case) -> Iterator[Finding]:
     """LS413."""
-    for part in (*case.parts.calls, *case.parts.results):
+    parts = case.parts
+    for part in (*parts.calls, *parts.results, *parts.reasoning, *parts.servers):
         role = case.messages[part.home].role
-        if role == (USER if part.kind == CALL else ASSISTANT):
+        if is_misplaced(part, role, case.profile.dialect):
             text = f"a {part.kind} stands in a message of the {role}"
             yield case.find(MISPLACED_PART, case.place(part), text)
 
 
-def foreign_kind(message: Message) -> str:
-    """Give the kind of part that a message of this role may not hold."""
-    return {ASSISTANT: RESULT, USER: CALL}.get(message.role, "")
+def is_misplaced(part: Part, role: str, dialect: str) -> bool:
+    """Tell whether a part may not stand in a message of this role."""
+    owner = owner_of(part, dialect)
+    return bool(owner) and role not in (UNKNOWN, owner)
+
+
+def owner_of(part: Part, dialect: str) -> str:
+    """Give the only role that may hold a part of this kind, "" if several may."""
+    if part.kind == RESULT:
+        return USER
+    if part.kind == CALL or (dialect != "gemini" and part.kind in _ASSISTANT_ONLY):
+        return ASSISTANT
+    return ""
+
+
+_ASSISTANT_ONLY = (REASONING, SERVER_CALL, SERVER_RESULT)
 
 
 @finder()
@@ -556,11 +647,7 @@ def malformed(case: Case) -> Iterator[Finding]:
         if part.kind == BROKEN and not case.messages[part.home].flaw:
             yield _broken(case, part)
     for part in case.parts.texts:
-        if part.flavor == "bare" and case.profile.dialect in (
-            "anthropic",
-            "bedrock",
-            "openai-chat",
-        ):
+        if part.flavor == "bare" and case.profile.dialect != "langchain":
             yield case.find(MALFORMED, case.place(part), "a bare string where a block belongs")
 
 

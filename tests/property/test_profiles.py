@@ -1,0 +1,84 @@
+"""The promises hold under every profile and for models with rules of their own."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lockstitch
+from lockstitch.repair.edits import apply
+from tests.oracles import problems
+
+from .marks import marks
+from .strategies import mutated, structured
+
+RECEIVERS = [
+    ("anthropic", "claude-sonnet-4-5"),
+    ("anthropic", "claude-opus-4-6"),
+    ("anthropic", "claude-fable-5-1"),
+    ("anthropic:deepseek", None),
+    ("openai-chat:deepseek", None),
+    ("openai-chat:strict", None),
+    ("openai-chat:lmstudio", None),
+    ("openai-responses:copilot", None),
+    ("gemini", "gemini-3-pro"),
+    ("bedrock", "anthropic.claude-fable-5-1-v1:0"),
+    ("bedrock:classic", None),
+    ("langchain", "gpt-5.2"),
+]
+every_receiver = pytest.mark.parametrize(
+    ("profile", "model"), RECEIVERS, ids=[f"{profile} {model}" for profile, model in RECEIVERS]
+)
+
+
+@every_receiver
+@given(data=st.data())
+def test_lists(profile: str, model: str | None, data: st.DataObject) -> None:
+    dialect = profile.partition(":")[0]
+    messages = data.draw(structured(dialect) | mutated(dialect))
+    before = deepcopy(messages)
+    plan = lockstitch.plan(messages, profile, model=model)
+    assert plan.remaining == []
+    assert problems(dialect, plan.messages) == []
+    assert messages == before
+    assert apply(plan.edits, messages) == plan.messages
+    assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
+    assert marks(messages) - marks(plan.messages) - marks(plan.quarantine) == set()
+
+
+@every_receiver
+@given(data=st.data())
+def test_bodies(profile: str, model: str | None, data: st.DataObject) -> None:
+    dialect = profile.partition(":")[0]
+    key = {"openai-responses": "input", "gemini": "contents"}.get(dialect, "messages")
+    body: dict[str, Any] = {key: data.draw(structured(dialect) | mutated(dialect)), "top_k": 1}
+    plan = lockstitch.plan(body, profile, model=model)
+    assert plan.remaining == []
+    assert problems(dialect, plan.messages) == []
+    assert apply(plan.edits, body) == plan.messages
+    assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
+    assert marks(body) - marks(plan.messages) - marks(plan.quarantine) == set()
+
+
+@given(data=st.data())
+def test_models_without_prefill_get_a_user_message_last(data: st.DataObject) -> None:
+    body = {"model": "claude-opus-4-6", "messages": data.draw(structured("anthropic"))}
+    healed = lockstitch.heal(body, "anthropic")["messages"]
+    assert not healed or healed[-1]["role"] != "assistant" or _waits(healed[-1])
+
+
+def _waits(message: Any) -> bool:
+    return "server_tool_use" in str(message) or "mcp_tool_use" in str(message)
+
+
+@given(data=st.data())
+def test_gemini_3_gets_a_signature_on_the_first_call(data: st.DataObject) -> None:
+    contents = data.draw(structured("gemini"))
+    for content in lockstitch.heal(contents, "gemini", model="gemini-3-pro"):
+        calls = [p for p in content["parts"] if "functionCall" in p or "function_call" in p]
+        for part in calls[:1]:
+            assert part.get("thoughtSignature") or part.get("thought_signature")

@@ -1,0 +1,238 @@
+"""The shape of the source itself: who may import whom, what is public, how long things are."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import lockstitch
+
+SOURCE = Path(lockstitch.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+# A room imports from its own floor and from the floors below it, never from above.
+FLOORS = (
+    {"errors", "model"},
+    {"dialects"},
+    {"rules"},
+    {"repair"},
+    {"files", "given", "kinds", "lists", "objects"},
+    {"", "__main__", "cli"},
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+PUBLIC = [
+    "AmbiguousDialect",
+    "Change",
+    "Edit",
+    "Finding",
+    "LockstitchError",
+    "Plan",
+    "Quarantined",
+    "RULES",
+    "Rule",
+    "Unhealed",
+    "Unreadable",
+    "UsageError",
+    "__version__",
+    "check",
+    "detect",
+    "explain",
+    "heal",
+    "plan",
+]
+LONGEST_FUNCTION = 60
+LONGEST_MODULE = 700
+MOST_COMMENTS = 0.06
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module: ``lockstitch.rules.case``."""
+    steps = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(steps[:-1] if steps[-1] == "__init__" else steps)
+
+
+MODULES = {name_of(path): path for path in FILES}
+
+
+def room_of(module: str) -> str:
+    """The package or top module of ours that a module belongs to; "" for the package itself."""
+    steps = module.split(".")
+    return steps[1] if len(steps) > 1 else ""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _for_types_only(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
+def statements(node: ast.AST, *, later: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """All imports below a node; with ``later`` those for types and inside functions, too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif later or not (_for_types_only(child) or isinstance(child, ast.FunctionDef)):
+            yield from statements(child, later=later)
+
+
+def imported(path: Path, *, later: bool = True) -> set[str]:
+    """The modules a module imports; a name taken from a package counts as the module it is."""
+    found: set[str] = set()
+    for node in statements(tree_of(path), later=later):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+            continue
+        assert not node.level, f"{path}: relative imports hide the direction"
+        module = node.module or ""
+        inner = {f"{module}.{alias.name}" for alias in node.names}
+        modules = inner & set(MODULES)
+        found |= modules
+        if modules != inner:
+            found.add(module)
+    return found
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {module for module in modules if module.split(".")[0] == "lockstitch"}
+
+
+def foreign(modules: set[str]) -> set[str]:
+    """The third-party packages among some modules."""
+    roots = {module.split(".")[0] for module in modules}
+    return roots - set(sys.stdlib_module_names) - {"lockstitch"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_imported_from_above(module: str) -> None:
+    here = FLOOR[room_of(module)]
+    above = {name for name in ours(imported(MODULES[module])) if FLOOR[room_of(name)] > here}
+    assert above == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_command_line_imports_the_command_line(module: str) -> None:
+    if room_of(module) not in ("cli", "__main__"):
+        assert not any(room_of(name) == "cli" for name in imported(MODULES[module]))
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) == "model"])
+def test_the_model_knows_only_itself(module: str) -> None:
+    assert {room_of(name) for name in ours(imported(MODULES[module]))} <= {"model"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_third_parties_are_few(module: str) -> None:
+    allowed = {"msgspec", "rich", "typer"} if room_of(module) == "cli" else {"msgspec"}
+    assert foreign(imported(MODULES[module])) <= allowed
+
+
+def test_no_module_needs_itself() -> None:
+    needs = {
+        name: ours(imported(path, later=False)) - {name}
+        for name, path in MODULES.items()
+        if name != "lockstitch"
+    }
+    packages = {name for name in needs if MODULES[name].name == "__init__.py"}
+    # A package is loaded before what is in it; who names the package means its contents.
+    order = {name: found - packages - {"lockstitch"} for name, found in needs.items()}
+    assert set(TopologicalSorter(order).static_order()) >= set(needs) - packages
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules that a fresh interpreter holds after a statement."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)"],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_library_loads_no_third_party_but_msgspec() -> None:
+    found = loaded("import lockstitch")
+    assert {"lockstitch.lists", "msgspec"} <= found
+    # What msgspec loads itself, and what the environment loads at every start, is not ours.
+    assert foreign(found) <= foreign(loaded("import msgspec"))
+
+
+def test_the_library_does_not_load_the_command_line() -> None:
+    assert not any(name.startswith("lockstitch.cli") for name in loaded("import lockstitch"))
+
+
+def test_the_command_line_loads_typer_and_rich_only_when_it_needs_them() -> None:
+    commands = "check, heal, explain"
+    found = loaded(f"from lockstitch.cli import {commands}")
+    assert "lockstitch.cli.heal" in found
+    assert not {"rich", "typer", "click"} & {name.split(".")[0] for name in found}
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(lockstitch.__all__) == PUBLIC
+    assert all(hasattr(lockstitch, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_explained(name: str) -> None:
+    value = getattr(lockstitch, name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        # Own words: a class without a docstring would show its base's.
+        assert (value.__doc__ or "").strip()
+        assert inspect.isfunction(value) or "__doc__" in vars(value)
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name[0].isupper()])
+def test_every_public_method_is_explained(name: str) -> None:
+    value = getattr(lockstitch, name)
+    members = vars(value) if inspect.isclass(value) else {}
+    bare = [
+        member
+        for member, what in members.items()
+        if not member.startswith("_")
+        and (inspect.isfunction(what) or isinstance(what, property))
+        and not what.__doc__
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_is_explained(module: str) -> None:
+    path = MODULES[module]
+    assert ast.get_docstring(tree_of(path))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_is_too_long(module: str) -> None:
+    assert len(MODULES[module].read_text("utf-8").splitlines()) <= LONGEST_MODULE
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_function_is_too_long(module: str) -> None:
+    long = {
+        node.name: lines
+        for node in ast.walk(tree_of(MODULES[module]))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+    }
+    assert long == {}
+
+
+def test_comments_are_few() -> None:
+    lines = [line.strip() for path in FILES for line in path.read_text("utf-8").splitlines()]
+    comments = sum(line.startswith("#") for line in lines)
+    assert 0 < comments / len(lines) < MOST_COMMENTS
