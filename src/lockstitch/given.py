@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstitch.dialects.detect import dialect_of, new_dialect
 from lockstitch.dialects.models import traits_of
-from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.quick import narrowed
 from lockstitch.errors import UsageError
 from lockstitch.kinds import Freeze, is_plain, thaw
@@ -30,21 +30,32 @@ class Given:
         self.plain: Any = value
         self.freeze: Freeze = _as_it_is
         self.waiting = frozenset(waiting)
-        self.excerpt = self._excerpt(dialect, model)
+        self.excerpt: Excerpt | None = None
+        if dialect is not None:
+            self.excerpt = self._excerpt(profile_named(dialect), model)
         if self.excerpt is None and not is_plain(value):
             self.plain, self.freeze = thaw(value)
         self.profile = profile_named(dialect or dialect_of(self.plain))
         self.body, self.raw = _opened(self.plain, self.profile.list_key)
         self.model = model if model is not None else _model_in(self.body)
         self.traits = traits_of(self.model)
+        if dialect is None and self.freeze is _as_it_is:
+            self.excerpt = self._excerpt(self.profile, model)
 
-    def _excerpt(self, dialect: str | None, model: str | None) -> Excerpt | None:
-        """Narrow a bare list down, where neither body, model nor waiting calls have a say."""
-        if dialect is None or model is not None or self.waiting or type(self.value) is not list:
+    def _excerpt(self, profile: Profile, model: str | None) -> Excerpt | None:
+        """Narrow a list down, where no rule on the whole request needs to see all of it."""
+        value = self.value
+        body = value if type(value) is dict else None
+        raw = value.get(profile.list_key) if body is not None else value
+        if (
+            self.waiting
+            or type(raw) is not list
+            or (body is not None and _lacks_tools(body, profile))
+        ):
             return None
-        profile = profile_named(dialect)
-        found = narrowed(new_dialect(profile.dialect), profile, self.value)
-        if found is None or not is_plain([self.value[number] for number in found.numbers]):
+        ends = body is not None or model is not None
+        found = narrowed(new_dialect(profile.dialect), profile, raw, with_ends=ends)
+        if found is None or not is_plain([raw[number] for number in found.numbers]):
             return None
         return found
 
@@ -85,6 +96,11 @@ class Given:
     def wrapped(self, messages: list[Any], body: dict[str, Any] | None) -> Any:
         """Put a healed list back where it came from."""
         return messages if body is None else {**body, self.profile.list_key: messages}
+
+
+def _lacks_tools(body: dict[str, Any], profile: Profile) -> bool:
+    """Without tools a call anywhere counts, so that all of the list has to be seen."""
+    return profile.tools_needed and not body.get("tools")
 
 
 def _as_it_is(value: Any) -> Any:

@@ -35,6 +35,12 @@ every_receiver = pytest.mark.parametrize(
 )
 
 
+def _problems(profile: str, value: Any) -> list[str]:
+    """What the dialect's own provider would refuse; DeepSeek wants thinking, signed or not."""
+    found = problems(profile.partition(":")[0], value)
+    return [text for text in found if "deepseek" not in profile or "unsigned" not in text]
+
+
 @every_receiver
 @given(data=st.data())
 def test_lists(profile: str, model: str | None, data: st.DataObject) -> None:
@@ -43,7 +49,7 @@ def test_lists(profile: str, model: str | None, data: st.DataObject) -> None:
     before = deepcopy(messages)
     plan = lockstitch.plan(messages, profile, model=model)
     assert plan.remaining == []
-    assert problems(dialect, plan.messages) == []
+    assert _problems(profile, plan.messages) == []
     assert messages == before
     assert apply(plan.edits, messages) == plan.messages
     assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
@@ -58,7 +64,7 @@ def test_bodies(profile: str, model: str | None, data: st.DataObject) -> None:
     body: dict[str, Any] = {key: data.draw(structured(dialect) | mutated(dialect)), "top_k": 1}
     plan = lockstitch.plan(body, profile, model=model)
     assert plan.remaining == []
-    assert problems(dialect, plan.messages) == []
+    assert _problems(profile, plan.messages) == []
     assert apply(plan.edits, body) == plan.messages
     assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
     assert marks(body) - marks(plan.messages) - marks(plan.quarantine) == set()

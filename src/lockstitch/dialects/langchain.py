@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import json
+
 from lockstitch.dialects.base import Dialect, as_id, broken, reseat, text_of_blocks
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -136,7 +138,18 @@ class LangChain(Dialect):
                 calls.append(broken(listed, (*prefix, key), home, key))
                 continue
             calls += [self._call(c, (*prefix, key, i), home, key) for i, c in enumerate(listed)]
-        return calls
+        return calls or self._raw_calls(fields, prefix, home)
+
+    def _raw_calls(self, fields: dict[str, Any], prefix: Path, home: int) -> list[Part]:
+        """The provider's own copy counts as the calls where there is no other."""
+        kwargs = fields.get("additional_kwargs")
+        listed = kwargs.get("tool_calls") if isinstance(kwargs, dict) else None
+        at = (*prefix, "additional_kwargs", "tool_calls")
+        return [
+            Part(OTHER, raw, (*at, i), home, as_id(raw.get("id")), _raw_name(raw), "raw-twin")
+            for i, raw in enumerate(listed if isinstance(listed, list) else [])
+            if isinstance(raw, dict)
+        ]
 
     def _call(self, raw: Any, at: Path, home: int, flavor: str) -> Part:
         if not isinstance(raw, dict):
@@ -164,7 +177,9 @@ class LangChain(Dialect):
         inside = [
             part
             for part in message.parts
-            if part.kind != CALL and (part.flavor != "twin" or part.id in known)
+            if part.kind != CALL
+            and part.flavor != "raw-twin"
+            and (part.flavor != "twin" or part.id in known)
         ]
         if not inside:
             return ""
@@ -235,8 +250,24 @@ class LangChain(Dialect):
     def call_from_twin(self, twin: Part) -> Part:
         """Make the ``tool_calls`` entry for a call that only a content block tells of."""
         arguments = twin.raw.get("input", twin.raw.get("args"))
+        if twin.flavor == "raw-twin":
+            arguments = _raw_arguments(twin.raw)
         raw = {"name": twin.name or "", "args": arguments, "id": twin.id, "type": "tool_call"}
         return Part(CALL, raw, id=twin.id, name=twin.name, flavor="tool_calls")
+
+
+def _raw_name(raw: dict[str, Any]) -> str | None:
+    function = raw.get("function")
+    return as_id(function.get("name")) if isinstance(function, dict) else None
+
+
+def _raw_arguments(raw: dict[str, Any]) -> Any:
+    function = raw.get("function")
+    text = function.get("arguments") if isinstance(function, dict) else None
+    try:
+        return json.decode(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        return text
 
 
 def envelope_of(raw: dict[str, Any]) -> str:

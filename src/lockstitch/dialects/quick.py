@@ -25,7 +25,9 @@ def encoded_size(raw: Any) -> int:
     return -1 if b"\\u0000" in encoded else len(encoded)
 
 
-def narrowed(dialect: Dialect, profile: Profile, raw: Sequence[Any]) -> Excerpt | None:
+def narrowed(
+    dialect: Dialect, profile: Profile, raw: Sequence[Any], *, with_ends: bool = False
+) -> Excerpt | None:
     """Give the part of a list that needs a look, or None if all of it does.
 
     Only for a dialect's own profile: variants have rules the walkers do not know.
@@ -33,7 +35,7 @@ def narrowed(dialect: Dialect, profile: Profile, raw: Sequence[Any]) -> Excerpt 
     walker = None if profile.name else dialect.walker()
     if walker is None or not raw:
         return None
-    found = excerpt(raw, walker)
+    found = excerpt(raw, walker, with_ends=with_ends)
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
     return found if 0 <= encoded_size(raw) <= _UNREMARKABLE else None

@@ -67,15 +67,16 @@ class Excerpt(Struct):
         return result if kept == len(self.gaps) else None
 
 
-def excerpt(raw: Sequence[Any], walker: Walker) -> Excerpt | None:
+def excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> Excerpt | None:
     """Give the messages that need a look; None if that cannot be narrowed down.
 
-    An excerpt without numbers says that the whole list is proven fine.
+    An excerpt without numbers says that the whole list is proven fine; ``with_ends`` asks for the
+    first and the last stretch in any case.
     """
     seams, suspects = _walk(raw, walker)
     if not walker.is_sound():
         return None
-    if not suspects:
+    if not suspects and not with_ends:
         return Excerpt([], {})
     spans = _with_kin(raw, walker, seams, suspects)
     return None if spans is None else _cut(len(raw), spans)

@@ -19,6 +19,7 @@ from lockstitch.repair.draft import Draft
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.rules import ERROR, Case, Finding, examine
 from lockstitch.rules import media as media_rules
+from lockstitch.rules.rule import place_order
 
 Pass = Callable[[Draft], None]
 _ROUNDS = 5
@@ -94,7 +95,8 @@ def mend(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> Outcome
             break
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]
-    return Outcome(rendered, origins, draft.body, ledger.changes, ledger.quarantine, left)
+    changes = sorted(ledger.changes, key=lambda change: place_order(change.place))
+    return Outcome(rendered, origins, draft.body, changes, ledger.quarantine, left)
 
 
 def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tuple[Case, Draft]:

@@ -147,6 +147,12 @@ def mend_item_ids(draft: Draft) -> None:
             unlink_followers(draft, position)
             gone.append(position)
             continue
+        if rules.is_reference(message):
+            draft.drop(
+                rules.ITEM_ID, message.parts[0], f"item reference {item_id} {fault}, dropped"
+            )
+            gone.append(position)
+            continue
         forget_item_id(message)
         note = f"item id {item_id} {fault} and was dropped"
         draft.ledger.note(rules.ITEM_ID, "rewritten", draft.place_at(message), note)

@@ -13,7 +13,7 @@ from lockstitch.repair.draft import Draft
 from lockstitch.rules import pairing as rules
 from lockstitch.rules.case import Case
 from lockstitch.rules.identity import REPEATED_CALL
-from lockstitch.rules.rule import Rule, shown
+from lockstitch.rules.rule import Rule, label
 
 ORPHAN_LABEL = "[lockstitch] Tool result kept as text: its call is not in this conversation ({id})."
 SECOND_LABEL = "[lockstitch] A second, different result of tool call {id}, kept as text."
@@ -77,12 +77,15 @@ class _Weaver:
 
     def _judge_results(self) -> None:
         pairing = self.threads.pairing
+        strangers = rules.repeated_strangers(self.case)
         for number, result in enumerate(self.threads.results):
             verdict = pairing.verdicts[number]
             if verdict == ANSWER:
                 continue
             if verdict == DUPLICATE:
                 self._judge_duplicate(number, result)
+            elif self.case.leans_on_stored_state and number in strangers:
+                self._keep_as_text(rules.DUPLICATE_RESULT, result, SECOND_LABEL)
             elif not self.case.leans_on_stored_state:
                 self._keep_as_text(rules.ORPHAN_RESULT, result, ORPHAN_LABEL)
 
@@ -95,25 +98,25 @@ class _Weaver:
         if dialect.is_placeholder(result) or dialect.same_result(result, answer):
             self.taken.add(id(result))
             what = "a placeholder" if dialect.is_placeholder(result) else "an exact repeat"
-            note = f"{what} of the result for {shown(result.id)} was removed"
+            note = f"{what} of the result for {label(result)} was removed"
             self.draft.ledger.note(rule, "removed", self.draft.place(result), note)
         else:
             self._keep_as_text(rule, result, SECOND_LABEL)
 
-    def _keep_as_text(self, rule: Rule, result: Part, label: str) -> None:
+    def _keep_as_text(self, rule: Rule, result: Part, heading: str) -> None:
         """Turn a result into labelled text; a placeholder says nothing worth keeping."""
         draft = self.draft
         if draft.dialect.is_placeholder(result):
             self.taken.add(id(result))
-            note = f"a placeholder for {shown(result.id)} was removed"
+            note = f"a placeholder for {label(result)} was removed"
             draft.ledger.note(rule, "removed", draft.place(result), note)
             return
-        text = f"{label.format(id=shown(result.id))}\n{draft.dialect.result_text(result)}"
+        text = f"{heading.format(id=label(result))}\n{draft.dialect.result_text(result)}"
         parts = [draft.dialect.text_part(text, USER), *draft.dialect.result_media(result)]
         for part in parts:
             part.home, part.at = result.home, result.at
         self.as_text[id(result)] = parts
-        note = f"the result for {shown(result.id)} was kept as labelled text"
+        note = f"the result for {label(result)} was kept as labelled text"
         draft.ledger.note(rule, "rewritten", draft.place(result), note)
 
     def _calls_by_zone(self) -> dict[int, list[int]]:
@@ -149,10 +152,10 @@ class _Weaver:
         result = self.threads.results[answer]
         self.taken.add(id(result))
         if answer in self.threads.pairing.displaced:
-            note = f"the result of call {shown(call.id)} was moved to its call"
+            note = f"the result of call {label(call)} was moved to its call"
             self._moved(rules.DISPLACED_RESULT, result, note)
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
-            note = f"the result of call {shown(call.id)} was put first, with the others"
+            note = f"the result of call {label(call)} was put first, with the others"
             self._moved(rules.RESULT_LAYOUT, result, note)
         return result
 
@@ -171,13 +174,13 @@ class _Weaver:
         result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
         rule = self._rule_for_open(number)
         if result is None:
-            text = draft.dialect.text_part(CALL_LABEL.format(id=shown(call.id)), ASSISTANT)
+            text = draft.dialect.text_part(CALL_LABEL.format(id=label(call)), ASSISTANT)
             text.home, text.at = call.home, call.at
             self.as_text[id(call)] = [text]
-            draft.drop(rule, call, f"call {shown(call.id)} was kept as text")
+            draft.drop(rule, call, f"call {label(call)} was kept as text")
             return None
         state = "waiting call" if waits else "open call"
-        note = f"{state} {shown(call.id)} was answered with a neutral result"
+        note = f"{state} {label(call)} was answered with a neutral result"
         draft.ledger.note(rule, "inserted", draft.place(call), note)
         return result
 
@@ -263,6 +266,8 @@ class _Weaver:
         parts = _with_text(pending + kept, text)
         if not parts:
             return []
+        if [id(part) for part in parts] == [id(part) for part in message.parts]:
+            return [message]
         self.draft.keep_parts(message, parts)
         return [message]
 
@@ -286,7 +291,7 @@ def drop_repeated_calls(draft: Draft, case: Case) -> bool:
             continue
         if _is_same_call(first, call):
             repeats.add(id(call))
-            note = f"an exact repeat of call {shown(call.id)} was removed"
+            note = f"an exact repeat of call {label(call)} was removed"
             draft.ledger.note(REPEATED_CALL, "removed", draft.place(call), note)
     if repeats:
         _take_parts(draft, repeats)
@@ -333,7 +338,7 @@ def match_output_kinds(draft: Draft) -> None:
             continue
         message = draft.messages[threads.result_at[answer]]
         draft.keep_parts(message, [fresh])
-        note = f"the output of {shown(call.id)} was rewritten as {fresh.flavor}"
+        note = f"the output of {label(call)} was rewritten as {fresh.flavor}"
         draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
 
 
@@ -343,9 +348,7 @@ def drop_lone_server_parts(draft: Draft) -> None:
         return
     lone = rules.lone_server_parts(draft.messages)
     for part in lone:
-        draft.drop(
-            rules.SERVER_PAIR, part, f"half of server tool pair {shown(part.id)} was removed"
-        )
+        draft.drop(rules.SERVER_PAIR, part, f"half of server tool pair {label(part)} was removed")
     if lone:
         _take_parts(draft, {id(part) for part in lone})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.dialects.base import ROLE_ALIASES, replaced, reseat
-from lockstitch.dialects.profiles import ANYTHING
+from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.model.parts import (
     ASSISTANT,
     BROKEN,
@@ -177,8 +177,8 @@ def _drop_blank_texts(draft: Draft, message: Message, is_last: bool) -> None:
 
 
 def _drop_blank_blocks(draft: Draft, message: Message) -> None:
-    """Bedrock: no blank text blocks inside results either."""
-    if draft.profile.dialect != "bedrock" or not message.has(RESULT):
+    """No blank text blocks inside results either."""
+    if draft.profile.rejects_text != BLANK or not message.has(RESULT):
         return
     parts = [_without_blank_blocks(draft, part) for part in message.parts]
     if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
@@ -188,11 +188,13 @@ def _drop_blank_blocks(draft: Draft, message: Message) -> None:
 def _without_blank_blocks(draft: Draft, part: Part) -> Part:
     if part.kind != RESULT or not rules.has_blank_block(part):
         return part
-    blocks = [b for b in part.raw["toolResult"]["content"] if not rules.is_blank_block(b)]
+    path = ("toolResult", "content") if "toolResult" in part.raw else ("content",)
+    content = part.raw.get("toolResult", part.raw)["content"]
+    blocks = [block for block in content if not rules.is_blank_block(block)]
     note = "a blank text block in a result was removed"
     draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
     fresh = blocks or [draft.dialect.note_block(EMPTY_RESULT)]
-    return reseat(part, replaced(part.raw, ("toolResult", "content"), fresh))
+    return reseat(part, replaced(part.raw, path, fresh))
 
 
 def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:

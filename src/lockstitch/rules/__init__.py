@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstitch.rules import identity, media, pairing, reasoning, shape
 from lockstitch.rules.case import Case, Request
-from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule
+from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule, place_order
 
 __all__ = [
     "ERROR",
@@ -32,11 +32,4 @@ def examine(case: Case) -> list[Finding]:
         if not dialects or dialect in dialects
         for finding in find(case)
     ]
-    return sorted(findings, key=_order)
-
-
-def _order(finding: Finding) -> tuple[list[tuple[int, int, str]], str]:
-    steps = [
-        (0, int(step), "") if step.isdigit() else (1, 0, step) for step in finding.place.split(".")
-    ]
-    return steps, finding.code
+    return sorted(findings, key=lambda finding: (place_order(finding.place), finding.code))

@@ -285,14 +285,14 @@ def item_ids(case: Case) -> Iterator[Finding]:
 def item_id_fault(message: Message, seen: set[str]) -> str:
     """Say what is wrong with an item's own id, or ""; remembers the ids it has seen."""
     raw = message.raw
-    if not isinstance(raw, dict) or raw.get("type") == "item_reference":
-        return ""
-    item_id = raw.get("id")
+    item_id = raw.get("id") if isinstance(raw, dict) else None
     if not isinstance(item_id, str) or _names_a_call(message):
         return ""
     if item_id in seen:
         return "appears twice"
     seen.add(item_id)
+    if is_reference(message):
+        return ""
     kind = raw.get("type") or "message"
     prefix = ID_PREFIXES.get(kind) if isinstance(kind, str) else None
     if prefix and not item_id.startswith(prefix):
@@ -300,6 +300,11 @@ def item_id_fault(message: Message, seen: set[str]) -> str:
     if len(item_id) > _ITEM_ID_MAX:
         return f"has {len(item_id)} characters"
     return ""
+
+
+def is_reference(message: Message) -> bool:
+    """Tell whether an item only refers to one the provider stored."""
+    return bool(message.parts) and message.parts[0].flavor == "item_reference"
 
 
 def _names_a_call(message: Message) -> bool:

@@ -17,7 +17,7 @@ from lockstitch.model.parts import (
 )
 from lockstitch.model.zones import GROUPED, Zone
 from lockstitch.rules.case import Case
-from lockstitch.rules.rule import Finding, finder, rule, shown
+from lockstitch.rules.rule import Finding, finder, label, rule
 
 ALL = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 BLOCKS = ("anthropic", "bedrock")
@@ -284,7 +284,7 @@ def open_calls(case: Case) -> Iterator[Finding]:
         if answers[number] != NOWHERE or call.id in case.waiting:
             continue
         kind = PARTIAL_BATCH if threads.call_zone[number] in answered else ORPHAN_CALL
-        text = f"call {shown(call.id)} has no result"
+        text = f"call {label(call)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", its siblings have"
         yield case.find(
@@ -298,21 +298,38 @@ def stray_results(case: Case) -> Iterator[Finding]:
     pairing = case.threads.pairing
     for number, result in enumerate(case.threads.results):
         verdict = pairing.verdicts[number]
-        if verdict == ORPHAN and not case.leans_on_stored_state:
-            text = f"result for {shown(result.id)} answers no call in this list"
+        if verdict == ORPHAN and case.leans_on_stored_state:
+            if number in repeated_strangers(case):
+                text = f"call {label(result)} is answered again"
+                yield case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
+        elif verdict == ORPHAN:
+            text = f"result for {label(result)} answers no call in this list"
             yield case.find(ORPHAN_RESULT, case.place(result), text, id=result.id)
         elif verdict == DUPLICATE:
             yield _repeated(case, number, result)
 
 
+def repeated_strangers(case: Case) -> set[int]:
+    """Give the results that answer a call out of our sight for the second time."""
+    seen: set[str | None] = set()
+    repeated: set[int] = set()
+    for number, result in enumerate(case.threads.results):
+        if case.threads.pairing.verdicts[number] != ORPHAN:
+            continue
+        if result.id in seen:
+            repeated.add(number)
+        seen.add(result.id)
+    return repeated
+
+
 def _repeated(case: Case, number: int, result: Part) -> Finding:
     real = case.threads.pairing.masked.get(number)
     if real is None:
-        text = f"call {shown(result.id)} is answered again"
+        text = f"call {label(result)} is answered again"
         return case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
     other = case.threads.results[real]
     first = min(result, other, key=lambda part: (part.home, part.at))
-    text = f"a placeholder answers call {shown(result.id)}, its real result is at "
+    text = f"a placeholder answers call {label(result)}, its real result is at "
     return case.find(MASKED_RESULT, case.place(first), text + case.place(other), id=result.id)
 
 
@@ -328,7 +345,7 @@ def displaced_results(case: Case) -> Iterator[Finding]:
 
 def _displaced(case: Case, call: Part, result: Part) -> Finding:
     first = call if (call.home, call.at) < (result.home, result.at) else result
-    text = f"the result of call {shown(call.id)} stands at {case.place(result)}, not behind it"
+    text = f"the result of call {label(call)} stands at {case.place(result)}, not behind it"
     return case.find(
         DISPLACED_RESULT,
         case.place(first),
@@ -393,7 +410,7 @@ def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Findi
         caller = case.messages[zone.caller]
         text = "the results are not first and together in this message"
         place = case.place_at(first.index)
-        ids = ", ".join(shown(part.id) for part in caller.parts if part.kind == CALL)
+        ids = ", ".join(label(part) for part in caller.parts if part.kind == CALL)
         yield case.find(
             RESULT_LAYOUT,
             place,
@@ -409,7 +426,7 @@ def server_pairs(case: Case) -> Iterator[Finding]:
     """LS108."""
     for part in lone_server_parts(case.messages) if case.parts.servers else ():
         half = "has no result" if part.kind == SERVER_CALL else "has no call"
-        text = f"server tool {shown(part.id)} {half}"
+        text = f"server tool {label(part)} {half}"
         yield case.find(
             SERVER_PAIR, case.place(part), text, id=part.id, name=part.name, kind=part.flavor
         )
@@ -444,7 +461,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
             continue
         result = threads.results[answer]
         if result.flavor not in CALL_KINDS[call.flavor].outputs:
-            text = f"{call.flavor} {shown(call.id)} is answered by a {result.flavor}"
+            text = f"{call.flavor} {label(call)} is answered by a {result.flavor}"
             kind = call.flavor.replace("_", " ")
             yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
 
@@ -459,7 +476,7 @@ def text_after_call(case: Case) -> Iterator[Finding]:
             continue
         seen = call.home
         if message.role == ASSISTANT and text_behind_calls(message):
-            text = f"text follows call {shown(call.id)} in the same message"
+            text = f"text follows call {label(call)} in the same message"
             place = case.place(call)
             behind = {"N+1": case.request.number(message.index) + 1}
             yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, **behind)
@@ -482,7 +499,7 @@ def twin_calls(case: Case) -> Iterator[Finding]:
     """LS111."""
     for message in case.messages:
         for part in unlisted_twins(message):
-            text = f"content holds call {shown(part.id)}, tool_calls does not"
+            text = f"content holds call {label(part)}, tool_calls does not"
             yield case.find(TWO_RECORDS, case.place(part), text, id=part.id)
 
 
@@ -491,4 +508,5 @@ def unlisted_twins(message: Message) -> list[Part]:
     if message.role != ASSISTANT:
         return []
     listed = {part.id for part in message.parts if part.kind == CALL}
-    return [part for part in message.parts if part.flavor == "twin" and part.id not in listed]
+    twins = ("twin", "raw-twin")
+    return [part for part in message.parts if part.flavor in twins and part.id not in listed]

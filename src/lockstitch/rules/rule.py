@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lockstitch.model.parts import Part
+
 if TYPE_CHECKING:
     from lockstitch.rules.case import Case
 
@@ -72,6 +74,16 @@ def finder(*dialects: str) -> Callable[[Find], Find]:
         return find
 
     return register
+
+
+def place_order(place: str) -> list[tuple[int, int, str]]:
+    """Give a key that sorts places in the order of the list."""
+    return [(0, int(step), "") if step.isdecimal() else (1, 0, step) for step in place.split(".")]
+
+
+def label(part: Part) -> str:
+    """Name a call or result: by its id, or by its tool where the format has no ids."""
+    return shown(part.id if part.id is not None or part.name is None else part.name)
 
 
 def shown(value: object) -> str:

@@ -372,20 +372,22 @@ def blank_texts(case: Case) -> Iterator[Finding]:
         if part.home == last and message.role == ASSISTANT and message.raw.get("content") == "":
             continue
         yield case.find(BLANK_TEXT, case.place(part), f"text of {len(part.text)} blank characters")
-    for part in case.parts.results if case.profile.dialect == "bedrock" else ():
+    for part in case.parts.results if case.profile.rejects_text == BLANK else ():
         if has_blank_block(part):
             yield case.find(BLANK_TEXT, case.place(part), "a result with a blank text block")
 
 
 def has_blank_block(part: Part) -> bool:
-    """Tell whether a Converse result holds a blank text block."""
-    content = part.raw["toolResult"].get("content")
-    return isinstance(content, list) and any(map(is_blank_block, content))
+    """Tell whether a result holds a blank text block."""
+    content = part.raw.get("toolResult", part.raw).get("content")
+    return type(content) is list and any(map(is_blank_block, content))
 
 
 def is_blank_block(block: Any) -> bool:
-    """Tell whether this is a Converse text block without text."""
-    text = block.get("text") if isinstance(block, dict) else None
+    """Tell whether this is a text block without text."""
+    if not isinstance(block, dict) or block.get("type", "text") != "text":
+        return False
+    text = block.get("text")
     return isinstance(text, str) and not text.strip()
 
 
