@@ -87,6 +87,17 @@ class AnthropicWalker:
             type(block) is dict and block.get("type") == "tool_result" for block in content
         )
 
+    def is_quiet(self, message: Any) -> bool:
+        """Tell whether this is an assistant's message without calls."""
+        if type(message) is not dict or message.get("role") != "assistant":
+            return False
+        content = message.get("content")
+        if type(content) is str:
+            return True
+        return type(content) is list and not any(
+            type(block) is dict and block.get("type") == "tool_use" for block in content
+        )
+
     def ids_in(self, message: Any) -> list[str]:
         """Give the ids of calls and results in a message."""
         content = message.get("content") if type(message) is dict else None
@@ -175,6 +186,14 @@ class ChatWalker:
     def is_prompt(self, message: Any) -> bool:
         """Tell whether this is a user's message."""
         return type(message) is dict and message.get("role") == "user"
+
+    def is_quiet(self, message: Any) -> bool:
+        """Tell whether this is an assistant's message without calls."""
+        return (
+            type(message) is dict
+            and message.get("role") == "assistant"
+            and "tool_calls" not in message
+        )
 
     def ids_in(self, message: Any) -> list[str]:
         """Give the ids of calls and results in a message."""

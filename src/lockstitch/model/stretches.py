@@ -3,7 +3,7 @@
 A *seam* is a message before which nothing is open: a user's prompt with every call answered.
 Seams cut a list into stretches; a walker proves stretches fine, and only the others, with the
 neighbours that share an id with them, go through the rules and the repair. Of every run of fine
-stretches the first and the last message stay in the excerpt, so that each suspect keeps its
+stretches the first message and the end stay in the excerpt, so that each suspect keeps its
 neighbours.
 """
 
@@ -27,6 +27,9 @@ class Walker(Protocol):
 
     def is_prompt(self, message: Any) -> bool:
         """Tell whether a new stretch may start at this message after a failure."""
+
+    def is_quiet(self, message: Any) -> bool:
+        """Tell whether this is an assistant's message without calls, at which a turn can end."""
 
     def note(self, message: Any, index: int) -> None:
         """Remember the ids of a message in a suspect stretch, so that later uses fail too."""
@@ -79,7 +82,7 @@ def excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> E
     if not suspects and not with_ends:
         return Excerpt([], {})
     spans = _with_kin(raw, walker, seams, suspects)
-    return None if spans is None else _cut(len(raw), spans)
+    return None if spans is None else _cut(raw, walker, seams, spans)
 
 
 Spans = list[tuple[int, int]]
@@ -131,17 +134,20 @@ def _stretch_at(seams: list[int], index: int, total: int) -> tuple[int, int]:
     return seams[at - 1], seams[at] if at < len(seams) else total
 
 
-def _cut(total: int, suspects: Spans) -> Excerpt:
+def _cut(raw: Sequence[Any], walker: Walker, seams: list[int], suspects: Spans) -> Excerpt:
+    """Take the suspects and, of each run between them, its first message and its tail."""
     numbers: list[int] = []
     gaps: dict[int, int] = {}
     fine = 0
-    for start, stop in [*suspects, (total, total)]:
-        start = max(start, fine)  # noqa: PLW2901 - spans may touch
-        if start - fine > 2:  # noqa: PLR2004 - both neighbours stay
-            numbers += [fine, start - 1]
-            gaps[fine] = start - 1
-        else:
-            numbers += range(fine, start)
-        numbers += range(start, stop)
+    for start, stop in [*suspects, (len(raw), len(raw))]:
+        first = max(start, fine)
+        tail = first - 1
+        if tail > fine and not walker.is_quiet(raw[tail]):
+            tail = _stretch_at(seams, tail, len(raw))[0]
+        if tail > fine + 1:
+            numbers.append(fine)
+            gaps[fine] = tail
+            fine = tail
+        numbers += range(fine, max(stop, fine))
         fine = max(fine, stop)
     return Excerpt(numbers, gaps)
