@@ -213,33 +213,25 @@ def _answers(blocks: list[Block], calls: list[Any], place: str) -> Iterator[str]
 
 
 def _server_pairs(turns: list[tuple[Any, list[Block]]]) -> Iterator[str]:
-    waiting: dict[Any, Block] = {}
-    suspended: dict[Any, Block] = {}
+    """A server tool is answered in its turn, or after the client tools that the turn called."""
+    waiting: dict[str, Block] = {}
+    suspended: dict[str, Block] = {}
     for index, (role, blocks) in enumerate(turns):
         if role != "assistant":
-            last = index == len(turns) - 1
-            if not last or any(block.get("type") != "tool_result" for block in blocks):
+            if any(block.get("type") == "tool_result" for block in blocks):
+                suspended |= waiting
+            else:
                 yield from (f"server call {key!a} has no result in its turn" for key in waiting)
             waiting = {}
             continue
         for block in blocks:
             if _waits(block):
                 waiting[str(block.get("id"))] = block
-            elif block.get("type") == "tool_use":
-                _suspend(block, waiting, suspended)
             elif _is_server_answer(block):
                 key = str(block.get("tool_use_id"))
                 call = waiting.pop(key, None) or suspended.pop(key, None)
                 if call is None or not _fits(call, block):
                     yield f"messages.{index}: {block['type']} without its call: {key!a}"
-
-
-def _suspend(call: Block, waiting: dict[Any, Block], suspended: dict[Any, Block]) -> None:
-    """Code on the server that calls a client tool gets its own result only after that tool's."""
-    caller = call.get("caller")
-    key = str(caller.get("tool_id")) if isinstance(caller, dict) else None
-    if key in waiting:
-        suspended[key] = waiting.pop(key)
 
 
 def _fits(call: Block, answer: Block) -> bool:

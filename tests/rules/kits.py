@@ -103,8 +103,7 @@ class Chat(Kit):
 
     def results(self, *results: str | tuple[str, str]) -> Messages:
         return [
-            {"role": "tool", "tool_call_id": call, "content": text}
-            for call, text in pairs(results)
+            {"role": "tool", "tool_call_id": call, "content": text} for call, text in pairs(results)
         ]
 
     def at_result(self, message: int, number: int = 0) -> str:

@@ -81,8 +81,7 @@ def large_images() -> list[Case]:
             broken=shown("anthropic", *many, ("image/png", wide)),
             whole=shown("anthropic", *many[1:], ("image/png", wide)),
             place="messages.0.content.20",
-            error=limit.format(20)
-            + "exceed max allowed size for many-image requests: 2000 pixels",
+            error=limit.format(20) + "exceed max allowed size for many-image requests: 2000 pixels",
             loses=True,
         ),
         Case(

@@ -259,9 +259,7 @@ class Reference:
             return
         zone = self.calls(lambda call: call.zone == slot.zone and call.alias == slot.alias)
         one_lacks_an_id = [
-            number
-            for number in zone
-            if slot.alias in (slot.key, self.made.calls[number].key)
+            number for number in zone if slot.alias in (slot.key, self.made.calls[number].key)
         ]
         self.claim(result, one_lacks_an_id)
 
@@ -296,7 +294,9 @@ class Reference:
                 return None
         idle = [call for call in calls if call not in self.answer]
         masked = [call for call in calls if self.is_masked(call) and not self.is_lost(result)]
-        return next((some[0] for some in (idle, masked if not idle else []) if len(some) == 1), None)
+        return next(
+            (some[0] for some in (idle, masked if not idle else []) if len(some) == 1), None
+        )
 
 
 TEXTS = st.sampled_from(["x", "x", "y", LOST])
@@ -363,9 +363,7 @@ def test_what_always_holds(made: Talk) -> None:
     given_away = [answer for answer in pairing.answers if answer != NOWHERE]
     assert len(given_away) == len(set(given_away)), "one result answers two calls"
     assert set(pairing.verdicts) <= {ANSWER, DUPLICATE, ORPHAN}
-    for result, (owner, verdict) in enumerate(
-        zip(pairing.owners, pairing.verdicts, strict=True)
-    ):
+    for result, (owner, verdict) in enumerate(zip(pairing.owners, pairing.verdicts, strict=True)):
         assert (owner == NOWHERE) == (verdict == ORPHAN)
         assert (verdict == ANSWER) == (owner != NOWHERE and pairing.answers[owner] == result)
         if verdict == DUPLICATE:

@@ -23,6 +23,7 @@ class Traits(Struct, frozen=True):
 UNKNOWN_MODEL = Traits()
 
 _CLAUDE = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d+)(?:-(\d{1,2}))?(?!\d)")
+_OLDER_CLAUDE = re.compile(r"claude-(\d+)(?:-(\d{1,2}))?-(opus|sonnet|haiku)")
 _GEMINI = re.compile(r"gemini-(\d+)")
 
 # First version of each family that refuses a trailing assistant message.
@@ -56,6 +57,8 @@ def traits_of(model: str | None) -> Traits:
             prefill=version < _PREFILL_REMOVED[family],
             binds_reasoning=version >= _PRESERVED_THINKING[family],
         )
+    if _OLDER_CLAUDE.search(model):
+        return Traits(known=True, binds_reasoning=False)
     if gemini := _GEMINI.search(model):
         return Traits(
             known=True,

@@ -27,6 +27,8 @@ DUPLICATE = "duplicate"
 ORPHAN = "orphan"
 
 NOWHERE = -1
+# How many calls of one turn with one id are compared with a repeated result.
+_NEAR = 8
 
 
 class Slot(Struct, gc=False):
@@ -133,6 +135,7 @@ class _Table:
         self.by_zone: dict[tuple[int, str], list[int]] = {}
         self.by_alias: dict[tuple[int, str], list[int]] = {}
         self.in_zone: dict[int, list[int]] = {}
+        self.cursors: dict[tuple[int, str], list[int]] = {}
         self.by_key: dict[str, list[int]] = {}
         self.orders: dict[str, list[int]] = {}
         self.open: dict[str, dict[int, None]] = {}
@@ -170,7 +173,7 @@ class _Table:
         """Give a result to the call of its own zone that it names."""
         slot = self.results[index]
         if slot.zone != NOWHERE and slot.key != slot.alias:
-            self._claim(index, self.by_zone.get((slot.zone, slot.key), []))
+            self._claim(index, self.by_zone.get((slot.zone, slot.key), []), slot.key)
 
     def reserve_by_alias(self, index: int) -> None:
         """Give a result to a call of its zone with the same name, where either lacks an id."""
@@ -180,37 +183,60 @@ class _Table:
         named = self.by_alias.get((slot.zone, slot.alias), [])
         if slot.key != slot.alias:
             named = [number for number in named if self.calls[number].key == slot.alias]
-        self._claim(index, named)
+        self._claim(index, named, f"\0{slot.key == slot.alias}{slot.alias}")
 
     def reserve_unnamed(self, index: int) -> None:
         """Give a result without any id to the first open call of its zone."""
         slot = self.results[index]
         if self.pairing.verdicts[index] or slot.key or slot.zone == NOWHERE:
             return
-        for number in self.in_zone.get(slot.zone, []):
-            if self.pairing.answers[number] == NOWHERE:
-                self._assign(index, number)
-                return
+        calls = self.in_zone.get(slot.zone, [])
+        number = self._next_open(index, calls, "\0all") if calls else NOWHERE
+        if number != NOWHERE and self.pairing.answers[number] == NOWHERE:
+            self._assign(index, number)
 
-    def _claim(self, index: int, candidates: list[int]) -> None:
+    def _claim(self, index: int, candidates: list[int], name: str) -> None:
+        """Give a result to an open call of these; ``name`` tells the list from others."""
         if not candidates:
             return
-        answers = self.pairing.answers
-        idle = next((call for call in candidates if answers[call] == NOWHERE), None)
-        if idle is None:
-            idle = next((call for call in candidates if self._is_open_for(call, index)), None)
-        if idle is not None:
+        idle = self._next_open(index, candidates, name)
+        if idle != NOWHERE:
             self._assign(index, idle)
             return
-        twin = next((call for call in candidates if self._repeats(index, call)), candidates[0])
+        near = candidates[:_NEAR]
+        twin = next((call for call in near if self._repeats(index, call)), candidates[0])
         self._mark(index, DUPLICATE, twin)
+
+    def _next_open(self, index: int, candidates: list[int], name: str) -> int:
+        """Give the first call without an answer, else the first answered by a placeholder only.
+
+        Calls are claimed from the front and a real answer stays, so both cursors only advance.
+        """
+        answers = self.pairing.answers
+        cursor = self.cursors.setdefault((self.results[index].zone, name), [0, 0])
+        while cursor[0] < len(candidates) and answers[candidates[cursor[0]]] != NOWHERE:
+            cursor[0] += 1
+        if cursor[0] < len(candidates):
+            return candidates[cursor[0]]
+        if self.is_placeholder(index):
+            return NOWHERE
+        while cursor[1] < len(candidates) and not self._is_masked(candidates[cursor[1]]):
+            cursor[1] += 1
+        return candidates[cursor[1]] if cursor[1] < len(candidates) else NOWHERE
+
+    def _is_masked(self, call: int) -> bool:
+        answer = self.pairing.answers[call]
+        return answer != NOWHERE and self.is_placeholder(answer)
 
     def move(self, index: int) -> None:
         """Find the call of a result that stands in no zone of its own."""
         if self.pairing.verdicts[index]:
             return
         slot = self.results[index]
-        occurrences = self.by_key.get(slot.key, []) if slot.key else []
+        if not slot.key:
+            self._mark(index, ORPHAN, NOWHERE)
+            return
+        occurrences = self.by_key.get(slot.key, [])
         latest = self._latest_before(slot)
         owner = self._owner(index, latest, slot.key)
         if owner != NOWHERE:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, json, structs
 
 from lockstitch.model.parts import Path
 
@@ -18,6 +18,8 @@ INSERT = "insert"
 REPLACE = "replace"
 DELETE = "delete"
 MOVE = "move"
+# How far a changed element is looked for among its successors.
+_AHEAD = 16
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -50,15 +52,8 @@ def _compare(before: Any, after: Any, path: Path, edits: list[Edit]) -> None:
         _compare_dicts(before, after, path, edits)
     elif type(before) is list and type(after) is list:
         _compare_lists(before, after, path, edits)
-    elif type(before) is not type(after) or _differ(before, after):
+    elif not _same(before, after):
         edits.append(_edit(REPLACE, path, after))
-
-
-def _differ(before: Any, after: Any) -> bool:
-    try:
-        return bool(before != after)
-    except RecursionError:
-        return True
 
 
 def _compare_dicts(
@@ -104,12 +99,13 @@ def _compare_gap(lists: Lists, olds: Span, news: Span, path: Path, edits: list[E
 
 
 def _pairs(lists: Lists, olds: Span, news: Span) -> list[tuple[int, int]]:
-    """Match changed elements with what they became: those that share most of their values."""
+    """Match changed elements with what they became, looking a little ahead."""
     before, after = lists
     pairs: list[tuple[int, int]] = []
     start = news[0]
     for old in range(*olds):
-        match = next((n for n in range(start, news[1]) if _akin(before[old], after[n])), None)
+        ahead = range(start, min(start + _AHEAD, news[1]))
+        match = next((new for new in ahead if _akin(before[old], after[new])), None)
         if match is not None:
             pairs.append((old, match))
             start = match + 1
@@ -117,11 +113,13 @@ def _pairs(lists: Lists, olds: Span, news: Span) -> list[tuple[int, int]]:
 
 
 def _akin(before: Any, after: Any) -> bool:
-    """Tell whether one value is plausibly the edited form of the other."""
-    if type(before) is not type(after) or type(before) is not dict:
+    """Tell whether one value is plausibly the edited form of the other, or its equal."""
+    if type(before) is not type(after):
         return False
+    if type(before) is not dict:
+        return before is after or _same(before, after)
     shared = [key for key in before if key in after and _shares(before[key], after[key])]
-    return len(shared) * 2 >= len(before) and bool(shared)
+    return len(shared) * 2 >= len(before) and (bool(shared) or not before)
 
 
 def _shares(before: Any, after: Any) -> bool:
@@ -129,27 +127,47 @@ def _shares(before: Any, after: Any) -> bool:
         return True
     if type(before) is list and type(after) is list:
         mine = {id(item) for item in before}
-        return any(id(item) in mine for item in after)
-    return type(before) is dict and type(after) is dict and _akin(before, after)
+        return any(id(item) in mine for item in after) or _same(before, after)
+    if type(before) is dict and type(after) is dict:
+        return _akin(before, after)
+    return _same(before, after)
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Tell whether two values are the same JSON: true is not 1, and 1 is not 1.0."""
+    if not _has_identity(before) or type(before) is not type(after):
+        return type(before) is type(after) and bool(before == after)
+    try:
+        return json.encode(before) == json.encode(after)
+    except (TypeError, ValueError, RecursionError, UnicodeError):
+        return False
 
 
 def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
-    """Give the longest run of shared elements that keeps its order in both lists."""
-    where = {id(item): index for index, item in enumerate(before) if _has_identity(item)}
-    shared = [(where[id(item)], n) for n, item in enumerate(after) if id(item) in where]
+    """Give a long run of shared elements that keeps its order in both lists."""
+    where: dict[int, list[int]] = {}
+    for index, item in enumerate(before):
+        if _has_identity(item):
+            where.setdefault(id(item), []).append(index)
+    uses: dict[int, int] = {}
     tails: list[int] = []
     rows: list[tuple[int, int]] = []
     links: list[int] = []
     best: list[int] = []
-    for old, new in shared:
-        at = bisect_left(tails, old)
-        rows.append((old, new))
+    for new, item in enumerate(after):
+        places = where.get(id(item), [])
+        use = uses.get(id(item), 0)
+        if use >= len(places):
+            continue
+        uses[id(item)] = use + 1
+        at = bisect_left(tails, places[use])
+        rows.append((places[use], new))
         links.append(best[at - 1] if at else -1)
         if at == len(tails):
-            tails.append(old)
+            tails.append(places[use])
             best.append(len(rows) - 1)
         else:
-            tails[at] = old
+            tails[at] = places[use]
             best[at] = len(rows) - 1
     return _traced(rows, links, best[-1] if best else -1)
 
@@ -173,21 +191,26 @@ def _edit(op: str, path: Path, value: Any = UNSET) -> Edit:
 
 def _with_moves(edits: list[Edit]) -> list[Edit]:
     """Turn a delete and an insert of the same object into one move."""
-    gone = {id(e.value): e for e in edits if e.op == DELETE and _has_identity(e.value)}
+    gone: dict[int, list[Edit]] = {}
+    for edit in edits:
+        if edit.op == DELETE and _has_identity(edit.value):
+            gone.setdefault(id(edit.value), []).append(edit)
     moved: set[int] = set()
     result: list[Edit] = []
     for edit in edits:
-        source = gone.get(id(edit.value)) if edit.op == INSERT else None
-        if source is not None and id(edit.value) not in moved:
-            moved.add(id(edit.value))
-            edit = structs.replace(  # noqa: PLW2901
-                edit, op=MOVE, source=source.place, source_path=source.path
+        sources = gone.get(id(edit.value)) if edit.op == INSERT else None
+        if sources:
+            source = sources.pop(0)
+            moved.add(id(source))
+            result.append(
+                structs.replace(edit, op=MOVE, source=source.place, source_path=source.path)
             )
-        result.append(edit)
+        else:
+            result.append(edit)
     return [
         structs.replace(edit, value=UNSET) if edit.op in (DELETE, MOVE) else edit
         for edit in result
-        if not (edit.op == DELETE and id(edit.value) in moved)
+        if id(edit) not in moved
     ]
 
 

@@ -123,7 +123,8 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
     message = draft.messages[index]
     message.touch(CHANGED)
     note = "characters that cannot be sent became U+FFFD"
-    draft.ledger.note(media_rules.NUL, "rewritten", draft.place_at(message), note)
+    for rule in media_rules.unsendable(old):
+        draft.ledger.note(rule, "rewritten", draft.place_at(message), note)
     originals = draft.dialect.read([old])[0].parts
     for part, before in zip(list(message.parts), originals, strict=False):
         if part.kind == REASONING and part.raw is not before.raw:

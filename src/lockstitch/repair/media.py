@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstitch.dialects.media import ACCEPTED, Image, head_of, is_decodable, pixels, sniff
+from lockstitch.dialects.media import Image, head_of, pixels, sniff
 from lockstitch.dialects.quick import encoded_size
 from lockstitch.model.parts import MEDIA, RESULT, Message, Part, Path
 from lockstitch.repair.draft import Draft
@@ -51,9 +51,9 @@ def mend_images(draft: Draft) -> None:
 def _judge(draft: Draft, image: Image, limit: int) -> Any:
     """Give what must stand in an image's place, or None if it may stay."""
     head = head_of(image.data)
-    kind = sniff(head)
     fault = rules.image_fault(image, head)
-    if fault and kind in ACCEPTED and is_decodable(image.data):
+    if fault and rules.can_relabel(image, head):
+        kind = sniff(head)
         note = f"an image labelled as another kind was relabelled {kind}"
         draft.ledger.note(rules.BAD_IMAGE, "relabelled", draft.place(image.part), note)
         return _relabelled(image, kind)

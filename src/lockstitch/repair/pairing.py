@@ -156,7 +156,9 @@ class _Weaver:
             self._moved(rules.DISPLACED_RESULT, result, note)
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
             note = f"the result of call {label(call)} was put first, with the others"
-            self._moved(rules.RESULT_LAYOUT, result, note)
+            zone = self.threads.zones[self.threads.call_zone[number]]
+            wedged = rules.is_wedged(self.draft.messages, zone, self.threads.result_at[answer])
+            self._moved(rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT, result, note)
         return result
 
     def _is_scattered(self, number: int, result: Part) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.models import issuer_of
 from lockstitch.model.parts import ASSISTANT, REASONING, Message, Part
+from lockstitch.model.zones import FLAT
 from lockstitch.repair.draft import Draft
 from lockstitch.rules import reasoning as rules
 from lockstitch.rules.rule import Rule
@@ -53,9 +54,19 @@ _SIGNED = ("thinking", "redacted_thinking", "reasoningContent")
 def drop_foreign(draft: Draft) -> None:
     """LS304: drop reasoning that another vendor issued."""
     asked = issuer_of(draft.origin.model)
+    if draft.profile.layout == FLAT:
+        _drop_foreign_items(draft, asked)
+        return
     for message in draft.messages if asked else ():
         if rules.is_foreign(message, asked):
             _drop_parts(draft, message, _foreign_rule, "reasoning of another vendor")
+
+
+def _drop_foreign_items(draft: Draft, asked: str) -> None:
+    for position in range(len(draft.messages) - 1, -1, -1):
+        message = draft.messages[position]
+        if asked and message.has(REASONING) and rules.is_foreign(message, asked):
+            _drop_item(draft, position, rules.FOREIGN_REASONING, "reasoning of another vendor")
 
 
 def _foreign_rule(part: Part) -> Rule | None:

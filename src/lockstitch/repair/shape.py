@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.dialects.base import ROLE_ALIASES, replaced, reseat
+from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -10,7 +11,6 @@ from lockstitch.model.parts import (
     CALL,
     CHANGED,
     COSMETIC,
-    REASONING,
     RESULT,
     SYSTEM,
     TEXT,
@@ -241,9 +241,9 @@ def unmark_cache(draft: Draft) -> None:
         for part in message.parts
         if isinstance(part.raw, dict) and part.raw.get("cache_control") is not None
     ]
-    good = [(message, part) for message, part in marked if part.kind != REASONING]
+    good = [(message, part) for message, part in marked if not rules.cannot_be_marked(part)]
     for message, part in marked:
-        if part.kind == REASONING:
+        if rules.cannot_be_marked(part):
             _unmark(draft, message, part, rules.CACHE_MARKER)
     surplus = len(good) + rules.markers_outside(draft.body) - draft.profile.max_markers
     for message, part in good[: max(surplus, 0)] if draft.profile.max_markers else ():
@@ -339,11 +339,12 @@ def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
     """Carry the other fields of a merged message over; what clashes is set aside."""
     if not isinstance(message.raw, dict):
         return
-    if not isinstance(before.raw, dict) or draft.profile.dialect == "langchain":
-        draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), message.raw)
-        return
-    others = {key: value for key, value in message.raw.items() if key not in _CONTENT_FIELDS}
-    fresh = {key: value for key, value in others.items() if before.raw.get(key) is None}
+    raw = message.raw
+    if draft.profile.dialect == "langchain":
+        raw = {key: value for key, value in fields_of(raw).items() if key != "type"}
+    others = {key: value for key, value in raw.items() if key not in _CONTENT_FIELDS}
+    takes = isinstance(before.raw, dict) and draft.profile.dialect != "langchain"
+    fresh = {k: v for k, v in others.items() if takes and before.raw.get(k) is None}
     clash = {key: value for key, value in others.items() if key not in fresh and value is not None}
     if fresh:
         before.raw = {**before.raw, **fresh}

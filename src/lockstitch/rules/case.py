@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,9 @@ from lockstitch.dialects.quick import encoded_size
 from lockstitch.model.parts import Message, Part, Path, Sorted, place_of, sort_parts
 from lockstitch.model.zones import Threads, thread
 from lockstitch.rules.rule import Finding, Rule, shown
+
+# What only the provider can count, such as a column; "<nil>" is a word of its own.
+_UNFILLED = re.compile(r"<(?!nil>)\w+>")
 
 
 class Request(Struct, frozen=True):
@@ -99,8 +103,21 @@ class Case:
         """Name the place of a message, or of something in it."""
         return self.request.place(index, at)
 
-    def find(self, rule: Rule, place: str, message: str, **fills: object) -> Finding:
-        """Make a finding that predicts the provider's own error text."""
+    def find(
+        self,
+        rule: Rule,
+        place: str,
+        message: str,
+        *,
+        fixable: bool | None = None,
+        lossy: bool | None = None,
+        **fills: object,
+    ) -> Finding:
+        """Make a finding that predicts the provider's own error text.
+
+        Whether it can be mended, and whether that loses anything, is the rule's word unless this
+        very place is known to be different.
+        """
         return Finding(
             code=rule.code,
             name=rule.name,
@@ -108,8 +125,8 @@ class Case:
             place=place,
             message=message,
             error=self.predicted(rule, place, fills),
-            fixable=rule.fixable,
-            lossy=rule.lossy,
+            fixable=rule.fixable if fixable is None else fixable,
+            lossy=rule.lossy if lossy is None else lossy,
             help=rule.help,
         )
 
@@ -125,7 +142,7 @@ class Case:
             mark = f"<{key}>"
             if mark in text:
                 text = text.replace(mark, shown(value))
-        return text
+        return _UNFILLED.sub("…", text)
 
     def _template(self, errors: Sequence[tuple[str, str]]) -> str | None:
         for name in (self.profile.full_name, self.profile.dialect):

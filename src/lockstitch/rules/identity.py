@@ -34,7 +34,13 @@ REPEATED_CALL = rule(
 REUSED_ID = rule(
     code="LS202",
     name="reused-id",
-    dialects=("anthropic", "openai-responses", "bedrock", "openai-chat:mistral"),
+    dialects=(
+        "anthropic",
+        "openai-responses",
+        "bedrock",
+        *("openai-chat:mistral", "openai-chat:deepseek", "openai-chat:minimax", "openai-chat:glm"),
+        "langchain:mistral",
+    ),
     errors=_UNIQUE,
     summary="a call id of an earlier turn is used again",
     help="heal gives the later occurrence a unique id on the wire, with its result",
@@ -65,7 +71,7 @@ MISSING_ID = rule(
 ID_ALPHABET = rule(
     code="LS204",
     name="id-alphabet",
-    dialects=("anthropic", "bedrock", "openai-chat:mistral"),
+    dialects=("anthropic", "bedrock", "openai-chat:mistral", "langchain:mistral"),
     errors=(
         (
             "anthropic",
@@ -152,6 +158,7 @@ BAD_ARGUMENTS = rule(
 TOOL_REFERENCE = rule(
     code="LS208",
     name="dead-tool-reference",
+    lossy=True,
     dialects=("anthropic",),
     errors=(
         ("anthropic", "Tool reference '<id>' not found in available tools"),
@@ -279,7 +286,9 @@ def item_ids(case: Case) -> Iterator[Finding]:
             place = case.place_at(message.index, ("id",))
             text = f"item id {shown(message.raw['id'])} {fault}"
             prefix = ID_PREFIXES.get(message.raw.get("type", "message"), "")
-            yield case.find(ITEM_ID, place, text, id=message.raw["id"], prefix=prefix)
+            goes = is_reference(message) or message.has(REASONING)
+            item = message.raw["id"]
+            yield case.find(ITEM_ID, place, text, lossy=goes, id=item, prefix=prefix)
 
 
 def item_id_fault(message: Message, seen: set[str]) -> str:
@@ -399,9 +408,8 @@ def tool_references(case: Case) -> Iterator[Finding]:
     names = [tool.get("name") for tool in tools if isinstance(tool, dict)]
     for number, name in enumerate(names):
         if isinstance(name, str) and name in names[:number]:
-            yield case.find(
-                TOOL_REFERENCE, f"tools.{number}", f"tool {shown(name)} is listed twice"
-            )
+            text = f"tool {shown(name)} is listed twice"
+            yield case.find(TOOL_REFERENCE, f"tools.{number}", text, lossy=False)
     known = {name for name in names if isinstance(name, str)}
     for message in case.messages:
         for part in message.parts:

@@ -17,11 +17,12 @@ from lockstitch.dialects.media import (
 )
 from lockstitch.model.parts import MEDIA, Path
 from lockstitch.rules.case import Case
-from lockstitch.rules.rule import WARNING, Finding, finder, rule, shown
+from lockstitch.rules.rule import WARNING, Finding, Rule, finder, rule, shown
 
 _LONGEST_PATH = 16
 GIANT = 10 * 1024 * 1024
 _BAD = re.compile("[\x00\ud800-\udfff]")
+_NUL = re.compile("\x00")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _IMAGES = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 
@@ -162,7 +163,7 @@ def images(case: Case) -> Iterator[Finding]:
         head = head_of(image.data)
         fault = image_fault(image, head)
         if fault:
-            yield case.find(BAD_IMAGE, place, fault)
+            yield case.find(BAD_IMAGE, place, fault, lossy=not can_relabel(image, head))
         elif limit and pixels(head) > limit:
             text = f"an image of {pixels(head)} pixels, {limit} are taken"
             many = " for many-image requests" if limit == case.profile.max_pixels_many else ""
@@ -196,6 +197,11 @@ def image_fault(image: Image, head: bytes) -> str:
     return "" if kind == label else f"an image labelled {shown(image.label)} that is {kind}"
 
 
+def can_relabel(image: Image, head: bytes) -> bool:
+    """Tell whether only the label of a faulty image is wrong."""
+    return sniff(head) in ACCEPTED and is_decodable(image.data)
+
+
 @finder("anthropic")
 def error_media(case: Case) -> Iterator[Finding]:
     """LS503."""
@@ -222,7 +228,9 @@ def request_bytes(case: Case) -> Iterator[Finding]:
     if size > limit:
         found = all_images(case)
         place = case.place(found[0].part) if found else case.place_at(0)
-        yield case.find(TOO_MANY_BYTES, place, f"{size} bytes, {limit} are taken")
+        some = bool(found)
+        text = f"{size} bytes, {limit} are taken"
+        yield case.find(TOO_MANY_BYTES, place, text, fixable=some, lossy=some)
 
 
 @finder()
@@ -268,6 +276,13 @@ def _path(link: _Link) -> Path:
     return tuple(reversed(steps[-_LONGEST_PATH:]))
 
 
+def unsendable(value: Any) -> list[Rule]:
+    """Give the rules that the texts of a value break."""
+    texts = [text for _, text in bad_texts(value)]
+    found = {LONE_SURROGATE: _SURROGATE, NUL: _NUL}
+    return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]
+
+
 def cleaned(text: str) -> str:
     """Replace every NUL and lone surrogate by U+FFFD."""
     return _BAD.sub("\ufffd", text)
@@ -276,15 +291,9 @@ def cleaned(text: str) -> str:
 @finder()
 def giant_results(case: Case) -> Iterator[Finding]:
     """LS507."""
+    if 0 <= case.encoded_size <= GIANT:
+        return
     for part in case.parts.results:
-        if result_size(part.raw) > GIANT:
-            size = result_size(part.raw)
-            yield case.find(GIANT_RESULT, case.place(part), f"a result of {size} bytes")
-
-
-def result_size(raw: Any) -> int:
-    """Give the size of a result's text, roughly and cheaply."""
-    for key in ("content", "output"):
-        if isinstance(raw, dict) and isinstance(raw.get(key), str):
-            return len(raw[key])
-    return 0
+        size = len(case.dialect.result_text(part))
+        if size > GIANT:
+            yield case.find(GIANT_RESULT, case.place(part), f"a result of {size} characters")

@@ -53,7 +53,10 @@ _NO_RESULT = (
         "Please ensure that the number of function response parts is equal to the number of "
         "function call parts of the function call turn.",
     ),
-    ("bedrock", "Expected toolResult blocks at messages.<N+1>.content for the following Ids: <id>"),
+    (
+        "bedrock",
+        "Expected toolResult blocks at messages.<next>.content for the following Ids: <id>",
+    ),
     (
         "langchain",
         "Found AIMessages with tool_calls that do not have a corresponding ToolMessage. Here are "
@@ -288,7 +291,7 @@ def open_calls(case: Case) -> Iterator[Finding]:
         if kind is PARTIAL_BATCH:
             text += ", its siblings have"
         yield case.find(
-            kind, case.place(call), text, id=call.id, **{"N+1": case.request.number(call.home) + 1}
+            kind, case.place(call), text, id=call.id, next=case.request.number(call.home) + 1
         )
 
 
@@ -351,7 +354,7 @@ def _displaced(case: Case, call: Part, result: Part) -> Finding:
         case.place(first),
         text,
         id=call.id,
-        **{"N+1": case.request.number(call.home) + 1},
+        next=case.request.number(call.home) + 1,
     )
 
 
@@ -377,6 +380,12 @@ def is_scattered(messages: list[Message], zone: Zone) -> bool:
                 return True
         behind = True
     return False
+
+
+def is_wedged(messages: list[Message], zone: Zone, position: int) -> bool:
+    """Tell whether something else stands in the messages between a zone's start and a result."""
+    between = messages[zone.start : position]
+    return any(part.kind != RESULT for message in between for part in message.parts)
 
 
 def _call_by_result(case: Case) -> dict[int, Part]:
@@ -417,7 +426,7 @@ def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Findi
             text,
             N=case.request.number(caller.index),
             id=ids,
-            **{"N+1": case.request.number(caller.index) + 1},
+            next=case.request.number(caller.index) + 1,
         )
 
 
@@ -478,8 +487,8 @@ def text_after_call(case: Case) -> Iterator[Finding]:
         if message.role == ASSISTANT and text_behind_calls(message):
             text = f"text follows call {label(call)} in the same message"
             place = case.place(call)
-            behind = {"N+1": case.request.number(message.index) + 1}
-            yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, **behind)
+            behind = case.request.number(message.index) + 1
+            yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, next=behind)
 
 
 def text_behind_calls(message: Message) -> list[Part]:

@@ -122,7 +122,7 @@ EMPTY_CONTENT = rule(
 ALTERNATION = rule(
     code="LS405",
     name="roles-do-not-alternate",
-    dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict"),
+    dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors=(
         (
             "openai-chat:strict",
@@ -153,6 +153,7 @@ BAD_START = rule(
         "bedrock:classic",
         "openai-chat:mistral",
         "openai-chat:strict",
+        "langchain:mistral",
     ),
     errors=(
         ("anthropic", 'messages: first message must use the "user" role'),
@@ -175,7 +176,7 @@ BAD_START = rule(
 BAD_END = rule(
     code="LS407",
     name="bad-end",
-    dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral"),
+    dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral", "langchain:mistral"),
     errors=(
         (
             "anthropic",
@@ -210,7 +211,7 @@ BAD_END = rule(
 USER_AFTER_TOOL = rule(
     code="LS408",
     name="user-after-tool",
-    dialects=("openai-chat:mistral", "openai-chat:strict"),
+    dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
     summary="a user message follows tool results directly",
     help="heal puts a short assistant message between them, on the wire copy",
@@ -406,15 +407,21 @@ def cache_markers(case: Case) -> Iterator[Finding]:
         for part in message.parts:
             if type(part.raw) is dict and part.raw.get("cache_control") is not None:
                 marked.append(part)
-                if part.kind == REASONING:
-                    yield case.find(CACHE_MARKER, case.place(part), "cache marker on thinking")
-    good = [part for part in marked if part.kind != REASONING]
+                if cannot_be_marked(part):
+                    what = "thinking" if part.kind == REASONING else "an empty text"
+                    yield case.find(CACHE_MARKER, case.place(part), f"cache marker on {what}")
+    good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
     if most and surplus > 0:
         for part in good[:surplus]:
             text = f"{len(good) + markers_outside(case.body)} cache markers, {most} are taken"
             yield case.find(CACHE_MARKERS, case.place(part), text, n=surplus + most)
+
+
+def cannot_be_marked(part: Part) -> bool:
+    """Tell whether a block may not carry a cache marker."""
+    return part.kind == REASONING or (part.kind == TEXT and not part.text.strip())
 
 
 def markers_outside(body: dict[str, Any] | None) -> int:
@@ -644,13 +651,22 @@ def malformed(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         if message.flaw:
             text = _FLAWS.get(message.flaw, "this message is malformed")
-            yield case.find(MALFORMED, case.place_at(message.index), text)
+            lossy = not keeps_text(message)
+            yield case.find(MALFORMED, case.place_at(message.index), text, lossy=lossy)
     for part in case.parts.rest:
         if part.kind == BROKEN and not case.messages[part.home].flaw:
             yield _broken(case, part)
     for part in case.parts.texts:
         if part.flavor == "bare" and case.profile.dialect != "langchain":
-            yield case.find(MALFORMED, case.place(part), "a bare string where a block belongs")
+            text = "a bare string where a block belongs"
+            yield case.find(MALFORMED, case.place(part), text, lossy=False)
+
+
+def keeps_text(message: Message) -> bool:
+    """Tell whether all of a malformed message can be put into the right form."""
+    if message.flaw == "content":
+        return not message.has(BROKEN)
+    return isinstance(message.raw, str) and bool(message.raw.strip())
 
 
 def _broken(case: Case, part: Part) -> Finding:
