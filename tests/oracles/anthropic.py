@@ -27,6 +27,7 @@ SERVER_ANSWERS = {
     "tool_search_tool_bm25": "tool_search_tool_result",
     "advisor": "advisor_tool_result",
 }
+NO_CALLS = ("text", "image", "document", "search_result", "thinking", "redacted_thinking")
 ONLY_ASSISTANT = ("tool_use", "thinking", "redacted_thinking", *SERVER_CALLS)
 
 Block = dict[str, Any]
@@ -192,7 +193,7 @@ def _order_in_turn(blocks: list[Block], called: bool, place: str) -> Iterator[st
     for index, block in enumerate(blocks):
         if block.get("type") == "tool_use":
             called = True
-        elif called and not _waits(block) and not _is_server_answer(block):
+        elif called and block.get("type") in NO_CALLS:
             yield f"{place}.content.{index}: {block.get('type')!a} after a tool_use of the turn"
 
 

@@ -40,7 +40,8 @@ def plain(message: Any) -> Any:
         name = str(path[-1]) if isinstance(path, list) and path else ""
         kind = TYPES.get(name.removesuffix("Chunk"))
         message = {**message["kwargs"], "type": kind}
-    kind = message.get("type", message.get("role"))
+    kind = message.get("type")
+    kind = kind if isinstance(kind, str) else message.get("role")
     kind = kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else kind
     return {**message, "type": SAME.get(kind, kind) if isinstance(kind, str) else kind}
 

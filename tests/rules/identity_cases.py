@@ -10,9 +10,7 @@ from .kits import (
     ANTHROPIC,
     BEDROCK,
     CHAT,
-    GEMINI,
     KITS,
-    LANGCHAIN,
     MISTRAL,
     RESPONSES,
     STRICT,
@@ -21,7 +19,9 @@ from .kits import (
     B,
     Chat,
     Kit,
+    LangChain,
     output,
+    thoughtful,
 )
 
 WITH_IDS = ("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain")
@@ -88,18 +88,19 @@ def _rename(kit: Kit, calls: list[Any], new: str) -> None:
 
 def reused_ids() -> list[Case]:
     errors = {"anthropic": "messages.3.content.0: `tool_use` ids must be unique"}
-    cases = [
+    kits: list[Kit] = [ANTHROPIC, RESPONSES, BEDROCK, MISTRAL, LangChain("langchain:mistral")]
+    kits += [Chat("openai-chat:minimax"), Chat("openai-chat:glm"), Chat("openai-chat:deepseek")]
+    return [
         Case(
             code="LS202",
             dialect=kit.dialect,
-            broken=[*_pair(kit), *kit.calls(A), *kit.results(A)],
-            whole=[*_pair(kit), *kit.calls(B), *kit.results(B)],
+            broken=thoughtful([*_pair(kit), *kit.calls(A), *kit.results(A)]),
+            whole=thoughtful([*_pair(kit), *kit.calls(B), *kit.results(B)]),
             place=kit.at_call(3),
             error=errors.get(kit.dialect),
         )
-        for kit in (ANTHROPIC, RESPONSES, BEDROCK, MISTRAL)
+        for kit in kits
     ]
-    return cases
 
 
 def missing_ids() -> list[Case]:
@@ -143,6 +144,14 @@ def odd_ids() -> list[Case]:
             whole=_pair(MISTRAL),
             place="messages.1.tool_calls.0",
             error="Tool call id was call_0001 but must be a-z, A-Z, 0-9, with a length of 9.",
+        ),
+        Case(
+            code="LS204",
+            dialect="langchain:mistral",
+            broken=_pair(LangChain("langchain:mistral"), "call_0001"),
+            whole=_pair(LangChain("langchain:mistral")),
+            place="messages.1.tool_calls.0",
+            error=...,
         ),
         Case(
             code="LS204",

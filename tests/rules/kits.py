@@ -213,6 +213,15 @@ class LangChain(Kit):
         return f"messages.{message + number}"
 
 
+def thoughtful(messages: Messages) -> Messages:
+    """With the reasoning that DeepSeek wants back beside its calls, and others do not mind."""
+    return [m | ({"reasoning_content": "Hm."} if _is_chat_call(m) else {}) for m in messages]
+
+
+def _is_chat_call(message: Any) -> bool:
+    return "tool_calls" in message and message.get("role") == "assistant"
+
+
 ANTHROPIC = Anthropic()
 CHAT = Chat()
 MISTRAL = Chat("openai-chat:mistral")

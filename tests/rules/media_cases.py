@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from .case import Case
-from .kits import ALL, ANTHROPIC, BEDROCK, KITS, RESPONSES, A, Kit
+from .kits import ALL, ANTHROPIC, KITS, A, Kit
 
 MIB = 1024 * 1024
 OBJECT_ERROR = "The image data you provided does not represent a valid image."

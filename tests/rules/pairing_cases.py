@@ -24,6 +24,7 @@ from .kits import (
     Kit,
     arguments,
     output,
+    thoughtful,
 )
 
 
@@ -45,7 +46,8 @@ def _open(call: str) -> dict[str, str]:
         "openai-responses": f"No tool output found for function call {call}.",
         "gemini": "Please ensure that the number of function response parts is equal to the "
         "number of function call parts of the function call turn.",
-        "bedrock": f"Expected toolResult blocks at messages.2.content for the following Ids: {call}",
+        "bedrock": "Expected toolResult blocks at messages.2.content for the following Ids: "
+        f"{call}",
         "langchain": "Found AIMessages with tool_calls that do not have a corresponding "
         f"ToolMessage. Here are the first few of those tool calls: [{call}]",
     }
@@ -91,11 +93,6 @@ def _answered(kit: Kit) -> list[Any]:
     return [*kit.user(), *kit.calls(A), *kit.results(A)]
 
 
-def _thoughtful(messages: list[Any]) -> list[Any]:
-    """With the reasoning that DeepSeek wants back, so that only the pairing is wrong."""
-    return [m | ({"reasoning_content": "Hm."} if "tool_calls" in m else {}) for m in messages]
-
-
 def orphan_calls() -> list[Case]:
     cases = [
         Case(
@@ -114,8 +111,8 @@ def orphan_calls() -> list[Case]:
         case = Case(
             code="LS101",
             dialect=name,
-            broken=_thoughtful([*kit.user(), *kit.calls(A)]),
-            whole=_thoughtful(_answered(kit)),
+            broken=thoughtful([*kit.user(), *kit.calls(A)]),
+            whole=thoughtful(_answered(kit)),
             place=kit.at_call(1),
             error=error,
         )

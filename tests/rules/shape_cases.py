@@ -15,7 +15,6 @@ from .kits import (
     LANGCHAIN,
     MISTRAL,
     RESPONSES,
-    STRICT,
     A,
     Chat,
     Kit,
@@ -272,6 +271,7 @@ def alternation() -> list[Case]:
         broken=[*kit.user(), *kit.user("There.")],
         whole=kit.user(),
         place="messages.0",
+        error=...,
     )
     return [*users, assistants, langchain]
 
@@ -283,6 +283,7 @@ def starts() -> list[Case]:
         "bedrock:classic": "A conversation must start with a user message. Try again with a "
         "conversation that starts with a user message.",
         "openai-chat:mistral": None,
+        "langchain:mistral": None,
         "openai-chat:strict": "No user query found in messages",
     }
     return [
@@ -299,7 +300,7 @@ def starts() -> list[Case]:
 
 
 def _kit(name: str) -> Kit:
-    return BEDROCK if name == "bedrock:classic" else KITS[name]
+    return {"bedrock:classic": BEDROCK, "langchain:mistral": LANGCHAIN}.get(name) or KITS[name]
 
 
 def ends() -> list[Case]:
@@ -339,13 +340,22 @@ def ends() -> list[Case]:
         place="messages.1",
         error=mistral,
     )
-    return [*named, body]
+    langchain = Case(
+        code="LS407",
+        dialect="langchain:mistral",
+        broken={"messages": [*LANGCHAIN.user(), *LANGCHAIN.assistant()]},
+        whole={"messages": LANGCHAIN.user()},
+        place="messages.1",
+        error=...,
+    )
+    return [*named, body, langchain]
 
 
 def users_after_tools() -> list[Case]:
     errors = {
         "openai-chat:mistral": "Unexpected role 'user' after role 'tool'",
         "openai-chat:strict": None,
+        "langchain:mistral": ...,
     }
     return [
         Case(
@@ -362,7 +372,7 @@ def users_after_tools() -> list[Case]:
             place="messages.3",
             error=errors[name],
         )
-        for name, kit in ((MISTRAL.dialect, MISTRAL), (STRICT.dialect, STRICT))
+        for name, kit in [(name, _kit(name)) for name in errors]
     ]
 
 
@@ -411,6 +421,10 @@ def system_places() -> list[Case]:
         "openai-chat:strict": "System message must be at the beginning.",
         "openai-chat:lmstudio": None,
     }
+    anthropic = (
+        'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
+        'parameter, not "system" as an input message role.'
+    )
     chats = [
         Case(
             code="LS411",
@@ -422,7 +436,51 @@ def system_places() -> list[Case]:
         )
         for name, error in errors.items()
     ]
-    return chats
+    return [
+        *chats,
+        Case(
+            code="LS411",
+            dialect="anthropic",
+            note="first",
+            broken=[system, *ANTHROPIC.user()],
+            whole=[*ANTHROPIC.user(), system],
+            place="messages.0",
+            error=anthropic,
+        ),
+        Case(
+            code="LS411",
+            dialect="anthropic",
+            note="behind an answer",
+            broken=[*ANTHROPIC.user(), *ANTHROPIC.assistant(), system],
+            whole=[*ANTHROPIC.user(), system, *ANTHROPIC.assistant()],
+            place="messages.2",
+            error=...,
+        ),
+        Case(
+            code="LS411",
+            dialect="anthropic",
+            note="first in a body",
+            broken={"messages": [system, *ANTHROPIC.user()]},
+            whole={"messages": ANTHROPIC.user(), "system": "Be brief."},
+            place="messages.0",
+            error=anthropic,
+        ),
+    ]
+
+
+def documents() -> list[Case]:
+    document = {"document": {"format": "txt", "name": "list", "source": {"bytes": "TG9vay4="}}}
+    text = {"text": "Look."}
+    case = Case(
+        code="LS415",
+        dialect="bedrock",
+        broken=[{"role": "user", "content": [document]}],
+        whole=[{"role": "user", "content": [document, text]}],
+        place="messages.0",
+        error="If you include a ContentBlock with a document field, you must also include a "
+        "ContentBlock with a text field.",
+    )
+    return [case]
 
 
 def roles() -> list[Case]:
@@ -607,4 +665,5 @@ CASES = [
     *roles(),
     *misplaced_parts(),
     *malformed(),
+    *documents(),
 ]

@@ -1,4 +1,4 @@
-"""Edits: what changed between two bodies, in named places, and the way back from one to the other."""
+"""Edits: what changed between two bodies, in named places, and the way from one to the other."""
 
 from __future__ import annotations
 

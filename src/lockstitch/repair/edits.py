@@ -75,20 +75,31 @@ def _compare_dicts(
 
 
 def _compare_lists(before: list[Any], after: list[Any], path: Path, edits: list[Edit]) -> None:
-    anchors = _anchors(before, after)
+    lists = _Lists(before, after, _ids(before) & _ids(after))
     old = new = 0
-    for stop_old, stop_new in [*anchors, (len(before), len(after))]:
-        _compare_gap((before, after), (old, stop_old), (new, stop_new), path, edits)
+    for stop_old, stop_new in [*_anchors(before, after), (len(before), len(after))]:
+        _compare_gap(lists, (old, stop_old), (new, stop_new), path, edits)
         old, new = stop_old + 1, stop_new + 1
 
 
 Span = tuple[int, int]
-Lists = tuple[list[Any], list[Any]]
 
 
-def _compare_gap(lists: Lists, olds: Span, news: Span, path: Path, edits: list[Edit]) -> None:
+class _Lists(Struct):
+    """Two lists under comparison, and the identities they share."""
+
+    before: list[Any]
+    after: list[Any]
+    shared: set[int]
+
+
+def _ids(items: list[Any]) -> set[int]:
+    return {id(item) for item in items if _has_identity(item)}
+
+
+def _compare_gap(lists: _Lists, olds: Span, news: Span, path: Path, edits: list[Edit]) -> None:
     """Compare what stands between two anchors: pairs first, then the surplus of either side."""
-    before, after = lists
+    before, after = lists.before, lists.after
     old, new = olds[0], news[0]
     for stop_old, stop_new in [*_pairs(lists, olds, news), (olds[1], news[1])]:
         edits += [_edit(DELETE, (*path, i), before[i]) for i in range(old, stop_old)]
@@ -98,15 +109,19 @@ def _compare_gap(lists: Lists, olds: Span, news: Span, path: Path, edits: list[E
         old, new = stop_old + 1, stop_new + 1
 
 
-def _pairs(lists: Lists, olds: Span, news: Span) -> list[tuple[int, int]]:
-    """Match changed elements with what they became, looking a little ahead."""
-    before, after = lists
+def _pairs(lists: _Lists, olds: Span, news: Span) -> list[tuple[int, int]]:
+    """Match changed elements with what they became, looking a little ahead.
+
+    An element that both lists hold was moved, not changed.
+    """
+    before, after, shared = lists.before, lists.after, lists.shared
     pairs: list[tuple[int, int]] = []
     start = news[0]
     for old in range(*olds):
         ahead = range(start, min(start + _AHEAD, news[1]))
-        match = next((new for new in ahead if _akin(before[old], after[new])), None)
-        if match is not None:
+        fresh = (new for new in ahead if id(after[new]) not in shared)
+        match = next((new for new in fresh if _akin(before[old], after[new])), None)
+        if match is not None and id(before[old]) not in shared:
             pairs.append((old, match))
             start = match + 1
     return pairs

@@ -103,18 +103,20 @@ class Case:
         """Name the place of a message, or of something in it."""
         return self.request.place(index, at)
 
-    def find(
+    def find(  # noqa: PLR0913 - all but three by keyword, each with a default
         self,
         rule: Rule,
         place: str,
         message: str,
         *,
+        wording: str = "",
         fixable: bool | None = None,
         lossy: bool | None = None,
         **fills: object,
     ) -> Finding:
         """Make a finding that predicts the provider's own error text.
 
+        ``wording`` picks one of several texts that a provider has for a rule.
         Whether it can be mended, and whether that loses anything, is the rule's word unless this
         very place is known to be different.
         """
@@ -124,19 +126,22 @@ class Case:
             severity=rule.severity,
             place=place,
             message=message,
-            error=self.predicted(rule, place, fills),
+            error=self.predicted(rule, place, wording, fills),
             fixable=rule.fixable if fixable is None else fixable,
             lossy=rule.lossy if lossy is None else lossy,
             help=rule.help,
         )
 
-    def predicted(self, rule: Rule, place: str, fills: dict[str, object]) -> str | None:
+    def predicted(
+        self, rule: Rule, place: str, wording: str, fills: dict[str, object]
+    ) -> str | None:
         """Fill the provider's error text with what it would name here."""
-        text = self._template(rule.errors)
+        text = self._template(rule.errors, wording)
         if text is None:
             return None
         numbers = [step for step in place.split(".") if step.isdigit()]
         known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
+        known["place"] = place
         known.update(fills)
         for key, value in known.items():
             mark = f"<{key}>"
@@ -144,8 +149,10 @@ class Case:
                 text = text.replace(mark, shown(value))
         return _UNFILLED.sub("…", text)
 
-    def _template(self, errors: Sequence[tuple[str, str]]) -> str | None:
-        for name in (self.profile.full_name, self.profile.dialect):
+    def _template(self, errors: Sequence[tuple[str, str]], wording: str) -> str | None:
+        names = (self.profile.full_name, self.profile.dialect)
+        special = [f"{name} ({wording})" for name in names] if wording else []
+        for name in (*special, *names):
             for who, text in errors:
                 if who == name:
                     return text

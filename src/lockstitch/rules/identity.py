@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -119,6 +120,11 @@ ITEM_ID = rule(
             "again.",
         ),
         (
+            "openai-responses (long)",
+            "Invalid 'input[<N>].id': string too long. Expected a string with maximum length 64, "
+            "but got a string with length <n> instead.",
+        ),
+        (
             "openai-responses (prefix)",
             "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins with '<prefix>'.",
         ),
@@ -145,7 +151,7 @@ BAD_ARGUMENTS = rule(
             "openai-chat:minimax",
             "invalid params, invalid function arguments json string, tool_call_id: <id> (2013)",
         ),
-        ("openai-chat:strict", "unexpected character: line 1 column <n> (char <n>)"),
+        ("openai-chat:strict", "unexpected character: line 1 column <column> (char <char>)"),
     ),
     summary="a call's arguments are not what they must be",
     help="heal empties them and keeps the original in the quarantine; nothing is guessed",
@@ -288,7 +294,20 @@ def item_ids(case: Case) -> Iterator[Finding]:
             prefix = ID_PREFIXES.get(message.raw.get("type", "message"), "")
             goes = is_reference(message) or message.has(REASONING)
             item = message.raw["id"]
-            yield case.find(ITEM_ID, place, text, lossy=goes, id=item, prefix=prefix)
+            wording = _ITEM_WORDINGS.get(fault.split()[0], "")
+            yield case.find(
+                ITEM_ID,
+                place,
+                text,
+                wording=wording,
+                lossy=goes,
+                id=item,
+                prefix=prefix,
+                n=len(item),
+            )
+
+
+_ITEM_WORDINGS = {"does": "prefix", "has": "long"}
 
 
 def item_id_fault(message: Message, seen: set[str]) -> str:
@@ -328,7 +347,21 @@ def arguments(case: Case) -> Iterator[Finding]:
         fault = argument_fault(case, call)
         if fault:
             text = f"the arguments of call {shown(call.id)} are {fault}"
-            yield case.find(BAD_ARGUMENTS, case.place(call), text, id=call.id)
+            at = _fault_position(case.dialect.arguments(call))
+            yield case.find(
+                BAD_ARGUMENTS, case.place(call), text, id=call.id, column=at + 1, char=at
+            )
+
+
+def _fault_position(arguments: Any) -> int:
+    """Give the offset at which JSON text stops making sense, as parsers report it."""
+    try:
+        json.loads(arguments)
+    except json.JSONDecodeError as error:
+        return error.pos
+    except (TypeError, RecursionError):
+        return 0
+    return 0
 
 
 def argument_fault(case: Case, call: Part) -> str:
@@ -409,7 +442,7 @@ def tool_references(case: Case) -> Iterator[Finding]:
     for number, name in enumerate(names):
         if isinstance(name, str) and name in names[:number]:
             text = f"tool {shown(name)} is listed twice"
-            yield case.find(TOOL_REFERENCE, f"tools.{number}", text, lossy=False)
+            yield case.find(TOOL_REFERENCE, f"tools.{number}", text, wording="names", lossy=False)
     known = {name for name in names if isinstance(name, str)}
     for message in case.messages:
         for part in message.parts:

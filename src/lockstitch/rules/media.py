@@ -34,7 +34,7 @@ IMAGE_TOO_LARGE = rule(
     errors=(
         (
             "anthropic",
-            "messages.<N>.content.<M>.image.source.base64.data: At least one of the image "
+            "<where>.image.source.base64.data: At least one of the image "
             "dimensions exceed max allowed size<many>: <n> pixels",
         ),
     ),
@@ -54,8 +54,13 @@ BAD_IMAGE = rule(
     errors=(
         (
             "anthropic",
-            "messages.<N>.content.<M>.image.source.base64.media_type: Input should be "
-            "'image/jpeg', 'image/png', 'image/gif' or 'image/webp'",
+            "<where>.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', "
+            "'image/gif' or 'image/webp'",
+        ),
+        (
+            "anthropic (label)",
+            "<where>.image.source.base64: The image was specified using the <label> media type, "
+            "but the image appears to be a <kind> image",
         ),
         ("openai-chat", "The image data you provided does not represent a valid image."),
         ("openai-responses", "The image data you provided does not represent a valid image."),
@@ -162,12 +167,30 @@ def images(case: Case) -> Iterator[Finding]:
         place = case.place(image.part)
         head = head_of(image.data)
         fault = image_fault(image, head)
+        where = _where(place, image)
         if fault:
-            yield case.find(BAD_IMAGE, place, fault, lossy=not can_relabel(image, head))
+            only_label = can_relabel(image, head)
+            yield case.find(
+                BAD_IMAGE,
+                place,
+                fault,
+                wording="label" if only_label and image.label in ACCEPTED else "",
+                lossy=not only_label,
+                where=where,
+                label=image.label,
+                kind=sniff(head),
+            )
         elif limit and pixels(head) > limit:
             text = f"an image of {pixels(head)} pixels, {limit} are taken"
             many = " for many-image requests" if limit == case.profile.max_pixels_many else ""
-            yield case.find(IMAGE_TOO_LARGE, place, text, n=limit, many=many)
+            yield case.find(IMAGE_TOO_LARGE, place, text, n=limit, many=many, where=where)
+
+
+def _where(place: str, image: Image) -> str:
+    """Name an image as Anthropic does: through the result that holds it, if there is one."""
+    if image.path[:1] != ("content",):
+        return place
+    return f"{place}.tool_result.content.{image.path[1]}"
 
 
 def all_images(case: Case) -> list[Image]:

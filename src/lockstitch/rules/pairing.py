@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.model.pairing import DUPLICATE, NOWHERE, ORPHAN
@@ -47,7 +48,7 @@ _NO_RESULT = (
     ("openai-chat:mistral", "Not the same number of function calls and responses"),
     ("openai-chat:glm", "messages 参数非法。请检查文档。"),
     ("openai-chat:minimax", "invalid params, tool call result does not follow tool call (2013)"),
-    ("openai-responses", "No tool output found for function call <id>."),
+    ("openai-responses", "No tool output found for <kind> <id>."),
     (
         "gemini",
         "Please ensure that the number of function response parts is equal to the number of "
@@ -118,6 +119,9 @@ _TWICE = (
     ),
 )
 
+# A result in front of its call is refused as if its call did not exist.
+_EARLY = tuple((f"{who} (early)", text) for who, text in _NO_CALL)
+
 ORPHAN_CALL = rule(
     code="LS101",
     name="orphan-call",
@@ -163,7 +167,7 @@ DISPLACED_RESULT = rule(
     code="LS104",
     name="displaced-result",
     dialects=ALL,
-    errors=_NO_RESULT,
+    errors=(*_NO_RESULT, *_EARLY),
     summary="the result exists, but not where the provider looks for it",
     help="heal moves the result to its call; what stood between follows behind it",
     what="Call and result are both there, but something stands between them, or the result comes "
@@ -290,9 +294,13 @@ def open_calls(case: Case) -> Iterator[Finding]:
         text = f"call {label(call)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", its siblings have"
-        yield case.find(
-            kind, case.place(call), text, id=call.id, next=case.request.number(call.home) + 1
-        )
+        yield case.find(kind, case.place(call), text, **_named(case, call))
+
+
+def _named(case: Case, call: Part) -> dict[str, Any]:
+    """Give what providers name of a call: its id, its kind, the message behind it."""
+    kind = call.flavor.replace("_", " ")
+    return {"id": call.id, "kind": kind, "next": case.request.number(call.home) + 1}
 
 
 @finder()
@@ -347,15 +355,11 @@ def displaced_results(case: Case) -> Iterator[Finding]:
 
 
 def _displaced(case: Case, call: Part, result: Part) -> Finding:
-    first = call if (call.home, call.at) < (result.home, result.at) else result
+    is_early = (result.home, result.at) < (call.home, call.at)
+    place = case.place(result if is_early else call)
     text = f"the result of call {label(call)} stands at {case.place(result)}, not behind it"
-    return case.find(
-        DISPLACED_RESULT,
-        case.place(first),
-        text,
-        id=call.id,
-        next=case.request.number(call.home) + 1,
-    )
+    wording = "early" if is_early else ""
+    return case.find(DISPLACED_RESULT, place, text, wording=wording, **_named(case, call))
 
 
 @finder("anthropic", "bedrock", "gemini")
@@ -399,7 +403,8 @@ def _call_by_result(case: Case) -> dict[int, Part]:
 
 def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Finding]:
     first = case.messages[zone.holders[0]]
-    wedged = spread = False
+    wedged = False
+    spread: list[str] = []
     for position in zone.holders:
         message = case.messages[position]
         clean = True
@@ -413,31 +418,31 @@ def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Findi
             if wedged:
                 yield _displaced(case, call, part)
             elif not clean or message is not first:
-                spread = True
+                spread.append(label(call))
         wedged = wedged or not clean
     if spread:
         caller = case.messages[zone.caller]
         text = "the results are not first and together in this message"
         place = case.place_at(first.index)
-        ids = ", ".join(label(part) for part in caller.parts if part.kind == CALL)
-        yield case.find(
-            RESULT_LAYOUT,
-            place,
-            text,
-            N=case.request.number(caller.index),
-            id=ids,
-            next=case.request.number(caller.index) + 1,
-        )
+        number = case.request.number(caller.index)
+        ids = ", ".join(spread)
+        yield case.find(RESULT_LAYOUT, place, text, N=number, id=ids, next=number + 1)
 
 
 @finder("anthropic", "bedrock")
 def server_pairs(case: Case) -> Iterator[Finding]:
     """LS108."""
     for part in lone_server_parts(case.messages) if case.parts.servers else ():
-        half = "has no result" if part.kind == SERVER_CALL else "has no call"
-        text = f"server tool {label(part)} {half}"
+        is_call = part.kind == SERVER_CALL
+        text = f"server tool {label(part)} has no {'result' if is_call else 'call'}"
         yield case.find(
-            SERVER_PAIR, case.place(part), text, id=part.id, name=part.name, kind=part.flavor
+            SERVER_PAIR,
+            case.place(part),
+            text,
+            wording="" if is_call else "result",
+            id=part.id,
+            name=part.name,
+            kind=part.flavor,
         )
 
 

@@ -64,6 +64,10 @@ CACHE_MARKER = rule(
             "anthropic",
             "messages.<N>.content.<M>.text: cache_control cannot be set for empty text blocks",
         ),
+        (
+            "anthropic (thinking)",
+            "messages.<N>.content.<M>.thinking.cache_control: Extra inputs are not permitted",
+        ),
     ),
     summary="a cache marker stands on a block that cannot carry one",
     help="heal removes the marker",
@@ -330,7 +334,7 @@ MALFORMED = rule(
     errors=(
         (
             "anthropic",
-            "messages.<N>: Input should be a valid dictionary or object to extract fields from",
+            "<place>: Input should be a valid dictionary or object to extract fields from",
         ),
     ),
     summary="a message or a block is not what this format calls one",
@@ -372,7 +376,9 @@ def blank_texts(case: Case) -> Iterator[Finding]:
         message = case.messages[part.home]
         if part.home == last and message.role == ASSISTANT and message.raw.get("content") == "":
             continue
-        yield case.find(BLANK_TEXT, case.place(part), f"text of {len(part.text)} blank characters")
+        text = f"text of {len(part.text)} blank characters"
+        wording = "white space" if part.text else ""
+        yield case.find(BLANK_TEXT, case.place(part), text, wording=wording)
     for part in case.parts.results if case.profile.rejects_text == BLANK else ():
         if has_blank_block(part):
             yield case.find(BLANK_TEXT, case.place(part), "a result with a blank text block")
@@ -408,8 +414,9 @@ def cache_markers(case: Case) -> Iterator[Finding]:
             if type(part.raw) is dict and part.raw.get("cache_control") is not None:
                 marked.append(part)
                 if cannot_be_marked(part):
-                    what = "thinking" if part.kind == REASONING else "an empty text"
-                    yield case.find(CACHE_MARKER, case.place(part), f"cache marker on {what}")
+                    what = "thinking" if part.kind == REASONING else "empty text"
+                    text = f"cache marker on {what}"
+                    yield case.find(CACHE_MARKER, case.place(part), text, wording=what)
     good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
@@ -437,7 +444,9 @@ def empty_contents(case: Case) -> Iterator[Finding]:
     for position, message in enumerate(case.messages):
         if not message.flaw and lacks_content(case, position):
             place = case.place_at(message.index)
-            yield case.find(EMPTY_CONTENT, place, "this message has no content")
+            content = message.raw.get("content") if isinstance(message.raw, dict) else None
+            wording = "array" if content == [] else ""
+            yield case.find(EMPTY_CONTENT, place, "this message has no content", wording=wording)
 
 
 def lacks_content(case: Case, position: int) -> bool:
@@ -624,7 +633,8 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
         role = case.messages[part.home].role
         if is_misplaced(part, role, case.profile.dialect):
             text = f"a {part.kind} stands in a message of the {role}"
-            yield case.find(MISPLACED_PART, case.place(part), text)
+            wording = "result" if part.kind == RESULT else ""
+            yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
 
 
 def is_misplaced(part: Part, role: str, dialect: str) -> bool:
