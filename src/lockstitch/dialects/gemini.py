@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 from msgspec import UNSET
@@ -81,6 +82,8 @@ class Gemini(BlockDialect):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict):
             return broken(raw, at, home, "not-an-object")
+        if not isinstance(raw.get("text", ""), (str, NoneType)):
+            return broken(raw, at, home, "text")
         key = next((key for key in _DATA if raw.get(key) is not None), "")
         if key in _CALLS or key in _RESULTS:
             return self._tool(raw, key, at, home)

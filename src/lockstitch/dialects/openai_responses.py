@@ -194,8 +194,10 @@ class OpenAIResponses(Dialect):
         ]
 
     def with_id(self, part: Part, new_id: str) -> Part:
-        key = "call_id" if "call_id" in part.raw or part.kind == CALL else "id"
-        return reseat(part, {**part.raw, key: new_id}, id=new_id)
+        keys = {"call_id"} if "call_id" in part.raw or part.kind == CALL else {"id"}
+        if part.flavor == "local_shell_call_output" and part.raw.get("id") == part.id:
+            keys.add("id")
+        return reseat(part, {**part.raw, **dict.fromkeys(keys, new_id)}, id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT or "name" not in part.raw:

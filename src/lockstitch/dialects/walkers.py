@@ -219,7 +219,7 @@ class ChatWalker:
         return self.homes.get(call)
 
 
-_SPEAKERS = frozenset({"user", "assistant", "system"})
+_SPEAKERS = ("user", "assistant", "system")
 
 
 def _answers(content: Any, waiting: list[str]) -> bool:

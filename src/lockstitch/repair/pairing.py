@@ -70,8 +70,8 @@ class _Weaver:
         elif layout != FLAT:
             zones.update(
                 zone
-                for zone, verdict in zip(threads.result_zone, pairing.verdicts, strict=True)
-                if verdict != ANSWER and zone != NOWHERE
+                for zone, result in zip(threads.result_zone, threads.results, strict=True)
+                if id(result) in self.as_text
             )
         return zones - {NOWHERE}
 
@@ -126,16 +126,23 @@ class _Weaver:
         return grouped
 
     def _settle(self, zone: Zone, calls: list[int]) -> None:
-        """Lodge the results of one batch behind its calls."""
+        """Lodge the results of one batch behind its calls.
+
+        They come in the order of the calls if one is added or moved in, else as they stood.
+        """
         flat = self.case.profile.layout == FLAT
+        displaced = self.threads.pairing.displaced
+        moved = any(self.threads.pairing.answers[number] in displaced for number in calls)
         results: list[Part] = []
         for number in calls:
             answer = self.threads.pairing.answers[number]
-            if flat and answer != NOWHERE and answer not in self.threads.pairing.displaced:
+            if flat and answer != NOWHERE and answer not in displaced:
                 continue
             result = self._result_for(number, answer)
             if result is not None:
                 results.append(result)
+        if not moved and all(id(result) in self.result_number for result in results):
+            results.sort(key=lambda result: self.result_number[id(result)])
         if results:
             self.lodged[zone.caller] = results
 

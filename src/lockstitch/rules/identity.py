@@ -289,20 +289,15 @@ def item_ids(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         fault = item_id_fault(message, seen)
         if fault:
-            place = case.place_at(message.index, ("id",))
-            text = f"item id {shown(message.raw['id'])} {fault}"
-            prefix = ID_PREFIXES.get(message.raw.get("type", "message"), "")
-            goes = is_reference(message) or message.has(REASONING)
             item = message.raw["id"]
-            wording = _ITEM_WORDINGS.get(fault.split()[0], "")
             yield case.find(
                 ITEM_ID,
-                place,
-                text,
-                wording=wording,
-                lossy=goes,
+                case.place_at(message.index, ("id",)),
+                f"item id {shown(item)} {fault}",
+                wording=_ITEM_WORDINGS.get(fault.split()[0], ""),
+                lossy=is_reference(message) or message.has(REASONING),
                 id=item,
-                prefix=prefix,
+                prefix=fault.split()[-1],
                 n=len(item),
             )
 
@@ -313,7 +308,7 @@ _ITEM_WORDINGS = {"does": "prefix", "has": "long"}
 def item_id_fault(message: Message, seen: set[str]) -> str:
     """Say what is wrong with an item's own id, or ""; remembers the ids it has seen."""
     raw = message.raw
-    item_id = raw.get("id") if isinstance(raw, dict) else None
+    item_id = raw.get("id") if isinstance(raw, dict) and not message.flaw else None
     if not isinstance(item_id, str) or _names_a_call(message):
         return ""
     if item_id in seen:
