@@ -242,7 +242,7 @@ def _fits(call: Block, answer: Block) -> bool:
 
 
 def _cache_marks(turns: list[tuple[Any, list[Block]]], body: dict[str, Any]) -> Iterator[str]:
-    everything = [turns, body.get("system"), body.get("tools")]
-    marks = sum(marked(part, "cache_control") for part in everything)
+    groups = [*(blocks for _, blocks in turns), body.get("system"), body.get("tools")]
+    marks = sum(marked(group, "cache_control") for group in groups)
     if marks > CACHE_MARKS:
         yield f"{marks} cache marks"

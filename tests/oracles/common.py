@@ -55,13 +55,10 @@ def repeated(values: Iterable[Hashable]) -> list[Hashable]:
     return [value for value, count in Counter(values).items() if count > 1]
 
 
-def marked(value: Any, key: str) -> int:
-    """How many objects below *value* have something under *key*."""
-    if isinstance(value, dict):
-        return bool(value.get(key)) + sum(marked(v, key) for k, v in value.items() if k != "input")
-    if isinstance(value, list | tuple):
-        return sum(marked(item, key) for item in value)
-    return 0
+def marked(values: Any, key: str) -> int:
+    """How many objects in a list have something under *key*."""
+    listed = values if isinstance(values, list) else []
+    return sum(bool(value.get(key)) for value in listed if isinstance(value, dict))
 
 
 def blank(text: Any) -> bool:

@@ -60,7 +60,7 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
     ),
-    max_leaves=8,
+    max_leaves=5,
 )
 
 KEYS = [

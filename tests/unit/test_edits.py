@@ -80,11 +80,11 @@ CHANGES: list[Change] = [_without, _with, _moved, _rewritten, _lent]
 
 
 @st.composite
-def repairs(draw: st.DrawFn) -> tuple[Any, Any]:
+def repairs(draw: st.DrawFn, changes: list[Change] = CHANGES) -> tuple[Any, Any]:
     """A request, and what a repair makes of it: untouched messages and blocks are shared."""
     before = draw(REQUESTS)
     messages = list(before["messages"])
-    for change in draw(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=4)):
+    for change in draw(st.lists(st.sampled_from(changes), min_size=1, max_size=4)):
         messages = change(messages, draw)
     return before, {**before, "messages": messages}
 
@@ -129,6 +129,15 @@ def test_what_a_repair_left_alone_is_shared(pair: tuple[Any, Any]) -> None:
     for mine, theirs in zip(healed["messages"], after["messages"], strict=True):
         if id(theirs) in old:
             assert mine is theirs
+
+
+@REPEATABLE
+@given(repairs(changes=[_rewritten]))
+def test_what_a_rewritten_message_kept_is_shared(pair: tuple[Any, Any]) -> None:
+    before, after = pair
+    healed = apply(diff(before, after), before)
+    old = {id(part) for part in parts(before)}
+    for mine, theirs in zip(healed["messages"], after["messages"], strict=True):
         blocks = zip(mine["content"], theirs["content"], strict=True)
         assert all(one is other for one, other in blocks if id(other) in old)
 
