@@ -15,6 +15,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,8 @@ def rows() -> list[dict[str, Any]]:
     found = []
     for name, dialect, provider, build, broken, goal in CASES:
         messages = build(broken)
-        ours = lambda m=messages, d=dialect: lockstitch.heal(m, d)  # noqa: E731
-        theirs = lambda m=messages, p=provider: turnsafe.repair(m, provider=p)  # noqa: E731
+        ours = partial(lockstitch.heal, messages, dialect)
+        theirs = partial(turnsafe.repair, messages, provider=provider)
         mine, peer = measure(ours, theirs)
         found.append(row(f"{name} ({dialect})", len(messages), mine, peer, goal))
         found[-1] |= {
@@ -105,8 +106,8 @@ def rows() -> list[dict[str, Any]]:
             "turnsafe_mib": round(peak(theirs), 1),
         }
         if goal:
-            checks = lambda m=messages, d=dialect: lockstitch.check(m, d)  # noqa: E731
-            validates = lambda m=messages, p=provider: turnsafe.validate(m, provider=p)  # noqa: E731
+            checks = partial(lockstitch.check, messages, dialect)
+            validates = partial(turnsafe.validate, messages, provider=provider)
             mine, peer = measure(checks, validates)
             found.append(
                 row(f"{name.replace('heal', 'check')} ({dialect})", len(messages), mine, peer, 0)

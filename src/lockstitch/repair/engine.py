@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects.quick import narrowed
 from lockstitch.model.parts import CHANGED, REASONING
-from lockstitch.repair import identity, media, pairing, reasoning, shape
+from lockstitch.repair import content, identity, media, pairing, reasoning, turns
 from lockstitch.repair.draft import Draft
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.rules import ERROR, Case, Finding, examine
@@ -26,9 +26,9 @@ _ROUNDS = 5
 
 # Which findings call for which pass; a pass without codes always runs.
 PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
-    (("LS404", "LS414"), shape.clear_malformed),
-    (("LS412",), shape.name_roles),
-    (("LS413",), shape.house_parts),
+    (("LS404", "LS414"), content.clear_malformed),
+    (("LS412",), turns.name_roles),
+    (("LS413",), content.house_parts),
     (("LS111",), identity.list_twins),
     (("LS301",), reasoning.split_steps),
     (("LS302", "LS303"), reasoning.drop_unsigned),
@@ -41,16 +41,16 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS503",), media.free_error_media),
     (("LS501", "LS502"), media.mend_images),
     (("LS504",), media.shed_bytes),
-    (("LS411",), shape.place_system),
-    (("LS402", "LS403"), shape.unmark_cache),
-    (("LS401", "LS404"), shape.fill_blanks),
-    (("LS415",), shape.add_text_to_documents),
-    (("LS410",), shape.purify_responses),
-    (("LS405", "LS409"), shape.merge_neighbours),
-    (("LS405", "LS408"), shape.bridge_turns),
-    (("LS405",), shape.separate_assistants),
-    (("LS406",), shape.open_with_user),
-    (("LS407",), shape.close_with_user),
+    (("LS411",), turns.place_system),
+    (("LS402", "LS403"), content.unmark_cache),
+    (("LS401", "LS404"), content.fill_blanks),
+    (("LS415",), content.add_text_to_documents),
+    (("LS410",), turns.purify_responses),
+    (("LS405", "LS409"), turns.merge_neighbours),
+    (("LS405", "LS408"), turns.bridge_turns),
+    (("LS405",), turns.separate_assistants),
+    (("LS406",), turns.open_with_user),
+    (("LS407",), turns.close_with_user),
     (("LS210",), identity.fit_names),
     (("LS201", "LS202", "LS203", "LS204", "LS205"), identity.fit_ids),
     (("LS206",), identity.mend_item_ids),

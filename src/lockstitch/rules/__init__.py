@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstitch.rules import identity, media, pairing, reasoning, shape
+from lockstitch.rules import content, identity, media, pairing, reasoning, turns
 from lockstitch.rules.case import Case, Request
 from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule, place_order
 
@@ -14,13 +14,18 @@ __all__ = [
     "Finding",
     "Request",
     "Rule",
+    "content",
     "examine",
     "identity",
     "media",
     "pairing",
     "reasoning",
-    "shape",
+    "turns",
 ]
+
+_IN_ORDER = sorted(RULES.items())
+RULES.clear()
+RULES.update(_IN_ORDER)
 
 
 def examine(case: Case) -> list[Finding]:

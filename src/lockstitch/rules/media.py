@@ -17,6 +17,7 @@ from lockstitch.dialects.media import (
 )
 from lockstitch.model.parts import MEDIA, Path
 from lockstitch.rules.case import Case
+from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import WARNING, Finding, Rule, finder, rule, shown
 
 _LONGEST_PATH = 16
@@ -24,7 +25,6 @@ GIANT = 10 * 1024 * 1024
 _BAD = re.compile("[\x00\ud800-\udfff]")
 _NUL = re.compile("\x00")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_IMAGES = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 
 IMAGE_TOO_LARGE = rule(
     code="LS501",
@@ -49,7 +49,7 @@ IMAGE_TOO_LARGE = rule(
 BAD_IMAGE = rule(
     code="LS502",
     name="bad-image",
-    dialects=_IMAGES,
+    dialects=ALL,
     lossy=True,
     errors=(
         (
@@ -109,7 +109,7 @@ TOO_MANY_BYTES = rule(
 LONE_SURROGATE = rule(
     code="LS505",
     name="lone-surrogate",
-    dialects=_IMAGES,
+    dialects=ALL,
     errors=(
         (
             "anthropic",
@@ -128,7 +128,7 @@ LONE_SURROGATE = rule(
 NUL = rule(
     code="LS506",
     name="nul-character",
-    dialects=_IMAGES,
+    dialects=ALL,
     errors=(
         (
             "anthropic",
@@ -147,7 +147,7 @@ GIANT_RESULT = rule(
     code="LS507",
     name="giant-result",
     severity=WARNING,
-    dialects=_IMAGES,
+    dialects=ALL,
     fixable=False,
     summary="one tool result is larger than 10 MB",
     help="shorten it before it is stored; heal leaves it alone",

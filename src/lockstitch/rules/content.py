@@ -1,4 +1,4 @@
-"""LS4xx: turns, roles and content."""
+"""LS401 to LS404 and LS413 to LS415: what stands inside a message."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from lockstitch.model.parts import (
     RESULT,
     SERVER_CALL,
     SERVER_RESULT,
-    SYSTEM,
     TEXT,
-    TOOL,
     UNKNOWN,
     USER,
     Message,
     Part,
 )
 from lockstitch.rules.case import Case
-from lockstitch.rules.rule import Finding, Rule, finder, rule, shown
+from lockstitch.rules.pairing import ALL
+from lockstitch.rules.rule import Finding, Rule, finder, rule
 
 BLOCKS = ("anthropic", "bedrock", "gemini")
-EVERY = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
-
 BLANK_TEXT = rule(
     code="LS401",
     name="blank-text",
@@ -91,7 +88,7 @@ CACHE_MARKERS = rule(
 EMPTY_CONTENT = rule(
     code="LS404",
     name="empty-content",
-    dialects=EVERY,
+    dialects=ALL,
     errors=(
         (
             "anthropic",
@@ -123,191 +120,6 @@ EMPTY_CONTENT = rule(
     "an empty user turn gets a visible note.",
     failures=("F38", "F40"),
 )
-ALTERNATION = rule(
-    code="LS405",
-    name="roles-do-not-alternate",
-    dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
-    errors=(
-        (
-            "openai-chat:strict",
-            "After the optional system message, conversation roles must alternate user and "
-            "assistant roles...",
-        ),
-        (
-            "bedrock",
-            'messages: roles must alternate between "user" and "assistant", but found multiple '
-            '"<role>" roles in a row',
-        ),
-        ("openai-chat:mistral", "Unexpected role '<role>' after role '<role>'"),
-    ),
-    summary="two messages of one role follow each other",
-    help="heal merges them; assistant turns are never merged across a tool call",
-    what="This provider wants user and assistant to alternate.",
-    cause="A summary, a retry or a reminder was put beside another message of the same role.",
-    repair="Neighbours of one role are merged. Template-strict servers do not count the tool flow, "
-    "so two user turns with only tool messages between them get a short assistant turn between.",
-    failures=("F41",),
-)
-BAD_START = rule(
-    code="LS406",
-    name="bad-start",
-    dialects=(
-        "anthropic",
-        "gemini",
-        "bedrock:classic",
-        "openai-chat:mistral",
-        "openai-chat:strict",
-        "langchain:mistral",
-    ),
-    errors=(
-        ("anthropic", 'messages: first message must use the "user" role'),
-        (
-            "bedrock:classic",
-            "A conversation must start with a user message. Try again with a conversation that "
-            "starts with a user message.",
-        ),
-        ("gemini", "History must start with a user turn."),
-        ("openai-chat:strict", "No user query found in messages"),
-    ),
-    summary="the history does not start with a user message",
-    help="heal puts a short user message in front",
-    what="The first message is not the user's.",
-    cause="A fixed-length slice or a compaction cut the beginning off.",
-    repair="A minimal user message goes in front; nothing is removed.",
-    failures=("F42",),
-    known="Bedrock relaxed this in 2025 (profile bedrock:classic keeps it)",
-)
-BAD_END = rule(
-    code="LS407",
-    name="bad-end",
-    dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral", "langchain:mistral"),
-    errors=(
-        (
-            "anthropic",
-            "This model does not support assistant message prefill. The conversation must end with "
-            "a user message.",
-        ),
-        (
-            "gemini",
-            "Please ensure that function call turn comes immediately after a user turn or after a "
-            "function response turn.",
-        ),
-        (
-            "bedrock",
-            "This model does not support assistant message prefill. The conversation must end with "
-            "a user message.",
-        ),
-        (
-            "openai-chat:mistral",
-            "Expected last role User or Tool (or Assistant with prefix True) for serving but got "
-            "assistant",
-        ),
-    ),
-    summary="the request ends with an assistant message",
-    help="heal appends a short user message; the assistant's words stay",
-    what="Newer models refuse a request whose last message is the assistant's.",
-    cause="A resume after a turn that was torn down in the middle of its answer.",
-    repair="A short continuation message is appended.",
-    failures=("F43", "F45"),
-    known="Claude Opus and Sonnet 4.6 and later, all 5.x; only for a whole request body or where "
-    "the model is named, since every stored session ends this way",
-)
-USER_AFTER_TOOL = rule(
-    code="LS408",
-    name="user-after-tool",
-    dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
-    errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
-    summary="a user message follows tool results directly",
-    help="heal puts a short assistant message between them, on the wire copy",
-    what="Mistral wants an assistant turn between tool results and the next user message.",
-    cause="The user spoke right after the tools, which is legal elsewhere.",
-    repair="A bridge assistant message is inserted for this provider only.",
-    failures=("F44",),
-)
-CALL_TURN = rule(
-    code="LS409",
-    name="misplaced-call-turn",
-    dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Please ensure that function call turn comes immediately after a user turn or after a "
-            "function response turn.",
-        ),
-    ),
-    summary="a function call turn follows another model turn",
-    help="heal merges the two model turns",
-    what="A model turn with function calls must follow a user or function response turn.",
-    cause="A model turn was stored in two pieces, or the turn between was trimmed.",
-    repair="The model turns are merged into one.",
-    failures=("F45",),
-)
-MIXED_RESPONSES = rule(
-    code="LS410",
-    name="mixed-response-turn",
-    dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Please ensure that the number of function response parts is equal to the number of "
-            "function call parts of the function call turn.",
-        ),
-    ),
-    summary="a function response turn holds other parts too",
-    help="heal moves the other parts into a turn of their own",
-    what="A response turn must hold exactly the responses.",
-    cause="Text, a reminder or an image was merged into it.",
-    repair="The other parts move into a user turn right behind it.",
-    failures=("F45", "F46"),
-)
-SYSTEM_PLACE = rule(
-    code="LS411",
-    name="misplaced-system",
-    dialects=("anthropic", "openai-chat:strict", "openai-chat:lmstudio"),
-    errors=(
-        ("openai-chat:strict", "System message must be at the beginning."),
-        (
-            "anthropic",
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
-            'parameter, not "system" as an input message role.',
-        ),
-    ),
-    summary="a system message stands where the provider takes none",
-    help="heal turns it into a labelled user message, or moves a first one into `system`",
-    what="Chat templates take one system message, at the start. Anthropic takes one only behind a "
-    "user turn, in front of an assistant turn or at the end.",
-    cause="A compaction stored its summary as a system message, or the list came from a format in "
-    "which the system prompt is the first message.",
-    repair="In an Anthropic request body without `system` a first one moves there. Elsewhere the "
-    "text stays where it is, as a user message that says what it was.",
-    failures=("F47",),
-)
-WRONG_ROLE = rule(
-    code="LS412",
-    name="unknown-role",
-    dialects=EVERY,
-    errors=(
-        ("anthropic", "messages.<N>.role: Input should be 'user' or 'assistant'"),
-        (
-            "openai-chat",
-            "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
-            "'user', 'function', 'tool', and 'developer'.",
-        ),
-        ("gemini", "Please use a valid role: user, model."),
-        (
-            "bedrock",
-            "Value at 'messages.<N>.role' failed to satisfy constraint: Member must satisfy "
-            "enum value set: [user, assistant]",
-        ),
-    ),
-    summary="a message has a role this format does not know",
-    help="heal gives it the role it stands for, or makes it a labelled user message",
-    what="The role is missing or not one of the format's.",
-    cause="A message of another format was appended, or the field was lost.",
-    repair="Known aliases (human, ai, model, tool …) are mapped by what the message holds; text of "
-    "an unknown role becomes a labelled user message.",
-    failures=("F41", "F47"),
-)
 MISPLACED_PART = rule(
     code="LS413",
     name="part-in-wrong-role",
@@ -329,7 +141,7 @@ MISPLACED_PART = rule(
 MALFORMED = rule(
     code="LS414",
     name="malformed",
-    dialects=EVERY,
+    dialects=ALL,
     lossy=True,
     errors=(
         (
@@ -493,136 +305,6 @@ def documents(case: Case) -> Iterator[Finding]:
 def lacks_text_beside_document(message: Message) -> bool:
     """Tell whether a message holds a document and no text."""
     return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
-
-
-@finder("bedrock", "openai-chat", "langchain")
-def alternation(case: Case) -> Iterator[Finding]:
-    """LS405 and LS408."""
-    profile = case.profile
-    if not profile.alternates:
-        return
-    before: Message | None = None
-    previous: Message | None = None
-    for message in case.messages:
-        if profile.template and not _counts(message):
-            previous = message
-            continue
-        if previous is not None and needs_bridge(previous, message, profile):
-            text = f"a {message.role} message follows tool results"
-            place = case.place_at(message.index)
-            yield case.find(USER_AFTER_TOOL, place, text, role=message.role)
-        elif before is not None and _clash(before, message, previous, profile):
-            text = f"two {message.role} messages follow each other"
-            place = case.place_at(before.index)
-            yield case.find(
-                ALTERNATION, place, text, role=message.role, N=case.request.number(message.index)
-            )
-        before = message if message.role in (USER, ASSISTANT) else None
-        previous = message
-
-
-def _counts(message: Message) -> bool:
-    """Chat templates count users and assistants without calls only."""
-    return message.role == USER or (message.role == ASSISTANT and not message.has(CALL))
-
-
-def needs_bridge(previous: Message, message: Message, profile: Profile) -> bool:
-    """Tell whether an assistant turn must stand between these two messages."""
-    if profile.user_after_tool or previous.role != TOOL:
-        return False
-    return message.role == USER or (message.role == SYSTEM and not profile.template)
-
-
-def _clash(before: Message, message: Message, previous: Message | None, profile: Profile) -> bool:
-    if message.role != before.role or message.role not in (USER, ASSISTANT):
-        return False
-    return profile.template or previous is before
-
-
-@finder("anthropic", "gemini", "bedrock", "openai-chat", "langchain")
-def start(case: Case) -> Iterator[Finding]:
-    """LS406."""
-    if not case.profile.starts_with_user:
-        return
-    first = next((m for m in case.messages if m.role != SYSTEM), None)
-    if first is not None and first.role in (ASSISTANT, TOOL):
-        text = f"the history starts with the {first.role}"
-        yield case.find(BAD_START, case.place_at(first.index), text)
-
-
-@finder("anthropic", "gemini", "bedrock", "openai-chat", "langchain")
-def end(case: Case) -> Iterator[Finding]:
-    """LS407."""
-    if ends_badly(case):
-        place = case.place_at(case.messages[-1].index)
-        yield case.find(BAD_END, place, "the request ends with an assistant message")
-
-
-def ends_badly(case: Case) -> bool:
-    """Tell whether this request may not end as it does."""
-    if not case.is_request or not case.messages or case.messages[-1].role != ASSISTANT:
-        return False
-    last = case.messages[-1]
-    if any(part.kind == "server-call" for part in last.parts):
-        return False
-    if isinstance(last.raw, dict) and last.raw.get("prefix") is True:
-        return False
-    return case.profile.ends_with_user or not case.traits.prefill
-
-
-@finder("gemini")
-def gemini_turns(case: Case) -> Iterator[Finding]:
-    """LS409 and LS410."""
-    for position, message in enumerate(case.messages):
-        if message.role == ASSISTANT and position and message.has(CALL):
-            before = case.messages[position - 1]
-            if before.role == ASSISTANT:
-                place = case.place_at(before.index)
-                yield case.find(CALL_TURN, place, "a call turn follows another model turn")
-        if message.role == USER and is_mixed(message):
-            text = "this response turn holds other parts too"
-            yield case.find(MIXED_RESPONSES, case.place_at(message.index), text)
-
-
-def is_mixed(message: Message) -> bool:
-    """Tell whether a message holds results and something else."""
-    kinds = {part.kind == RESULT for part in message.parts}
-    return kinds == {True, False}
-
-
-@finder("anthropic", "openai-chat")
-def system_place(case: Case) -> Iterator[Finding]:
-    """LS411."""
-    for position, message in enumerate(case.messages):
-        if message.role == SYSTEM and is_system_misplaced(case, position):
-            text = "a system message stands where this provider takes none"
-            yield case.find(SYSTEM_PLACE, case.place_at(message.index), text)
-
-
-def is_system_misplaced(case: Case, position: int) -> bool:
-    """Tell whether a system message may not stand here.
-
-    Anthropic takes them in mid-conversation: behind a user turn, and before an assistant turn or
-    at the end.
-    """
-    if case.profile.dialect != "anthropic":
-        return case.profile.system_first and position > 0
-    if not position:
-        return True
-    before = case.messages[position - 1]
-    paused = before.role == ASSISTANT and before.has(SERVER_CALL)
-    behind = case.messages[position + 1 : position + 2]
-    return not (before.role == USER or paused) or any(m.role != ASSISTANT for m in behind)
-
-
-@finder()
-def roles(case: Case) -> Iterator[Finding]:
-    """LS412."""
-    for message in case.messages:
-        if message.role == UNKNOWN and not message.flaw:
-            role = message.raw.get("role", message.raw.get("type"))
-            text = f"role {shown(role)} is not one of this format's"
-            yield case.find(WRONG_ROLE, case.place_at(message.index), text, role=role)
 
 
 @finder("anthropic", "bedrock", "gemini")

@@ -1,0 +1,213 @@
+"""Pass: roles and the order of turns (LS405 to LS412)."""
+
+from __future__ import annotations
+
+from lockstitch.dialects.base import ROLE_ALIASES
+from lockstitch.dialects.langchain import fields_of
+from lockstitch.model.parts import (
+    ASSISTANT,
+    CALL,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Message,
+)
+from lockstitch.repair.content import CONTENT_FIELDS, ROLE_LABEL
+from lockstitch.repair.draft import Draft
+from lockstitch.rules import turns as rules
+from lockstitch.rules.rule import shown
+
+START = "[lockstitch] The beginning of this conversation is not part of the request."
+CONTINUE = "Continue."
+BRIDGE = "[lockstitch] The tool results were received."
+SYSTEM_LABEL = "[lockstitch] System message:"
+
+
+def name_roles(draft: Draft) -> None:
+    """LS412: give messages of unknown role the role they stand for."""
+    for message in draft.messages:
+        if message.role != UNKNOWN:
+            continue
+        spelled = message.raw.get("role", message.raw.get("type")) if message.raw else None
+        role = _role_for(draft, message, spelled)
+        label = "" if role else ROLE_LABEL.format(role=shown(spelled))
+        message.role = role or USER
+        if label:
+            for part in message.parts:
+                part.home = message.index
+            message.parts = [draft.dialect.text_part(label, USER), *message.parts]
+        _become_fresh(draft, message)
+        note = f"role {shown(spelled)} became {message.role}"
+        draft.ledger.note(rules.WRONG_ROLE, "rewritten", draft.place_at(message), note)
+
+
+def _role_for(draft: Draft, message: Message, spelled: object) -> str:
+    if message.has(CALL):
+        return ASSISTANT
+    if message.has(RESULT):
+        return USER
+    alias = ROLE_ALIASES.get(spelled, spelled) if isinstance(spelled, str) else ""
+    if alias == SYSTEM and draft.profile.dialect == "gemini":
+        return ""
+    return alias if alias in (USER, ASSISTANT, SYSTEM) else ""
+
+
+def _become_fresh(draft: Draft, message: Message) -> None:
+    """Rebuild a message without the fields of the format it came from."""
+    if draft.profile.dialect in ("anthropic", "bedrock", "gemini"):
+        draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
+        message.raw = None
+    message.touch()
+
+
+def place_system(draft: Draft) -> None:
+    """LS411: a misplaced system message becomes a labelled user message."""
+    _lift_system(draft)
+    case = draft.case()
+    misplaced = [
+        message
+        for position, message in enumerate(draft.messages)
+        if message.role == SYSTEM and rules.is_system_misplaced(case, position)
+    ]
+    for message in misplaced:
+        label = draft.dialect.text_part(SYSTEM_LABEL, USER)
+        message.role = USER
+        draft.keep_parts(message, [label, *message.parts])
+        note = "a system message became a labelled user message"
+        draft.ledger.note(rules.SYSTEM_PLACE, "rewritten", draft.place_at(message), note)
+
+
+def _lift_system(draft: Draft) -> None:
+    """Move a first system message into the body's own field, where that is free."""
+    if draft.profile.dialect != "anthropic" or draft.body is None or draft.body.get("system"):
+        return
+    first = draft.messages[0] if draft.messages else None
+    if first is None or first.role != SYSTEM or any(part.kind != TEXT for part in first.parts):
+        return
+    note = "a first system message moved into `system`"
+    draft.ledger.note(rules.SYSTEM_PLACE, "moved", draft.place_at(first), note)
+    draft.set_field("system", "\n\n".join(part.text for part in first.parts))
+    del draft.messages[0]
+
+
+def purify_responses(draft: Draft) -> None:
+    """LS410: what stands beside function responses moves into a turn of its own."""
+    if draft.profile.dialect != "gemini":
+        return
+    pure: list[Message] = []
+    for message in draft.messages:
+        if message.role != USER or not rules.is_mixed(message):
+            pure.append(message)
+            continue
+        rest = [part for part in message.parts if part.kind != RESULT]
+        draft.keep_parts(message, [part for part in message.parts if part.kind == RESULT])
+        pure += [message, draft.dialect.new_message(USER, rest)]
+        for part in rest:
+            note = "a part beside function responses moved behind them"
+            draft.ledger.note(rules.MIXED_RESPONSES, "moved", draft.place(part), note)
+    draft.messages[:] = pure
+
+
+def merge_neighbours(draft: Draft) -> None:
+    """LS405 and LS409: merge messages of one role that follow each other."""
+    gemini = draft.profile.dialect == "gemini"
+    if not draft.profile.alternates and not gemini:
+        return
+    merged: list[Message] = []
+    for message in draft.messages:
+        before = merged[-1] if merged else None
+        if before is not None and _may_merge(before, message, gemini):
+            rule = rules.CALL_TURN if gemini else rules.ALTERNATION
+            note = f"a message of the {message.role} was merged into the one before"
+            draft.ledger.note(rule, "merged", draft.place_at(message), note)
+            _keep_fields(draft, before, message)
+            draft.keep_parts(before, [*before.parts, *message.parts])
+        else:
+            merged.append(message)
+    draft.messages[:] = merged
+
+
+def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
+    """Carry the other fields of a merged message over; what clashes is set aside."""
+    if not isinstance(message.raw, dict):
+        return
+    raw = message.raw
+    if draft.profile.dialect == "langchain":
+        raw = {key: value for key, value in fields_of(raw).items() if key != "type"}
+    others = {key: value for key, value in raw.items() if key not in CONTENT_FIELDS}
+    takes = isinstance(before.raw, dict) and draft.profile.dialect != "langchain"
+    fresh = {k: v for k, v in others.items() if takes and before.raw.get(k) is None}
+    clash = {key: value for key, value in others.items() if key not in fresh and value is not None}
+    if fresh:
+        before.raw = {**before.raw, **fresh}
+    if clash:
+        draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), clash)
+
+
+def _may_merge(before: Message, message: Message, gemini: bool) -> bool:
+    if before.role != message.role or message.role not in (USER, ASSISTANT):
+        return False
+    if gemini:
+        return message.role == ASSISTANT and message.has(CALL)
+    return not before.has(CALL) and not message.has(RESULT)
+
+
+def bridge_turns(draft: Draft) -> None:
+    """LS405 and LS408: put a short assistant turn where two user turns would meet."""
+    profile = draft.profile
+    if not profile.alternates or (profile.user_after_tool and not profile.template):
+        return
+    bridged: list[Message] = []
+    for message in draft.messages:
+        if bridged and rules.needs_bridge(bridged[-1], message, profile):
+            bridged.append(draft.assistant_text(BRIDGE))
+            note = "an assistant turn was put between tool results and a user message"
+            draft.ledger.note(rules.USER_AFTER_TOOL, "inserted", draft.place_at(message), note)
+        bridged.append(message)
+    draft.messages[:] = bridged
+
+
+def separate_assistants(draft: Draft) -> None:
+    """LS405: a short user turn between assistant turns that may not be merged."""
+    if not draft.profile.alternates:
+        return
+    spaced: list[Message] = []
+    last: str = ""
+    for message in draft.messages:
+        counts = message.role in (USER, ASSISTANT)
+        if draft.profile.template:
+            counts = counts and (message.role == USER or not message.has(CALL))
+        elif not counts:
+            last = ""
+        if counts and message.role == last == ASSISTANT:
+            spaced.append(draft.user_text(CONTINUE))
+            note = "a user turn was put between two assistant turns"
+            draft.ledger.note(rules.ALTERNATION, "inserted", draft.place_at(message), note)
+        if counts:
+            last = message.role
+        spaced.append(message)
+    draft.messages[:] = spaced
+
+
+def open_with_user(draft: Draft) -> None:
+    """LS406: put a minimal user message in front."""
+    if not draft.profile.starts_with_user:
+        return
+    at = next((i for i, m in enumerate(draft.messages) if m.role != SYSTEM), None)
+    if at is None or draft.messages[at].role not in (ASSISTANT, TOOL):
+        return
+    note = "a short user message was put in front"
+    draft.ledger.note(rules.BAD_START, "inserted", draft.place_at(draft.messages[at]), note)
+    draft.messages.insert(at, draft.user_text(START))
+
+
+def close_with_user(draft: Draft) -> None:
+    """LS407: append a short user message to a request that ends with the assistant."""
+    if rules.ends_badly(draft.case()):
+        place = draft.place_at(draft.messages[-1])
+        note = "a short user message was appended"
+        draft.ledger.note(rules.BAD_END, "inserted", place, note)
+        draft.messages.append(draft.user_text(CONTINUE))
