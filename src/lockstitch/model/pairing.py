@@ -172,8 +172,11 @@ class _Table:
     def reserve(self, index: int) -> None:
         """Give a result to the call of its own zone that it names."""
         slot = self.results[index]
-        if slot.zone != NOWHERE and slot.key != slot.alias:
-            self._claim(index, self.by_zone.get((slot.zone, slot.key), []), slot.key)
+        if slot.zone == NOWHERE or slot.key == slot.alias:
+            return
+        calls = self.by_zone.get((slot.zone, slot.key), [])
+        alike = [number for number in calls if self.calls[number].alias == slot.alias]
+        self._claim(index, alike or calls, f"{slot.key}\0{bool(alike)}{slot.alias}")
 
     def reserve_by_alias(self, index: int) -> None:
         """Give a result to a call of its zone with the same name, where either lacks an id."""

@@ -331,8 +331,9 @@ def is_reference(message: Message) -> bool:
 
 
 def _names_a_call(message: Message) -> bool:
-    """Local shell outputs carry their call's id in ``id``."""
-    return bool(message.parts) and message.parts[0].kind == RESULT
+    """Local shell outputs may carry their call's id in ``id``."""
+    part = message.parts[0] if message.parts else None
+    return part is not None and part.kind == RESULT and part.raw.get("id") == part.id
 
 
 @finder()

@@ -12,6 +12,7 @@ from lockstitch.model.parts import (
     CALL,
     RESULT,
     SERVER_CALL,
+    SERVER_RESULT,
     TEXT,
     Message,
     Part,
@@ -455,15 +456,44 @@ def lone_server_parts(messages: list[Message]) -> list[Part]:
     lone: list[Part] = []
     waiting: dict[str | None, Part] = {}
     for message in messages:
-        if message.role != ASSISTANT and any(part.kind != RESULT for part in message.parts):
+        if message.role != ASSISTANT and not _is_all_results(message):
             lone += waiting.values()
             waiting = {}
         for part in message.parts:
             if part.kind == SERVER_CALL:
                 waiting[part.id] = part
-            elif part.kind == "server-result" and waiting.pop(part.id, None) is None:
-                lone.append(part)
+            elif part.kind == SERVER_RESULT:
+                if part.id in waiting and _fits_server(waiting[part.id], part):
+                    del waiting[part.id]
+                else:
+                    lone.append(part)
     return lone
+
+
+def _is_all_results(message: Message) -> bool:
+    return bool(message.parts) and all(part.kind == RESULT for part in message.parts)
+
+
+_SERVER_KINDS = {
+    "advisor": "advisor_tool_result",
+    "bash_code_execution": "bash_code_execution_tool_result",
+    "code_execution": "code_execution_tool_result",
+    "mcp_tool_use": "mcp_tool_result",
+    "text_editor_code_execution": "text_editor_code_execution_tool_result",
+    "tool_search_tool_bm25": "tool_search_tool_result",
+    "tool_search_tool_regex": "tool_search_tool_result",
+    "web_fetch": "web_fetch_tool_result",
+    "web_search": "web_search_tool_result",
+}
+
+
+def _fits_server(call: Part, result: Part) -> bool:
+    """Tell whether a result is of its call's kind; kinds nobody knows yet are taken to fit."""
+    wanted = _SERVER_KINDS.get(
+        (call.name or "") if call.flavor == "server_tool_use" else call.flavor
+    )
+    known = wanted is not None and result.flavor in _SERVER_KINDS.values()
+    return not known or result.flavor == wanted
 
 
 @finder("openai-responses")
