@@ -118,6 +118,11 @@ HISTORIES: dict[str, list[Message]] = {
         ),
         ai([{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": "A pixel."}]),
     ],
+    "calls as OpenAI has them": [
+        {"role": "user", "content": "Look"},
+        {"role": "assistant", "content": "", "tool_calls": [SENT]},
+        {"role": "tool", "content": "a.py", "tool_call_id": "call_1"},
+    ],
     "metadata": [
         human(id="1", name="ann", additional_kwargs={"k": 1}),
         ai(

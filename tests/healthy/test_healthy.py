@@ -60,6 +60,7 @@ CASES += [
     ("langchain", f"{name}, {form}", turn(history))
     for name, history in langchain.HISTORIES.items()
     for form, turn in LANGCHAIN_FORMS.items()
+    if all("type" in message for message in history)
 ]
 
 

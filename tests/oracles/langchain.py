@@ -100,6 +100,11 @@ def _calls_shape(message: Message, place: str) -> Iterator[str]:
     for index, call in enumerate(_list(message, "tool_calls")):
         if not isinstance(call, dict) or not filled(call.get("id")):
             yield f"{place}.tool_calls.{index}: no id"
+        elif "function" in call:
+            if not isinstance(call["function"], dict) or not is_json(
+                call["function"].get("arguments")
+            ):
+                yield f"{place}.tool_calls.{index}.function.arguments: not JSON"
         elif not isinstance(call.get("args"), dict):
             yield f"{place}.tool_calls.{index}.args: not an object"
     for index, call in enumerate(_list(message, "invalid_tool_calls")):

@@ -33,6 +33,8 @@ bad_text = st.sampled_from(["", " ", "\n\t", "<T§>\x00", "\ud83d<T§>", "<T§>\
 text = often(good_text, bad_text)
 result_text = often(good_text, bad_text, st.sampled_from(PLACEHOLDERS))
 
+odd_payload = st.sampled_from([{"rows": ["<T§>"]}, 7, None, ["<T§>"], True])
+
 good_id = st.sampled_from(["call00001", "call00002", "call00003"])
 bad_id = st.sampled_from(["", "read:0", "has space", "x" * 70, "x" * 64 + "_y", "toolu_01ABC"])
 call_id = often(good_id, bad_id, weight=8)
@@ -44,7 +46,9 @@ broken_json = st.sampled_from(
     ['{"q": "<A§>', "", '{"q": NaN}', "<A§>", '["<A§>"]', '{"q": "<A§>"}}']
 )
 good_json = st.sampled_from(['{"q": "<A§>"}', "{}", ' {"q": [1, "<A§>"]} '])
-arguments_text = often(good_json, broken_json, st.sampled_from(['{"q": "<A§>\\u0000"}']))
+arguments_text = often(
+    good_json, broken_json, st.sampled_from(['{"q": "<A§>\\u0000"}', {"q": "<A§>"}, {}, None])
+)
 arguments_object = often(good_object, broken_json, st.sampled_from([None, ["<A§>"], 7]))
 
 scalars = st.one_of(

@@ -11,6 +11,7 @@ from .pieces import (
     arguments_text,
     call_id,
     name,
+    odd_payload,
     often,
     result_text,
     text,
@@ -54,7 +55,7 @@ a_call = fixed(
 a_result = fixed(
     {"type": just("tool_result"), "tool_use_id": call_id},
     optional={
-        "content": often(result_text, _some(a_text, a_image, most=3), weight=2),
+        "content": often(result_text, _some(a_text, a_image, most=3), odd_payload, weight=2),
         "is_error": st.booleans(),
     },
 )
@@ -144,7 +145,11 @@ c_assistant = fixed(
     },
 )
 c_tool = fixed(
-    {"role": just("tool"), "tool_call_id": call_id, "content": often(result_text, _some(c_text))},
+    {
+        "role": just("tool"),
+        "tool_call_id": call_id,
+        "content": often(result_text, _some(c_text), odd_payload),
+    },
     optional={"name": name},
 )
 openai_chat = often(
@@ -200,7 +205,13 @@ r_call = fixed(
     },
     optional={"id": item_id, "status": just("completed")},
 )
-r_output = fixed({"type": just("function_call_output"), "call_id": call_id, "output": result_text})
+r_output = fixed(
+    {
+        "type": just("function_call_output"),
+        "call_id": call_id,
+        "output": often(result_text, odd_payload),
+    }
+)
 r_custom = fixed(
     {"type": just("custom_tool_call"), "call_id": call_id, "name": name, "input": just("<A§>")}
 )
@@ -275,7 +286,7 @@ def _gemini(keys: tuple[str, str, str, str]) -> Strategy:
         {call: fixed({"name": name, "args": arguments_object}, optional={"id": gemini_id})},
         optional={signature: just("c2ln")},
     )
-    output = fixed({"output": result_text})
+    output = often(fixed({"output": result_text}), odd_payload)
     g_response = fixed(
         {response: fixed({"name": name, "response": output}, optional={"id": gemini_id})}
     )
@@ -309,6 +320,7 @@ b_result = fixed(
                     st.lists(fixed({"text": result_text}), min_size=1, max_size=2),
                     just([{"json": {"answer": "<T§>"}}]),
                     just([]),
+                    odd_payload,
                 ),
             },
             optional={"status": pick(["success", "error"])},
@@ -342,7 +354,7 @@ bedrock = often(
 l_call = fixed(
     {
         "name": name,
-        "args": often(pick([{"q": "<A§>"}, {}])),
+        "args": often(pick([{"q": "<A§>"}, {}]), pick(['{"q": "<A§>"}', "<A§>", None])),
         "id": call_id,
         "type": just("tool_call"),
     }
@@ -372,7 +384,11 @@ l_ai = fixed(
     },
 )
 l_tool = fixed(
-    {"type": just("tool"), "content": result_text, "tool_call_id": call_id},
+    {
+        "type": just("tool"),
+        "content": often(result_text, odd_payload),
+        "tool_call_id": call_id,
+    },
     optional={"status": pick(["success", "error"]), "artifact": just({"rows": 1}), "name": name},
 )
 l_human = fixed({"type": just("human"), "content": often(text, _some(l_block, most=2))})

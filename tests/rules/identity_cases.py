@@ -46,7 +46,7 @@ def _changed(messages: list[Any], path: tuple[Any, ...], value: Any) -> list[Any
 def repeated_calls() -> list[Case]:
     """Two calls that differ share an id; and, in one dialect, an exact repeat."""
     cases = []
-    for name in WITH_IDS:
+    for name in (*WITH_IDS, "gemini"):
         kit = KITS[name]
         whole = [*kit.user(), *kit.calls(A, B), *kit.results(A, B)]
         both = deepcopy(kit.calls(A, B))
@@ -82,6 +82,8 @@ def _rename(kit: Kit, calls: list[Any], new: str) -> None:
         calls[-1]["call_id"] = new
     elif kit is BEDROCK:
         calls[0]["content"][-1]["toolUse"]["toolUseId"] = new
+    elif kit.dialect == "gemini":
+        calls[0]["parts"][-1]["functionCall"]["id"] = new
     else:
         calls[0][kit.call_list][-1]["id"] = new
 

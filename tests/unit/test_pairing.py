@@ -249,8 +249,9 @@ class Reference:
         """A result that names a call is one of the calls of its zone with that id."""
         slot = self.made.results[result]
         if slot.zone != NOWHERE and slot.key != slot.alias:
-            zone = self.calls(lambda call: call.zone == slot.zone)
-            self.claim(result, [c for c in zone if self.made.calls[c].key == slot.key])
+            named = self.calls(lambda call: call.zone == slot.zone and call.key == slot.key)
+            alike = [c for c in named if self.made.calls[c].alias == slot.alias]
+            self.claim(result, alike or named)
 
     def by_name(self, result: int) -> None:
         """Where result or call has no id, the name of the tool decides."""

@@ -4,8 +4,9 @@ Pairing is positional and by occurrence, because ids repeat across turns with se
 Each call and each result is a *slot*; a slot's ``zone`` is the stretch of the conversation in
 which the provider expects the result to stand.
 
-1. *Reserve*: inside a zone, results go to the calls of that zone with the same key, first in
-   first out; a real result takes the place of a placeholder. A result that names no call at all
+1. *Reserve*: inside a zone, results go to the calls of that zone with the same key (and, where
+   names are known, the same name), first in first out; a real result takes the place of a
+   placeholder. A result that names no call at all
    goes to the first call of its zone that is still open.
 2. *Move*: a result outside its zone goes to the latest earlier call with its key if that call is
    still open, else to the only open call with its key, if there is exactly one.

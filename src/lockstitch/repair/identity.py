@@ -22,7 +22,7 @@ _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 def fit_ids(draft: Draft) -> None:
     """LS201 to LS205: give calls ids that are present, unique and well formed."""
     profile = draft.profile
-    if profile.native_ids or profile.dialect == "gemini":
+    if profile.native_ids:
         return
     threads = draft.case().threads
     minter = _Minter(draft, {part.id for part in threads.calls + threads.results if part.id})
@@ -32,7 +32,7 @@ def fit_ids(draft: Draft) -> None:
         answer = threads.pairing.answers[number]
         result = threads.results[answer] if answer != NOWHERE else None
         if verdict is None:
-            if result is not None and not result.id and call.id:
+            if result is not None and not result.id and call.id and profile.dialect != "gemini":
                 renamed[id(result)] = call.id
                 note = f"a result got the id of its call {shown(call.id)}"
                 draft.ledger.note(rules.MISSING_ID, "relabelled", draft.place(result), note)
@@ -76,6 +76,8 @@ class _Minter:
 
     def judge(self, call: Part, zone: int) -> tuple[Rule, str] | None:
         """Give the rule a call's id breaks and its new id, or None if the id may stay."""
+        if not call.id and self.profile.dialect == "gemini":
+            return None
         if not call.id:
             return rules.MISSING_ID, self._mint(f"{call.home}.{call.at}", "call")
         before = self.seen.get(call.id)

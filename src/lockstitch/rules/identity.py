@@ -13,6 +13,7 @@ from lockstitch.dialects.openai_responses import ID_PREFIXES
 from lockstitch.model.pairing import NOWHERE
 from lockstitch.model.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
 from lockstitch.rules.case import Case
+from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import Finding, finder, rule, shown
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
@@ -22,7 +23,7 @@ _DECODE = msgspec.json.Decoder().decode
 REPEATED_CALL = rule(
     code="LS201",
     name="repeated-call",
-    dialects=("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain"),
+    dialects=ALL,
     errors=_UNIQUE,
     summary="two calls of one turn share an id",
     help="heal drops an exact repeat, and gives the second of two different calls an id of its own",
@@ -140,7 +141,7 @@ ITEM_ID = rule(
 BAD_ARGUMENTS = rule(
     code="LS207",
     name="bad-arguments",
-    dialects=("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain"),
+    dialects=ALL,
     lossy=True,
     errors=(
         (
@@ -243,7 +244,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
             continue
         before = seen.get(call.id)
         seen[call.id] = zone
-        if before is not None and (before == zone or profile.ids_unique) and not optional:
+        if before is not None and (before == zone or profile.ids_unique):
             yield _repeat(case, call, before == zone)
         elif profile.id_max and len(call.id) > profile.id_max:
             text = f"call id of {len(call.id)} characters, at most {profile.id_max} are taken"
