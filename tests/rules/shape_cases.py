@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from .case import Case
@@ -483,6 +484,42 @@ def documents() -> list[Case]:
     return [case]
 
 
+def odd_results() -> list[Case]:
+    """A tool returned data, and the program stored it as it was."""
+    paths: dict[str, tuple[Any, ...]] = {
+        "anthropic": ("content", 0, "content"),
+        "openai-chat": ("content",),
+        "openai-responses": ("output",),
+        "gemini": ("parts", 0, "functionResponse", "response"),
+        "bedrock": ("content", 0, "toolResult", "content"),
+        "langchain": ("content",),
+    }
+    error = "Invalid type for 'messages[2].content': expected one of a string or array of objects, "
+    cases = []
+    for name in ALL:
+        kit = KITS[name]
+        whole = [*kit.user(), *kit.calls(A), *kit.results(A)]
+        broken = deepcopy(whole)
+        *path, last = paths[name]
+        node = broken[2]
+        for step in path:
+            node = node[step]
+        node[last] = ["rows", "more"] if name == "gemini" else {"rows": "more"}
+        case = Case(
+            code="LS416",
+            dialect=name,
+            broken=broken,
+            whole=whole,
+            place=kit.at_result(2) if name not in SINGLE else f"{kit.key}.2",
+            error=f"{error}but got an object instead." if name == "openai-chat" else None,
+        )
+        cases.append(case)
+    return cases
+
+
+SINGLE = ("openai-chat", "openai-responses", "langchain")
+
+
 def roles() -> list[Case]:
     errors = {
         "anthropic": "messages.1.role: Input should be 'user' or 'assistant'",
@@ -666,4 +703,5 @@ CASES = [
     *misplaced_parts(),
     *malformed(),
     *documents(),
+    *odd_results(),
 ]

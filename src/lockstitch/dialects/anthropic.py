@@ -11,7 +11,6 @@ from lockstitch.dialects.base import (
     BlockDialect,
     as_id,
     broken,
-    replaced,
     reseat,
     slot_path,
     text_of_blocks,
@@ -141,8 +140,8 @@ class Anthropic(BlockDialect):
     def arguments(self, part: Part) -> Any:
         return part.raw.get("input", UNSET)
 
-    def without_arguments(self, part: Part) -> Part:
-        return reseat(part, replaced(part.raw, ("input",), {}))
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        return reseat(part, {**part.raw, "input": arguments})
 
     def walker(self) -> Walker:
         return AnthropicWalker()

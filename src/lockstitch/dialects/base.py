@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, TEXT, Message, Part, Path
@@ -65,8 +66,8 @@ class Dialect(ABC):
         """Give a call's raw arguments; ``msgspec.UNSET`` if it has none by nature."""
 
     @abstractmethod
-    def without_arguments(self, part: Part) -> Part:
-        """Give a copy of a call with empty arguments."""
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        """Give a copy of a call with these arguments, spelled as this format spells them."""
 
     def walker(self) -> Walker | None:
         """Make a quick walker over this format's everyday shapes, if there is one."""
@@ -84,9 +85,25 @@ class Dialect(ABC):
         """Give what of a result is not text, as parts a user message may hold."""
         return []
 
-    def with_empty_content(self, part: Part) -> Part:
-        """Give a copy of a result whose content is the empty text."""
-        return reseat(part, {**part.raw, "content": ""})
+    def payload(self, part: Part) -> Any:
+        """Give what a result carries; ``UNSET`` where it may carry nothing."""
+        return part.raw.get("content", UNSET)
+
+    def with_payload(self, part: Part, payload: Any) -> Part:
+        """Give a copy of a result that carries something else."""
+        return reseat(part, {**part.raw, "content": payload})
+
+    def is_payload(self, value: Any) -> bool:
+        """Tell whether this format lets a result carry a value of this kind."""
+        if type(value) is str or value is UNSET:
+            return True
+        return type(value) is list and all(map(is_typed_block, value))
+
+    def as_payload(self, value: Any) -> Any:
+        """Spell any value as something a result may carry, keeping all of it."""
+        if isinstance(value, list):
+            return [b if is_typed_block(b) else self.note_block(as_text(b)) for b in value]
+        return as_text(value)
 
     def note_block(self, text: str) -> Any:
         """Make a text block that can stand in the place of a media block."""
@@ -156,6 +173,18 @@ class BlockDialect(Dialect):
 def broken(raw: Any, at: Path, home: int, why: str) -> Part:
     """A block nothing can be made of; ``flavor`` says why."""
     return Part(BROKEN, raw, at, home, flavor=why)
+
+
+def is_typed_block(value: Any) -> bool:
+    """Tell whether this is a block that says what it is."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def as_text(value: Any) -> str:
+    """Give a value as text: a string as it is, nothing as "", anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else as_json(value)
 
 
 _SLOTS = {

@@ -11,6 +11,7 @@ from lockstitch.dialects.base import (
     BlockDialect,
     as_id,
     as_json,
+    as_text,
     broken,
     replaced,
     reseat,
@@ -139,5 +140,29 @@ class Bedrock(BlockDialect):
     def arguments(self, part: Part) -> Any:
         return part.raw["toolUse"].get("input", UNSET)
 
-    def without_arguments(self, part: Part) -> Part:
-        return reseat(part, replaced(part.raw, ("toolUse", "input"), {}))
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        return reseat(part, replaced(part.raw, ("toolUse", "input"), arguments))
+
+    def payload(self, part: Part) -> Any:
+        return part.raw["toolResult"].get("content")
+
+    def with_payload(self, part: Part, payload: Any) -> Part:
+        return reseat(part, replaced(part.raw, ("toolResult", "content"), payload))
+
+    def is_payload(self, value: Any) -> bool:
+        return isinstance(value, list) and all(map(_is_block, value))
+
+    def as_payload(self, value: Any) -> Any:
+        values = value if isinstance(value, list) else [value]
+        return [v if _is_block(v) else _as_block(v) for v in values if v is not None]
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, dict) and any(key in value for key in _RESULT_BLOCKS)
+
+
+def _as_block(value: Any) -> dict[str, Any]:
+    return {"json": value} if isinstance(value, dict) else {"text": as_text(value)}
+
+
+_RESULT_BLOCKS = (*_MEDIA, "text", "json", "searchResult")

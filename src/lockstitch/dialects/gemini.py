@@ -70,12 +70,21 @@ class Gemini(BlockDialect):
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
         role = self.neutral_role(raw.get("role"))
         parts = raw.get("parts")
+        if parts is None and "content" in raw:
+            return self._of_another_format(index, raw, role)
         if isinstance(parts, list):
             view = [self._part(part, slot_path("parts", i), index) for i, part in enumerate(parts)]
             return Message(raw, index, role, view)
         if parts is None:
             return Message(raw, index, role, [])
         return Message(raw, index, role, [self._part(parts, ("parts",), index)], flaw="content")
+
+    def _of_another_format(self, index: int, raw: dict[str, Any], role: str) -> Message:
+        """Read the words of a message that has ``content`` where ``parts`` belong."""
+        content = raw["content"]
+        blocks = content if isinstance(content, list) else [content]
+        parts = [self._part(block, ("content",), index) for block in blocks]
+        return Message(raw, index, role, parts, flaw="content")
 
     def _part(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
@@ -119,6 +128,11 @@ class Gemini(BlockDialect):
         if spelled is None and message.role == USER:
             return "user"
         return super().wire_role(message)
+
+    def rebuild(self, message: Message) -> Any:
+        raw = super().rebuild(message)
+        raw.pop("content", None)
+        return raw
 
     def blocks(self, parts: list[Part]) -> Any:
         return [{"text": part.raw} if isinstance(part.raw, str) else part.raw for part in parts]
@@ -166,8 +180,20 @@ class Gemini(BlockDialect):
         arguments = part.raw[part.flavor].get("args")
         return UNSET if arguments is None else arguments
 
-    def without_arguments(self, part: Part) -> Part:
-        return reseat(part, replaced(part.raw, (part.flavor, "args"), {}))
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        return reseat(part, replaced(part.raw, (part.flavor, "args"), arguments))
+
+    def payload(self, part: Part) -> Any:
+        return part.raw[part.flavor].get("response")
+
+    def with_payload(self, part: Part, payload: Any) -> Part:
+        return reseat(part, replaced(part.raw, (part.flavor, "response"), payload))
+
+    def is_payload(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def as_payload(self, value: Any) -> Any:
+        return {} if value is None else {"output": value}
 
     def sign(self, part: Part, signature: str) -> Part:
         """Give a copy of a call that carries a thought signature."""

@@ -12,7 +12,16 @@ from typing import Any
 
 from msgspec import json
 
-from lockstitch.dialects.base import Dialect, as_id, broken, reseat, text_of_blocks
+from lockstitch.dialects.base import (
+    Dialect,
+    as_id,
+    as_json,
+    broken,
+    is_typed_block,
+    replaced,
+    reseat,
+    text_of_blocks,
+)
 from lockstitch.model.parts import (
     ASSISTANT,
     CALL,
@@ -154,7 +163,7 @@ class LangChain(Dialect):
     def _call(self, raw: Any, at: Path, home: int, flavor: str) -> Part:
         if not isinstance(raw, dict):
             return broken(raw, at, home, flavor)
-        name = as_id(raw.get("name"))
+        name = _raw_name(raw) if "function" in raw else as_id(raw.get("name"))
         return Part(CALL, raw, at, home, as_id(raw.get("id")), name, flavor)
 
     def rebuild(self, message: Message) -> Any:
@@ -230,22 +239,34 @@ class LangChain(Dialect):
         raw = fields if envelope == BARE else {**part.raw, envelope: fields}
         return reseat(part, raw, **changes)
 
-    def with_empty_content(self, part: Part) -> Part:
-        return self._with_field(part, "content", "")
-
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT:
             return part
         return reseat(part, {**part.raw, "name": name}, name=name)
 
     def arguments(self, part: Part) -> Any:
-        return part.raw.get("args") if part.flavor == "tool_calls" else ""
-
-    def without_arguments(self, part: Part) -> Part:
-        raw: dict[str, Any] = {**part.raw, "args": {}}
         if part.flavor != "tool_calls":
-            raw = {"name": part.name or "", "args": {}, "id": part.id, "type": "tool_call"}
+            return ""
+        return _raw_arguments(part.raw) if "function" in part.raw else part.raw.get("args")
+
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        raw: dict[str, Any] = {**part.raw, "args": arguments}
+        if part.flavor != "tool_calls":
+            raw = {"name": part.name or "", "args": arguments, "id": part.id, "type": "tool_call"}
+        elif "function" in part.raw:
+            raw = replaced(part.raw, ("function", "arguments"), as_json(arguments))
         return reseat(part, raw, flavor="tool_calls")
+
+    def payload(self, part: Part) -> Any:
+        return fields_of(part.raw).get("content")
+
+    def with_payload(self, part: Part, payload: Any) -> Part:
+        return self._with_field(part, "content", payload)
+
+    def is_payload(self, value: Any) -> bool:
+        if isinstance(value, list):
+            return all(isinstance(item, str) or is_typed_block(item) for item in value)
+        return value is None or isinstance(value, str)
 
     def call_from_twin(self, twin: Part) -> Part:
         """Make the ``tool_calls`` entry for a call that only a content block tells of."""

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from lockstitch.dialects.base import (
     Dialect,
     as_id,
+    as_json,
     broken,
     replaced,
     reseat,
@@ -165,8 +166,11 @@ class OpenAIChat(Dialect):
             return UNSET
         return part.raw["function"].get("arguments")
 
-    def without_arguments(self, part: Part) -> Part:
-        return reseat(part, replaced(part.raw, ("function", "arguments"), "{}"))
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        return reseat(part, replaced(part.raw, ("function", "arguments"), as_json(arguments)))
+
+    def is_payload(self, value: Any) -> bool:
+        return value is None or super().is_payload(value)
 
     def has_content_beside(self, message: Message) -> bool:
         """Tell whether a message says something outside ``content`` and ``tool_calls``."""

@@ -59,6 +59,7 @@ CALL_KINDS = {
     "computer_call": CallKind(("computer_call_output",)),
     "tool_search_call": CallKind(("tool_search_output",)),
 }
+_SPOKEN_OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 OUTPUTS = frozenset(output for kind in CALL_KINDS.values() for output in kind.outputs)
 ID_PREFIXES = {
     "function_call": "fc",
@@ -208,9 +209,15 @@ class OpenAIResponses(Dialect):
         field = CALL_KINDS[part.flavor].arguments
         return part.raw.get(field) if field else UNSET
 
-    def without_arguments(self, part: Part) -> Part:
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         field = CALL_KINDS[part.flavor].arguments
-        return reseat(part, {**part.raw, field: "{}"})
+        return reseat(part, {**part.raw, field: as_json(arguments)})
+
+    def payload(self, part: Part) -> Any:
+        return part.raw.get("output") if part.flavor in _SPOKEN_OUTPUTS else UNSET
+
+    def with_payload(self, part: Part, payload: Any) -> Part:
+        return reseat(part, {**part.raw, "output": payload})
 
 
 def _role(role: Any) -> str:

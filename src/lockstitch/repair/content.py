@@ -18,7 +18,7 @@ from lockstitch.model.parts import (
 from lockstitch.model.zones import GROUPED
 from lockstitch.repair.draft import Draft
 from lockstitch.rules import content as rules
-from lockstitch.rules.rule import Rule
+from lockstitch.rules.rule import Rule, shown
 
 EMPTY_NOTE = "[lockstitch] This message was empty."
 EMPTY_RESULT = "[lockstitch] The tool returned no text."
@@ -69,6 +69,23 @@ def _clear_parts(draft: Draft, message: Message) -> None:
             draft.ledger.note(rules.MALFORMED, "rewritten", draft.place(part), note)
     if len(kept) != len(message.parts):
         draft.keep_parts(message, kept)
+
+
+def spell_results(draft: Draft) -> None:
+    """LS416: keep what a result carries, as something a result may carry."""
+    for message in draft.messages:
+        parts = [_with_payload(draft, part) for part in message.parts]
+        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+            draft.keep_parts(message, parts)
+
+
+def _with_payload(draft: Draft, part: Part) -> Part:
+    dialect = draft.dialect
+    if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
+        return part
+    note = f"what the result for {shown(part.id)} carries was written as text"
+    draft.ledger.note(rules.ODD_RESULT, "rewritten", draft.place(part), note)
+    return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
 
 
 def house_parts(draft: Draft) -> None:
@@ -168,7 +185,7 @@ def _fill(draft: Draft, message: Message) -> bool:
     place = draft.place_at(message)
     if draft.profile.dialect in ("openai-chat", "openai-responses", "langchain"):
         if message.role == TOOL:
-            message.parts = [draft.dialect.with_empty_content(message.parts[0])]
+            message.parts = [draft.dialect.with_payload(message.parts[0], "")]
         else:
             message.parts = [draft.dialect.text_part("", message.role), *message.parts]
         message.touch()

@@ -27,6 +27,7 @@ _ROUNDS = 5
 # Which findings call for which pass; a pass without codes always runs.
 PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS404", "LS414"), content.clear_malformed),
+    (("LS416",), content.spell_results),
     (("LS412",), turns.name_roles),
     (("LS413",), content.house_parts),
     (("LS111",), identity.list_twins),

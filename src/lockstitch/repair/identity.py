@@ -177,13 +177,18 @@ def _with_good_arguments(draft: Draft, case: Any, part: Part) -> Part:
     if part.kind != CALL or not rules.argument_fault(case, part):
         return part
     place = draft.place(part)
+    value = draft.dialect.arguments(part)
+    whole = rules.whole_arguments(value)
+    if whole is not None:
+        note = f"the arguments of call {shown(part.id)} were spelled as this format spells them"
+        draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
+        return draft.dialect.with_arguments(part, whole)
     note = f"the arguments of call {shown(part.id)} were emptied"
     draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
-    value = draft.dialect.arguments(part)
     if part.flavor == "invalid_tool_calls":
         value = part.raw.get("args")
     draft.ledger.set_aside(rules.BAD_ARGUMENTS, place, value)
-    return draft.dialect.without_arguments(part)
+    return draft.dialect.with_arguments(part, {})
 
 
 def fit_names(draft: Draft) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import NoneType
 from typing import Any
 
 from lockstitch.dialects.langchain import fields_of
@@ -24,7 +25,7 @@ from lockstitch.model.parts import (
 )
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import Finding, Rule, finder, rule
+from lockstitch.rules.rule import Finding, Rule, finder, label, rule
 
 BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(
@@ -176,6 +177,26 @@ DOCUMENT_TEXT = rule(
 )
 
 
+ODD_RESULT = rule(
+    code="LS416",
+    name="odd-result",
+    dialects=ALL,
+    errors=(
+        (
+            "openai-chat",
+            "Invalid type for 'messages[<N>].content': expected one of a string or array of "
+            "objects, but got <kind> instead.",
+        ),
+    ),
+    summary="a result carries a value that is neither text nor blocks",
+    help="heal keeps the value, as text or in the form the format has for it",
+    what="A result must carry text, a list of blocks or, with Gemini, an object.",
+    cause="A tool returned a dict, a number or a list, and the program stored it as it was.",
+    repair="The value stays, all of it: as JSON text, or as the block the format has for data.",
+    failures=("F40",),
+)
+
+
 @finder("anthropic", "bedrock", "gemini")
 def blank_texts(case: Case) -> Iterator[Finding]:
     """LS401."""
@@ -291,6 +312,28 @@ def _chat_lacks_content(case: Case, message: Message) -> bool:
     dialect = case.dialect
     beside = isinstance(dialect, OpenAIChat) and dialect.has_content_beside(message)
     return not message.has(CALL) and not beside
+
+
+@finder()
+def odd_results(case: Case) -> Iterator[Finding]:
+    """LS416."""
+    payload, is_payload = case.dialect.payload, case.dialect.is_payload
+    for part in case.parts.results:
+        value = payload(part)
+        if not is_payload(value):
+            kind = _JSON_KINDS.get(type(value), "an object")
+            text = f"the result for {label(part)} carries {kind}"
+            yield case.find(ODD_RESULT, case.place(part), text, kind=kind)
+
+
+_JSON_KINDS = {
+    NoneType: "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    str: "a string",
+    list: "an array of other things",
+}
 
 
 @finder("bedrock")

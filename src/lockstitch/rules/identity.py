@@ -158,8 +158,9 @@ BAD_ARGUMENTS = rule(
     help="heal empties them and keeps the original in the quarantine; nothing is guessed",
     what="The arguments of a call do not parse, or are not an object.",
     cause="The stream was cut in the middle of the arguments, or the model wrote bad JSON.",
-    repair="Arguments become `{}` and the original text is quarantined. No valid prefix is "
-    "salvaged: that is how a truncated command gets run.",
+    repair="Complete arguments in another format's spelling (text for an object, an object for "
+    "text) are spelled anew. Otherwise they become `{}` and the original is quarantined. No valid "
+    "prefix is salvaged: that is how a truncated command gets run.",
     failures=("F21",),
 )
 TOOL_REFERENCE = rule(
@@ -344,10 +345,33 @@ def arguments(case: Case) -> Iterator[Finding]:
         fault = argument_fault(case, call)
         if fault:
             text = f"the arguments of call {shown(call.id)} are {fault}"
-            at = _fault_position(case.dialect.arguments(call))
+            value = case.dialect.arguments(call)
+            at = _fault_position(value)
             yield case.find(
-                BAD_ARGUMENTS, case.place(call), text, id=call.id, column=at + 1, char=at
+                BAD_ARGUMENTS,
+                case.place(call),
+                text,
+                lossy=whole_arguments(value) is None,
+                id=call.id,
+                column=at + 1,
+                char=at,
             )
+
+
+def whole_arguments(value: Any) -> dict[str, Any] | None:
+    """Give arguments that are complete, only in another format's spelling; else None.
+
+    Text counts only if all of it parses: a valid beginning is never taken for the whole.
+    """
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, str):
+        return None
+    try:
+        decoded = _DECODE(value)
+    except (ValueError, RecursionError, UnicodeError):
+        return None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def _fault_position(arguments: Any) -> int:
