@@ -34,7 +34,7 @@ def plain(message: Any) -> Any:
     if not isinstance(message, dict):
         return None
     if isinstance(message.get("data"), dict) and "content" not in message:
-        message = {"type": message.get("type"), **message["data"]}
+        message = {**message, **message["data"]}
     elif message.get("lc") == 1 and isinstance(message.get("kwargs"), dict):
         path = message.get("id")
         name = str(path[-1]) if isinstance(path, list) and path else ""
@@ -100,13 +100,8 @@ def _calls_shape(message: Message, place: str) -> Iterator[str]:
     for index, call in enumerate(_list(message, "tool_calls")):
         if not isinstance(call, dict) or not filled(call.get("id")):
             yield f"{place}.tool_calls.{index}: no id"
-        elif "function" in call:
-            if not isinstance(call["function"], dict) or not is_json(
-                call["function"].get("arguments")
-            ):
-                yield f"{place}.tool_calls.{index}.function.arguments: not JSON"
-        elif not isinstance(call.get("args"), dict):
-            yield f"{place}.tool_calls.{index}.args: not an object"
+        elif not _has_arguments(call):
+            yield f"{place}.tool_calls.{index}: no readable arguments"
     for index, call in enumerate(_list(message, "invalid_tool_calls")):
         if not isinstance(call, dict) or not is_json(call.get("args")):
             yield f"{place}.invalid_tool_calls.{index}.args: not JSON"
@@ -117,6 +112,14 @@ def _calls_shape(message: Message, place: str) -> Iterator[str]:
                 yield f"{place}: a call in the content that is not in tool_calls"
             if isinstance(block.get("input"), str) and not is_json(block["input"] or "{}"):
                 yield f"{place}: a call in the content with a broken input"
+
+
+def _has_arguments(call: dict[str, Any]) -> bool:
+    """A call may also be written as OpenAI has it."""
+    function = call.get("function")
+    if isinstance(function, dict) and "args" not in call:
+        return is_json(function.get("arguments"))
+    return isinstance(call.get("args"), dict)
 
 
 def _pairs(messages: list[Message]) -> Iterator[str]:

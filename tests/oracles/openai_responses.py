@@ -87,20 +87,23 @@ def _call_shape(item: Item, place: str) -> Iterator[str]:
         yield f"{place}.name: missing"
     if kind == "function_call" and not is_json(item.get("arguments")):
         yield f"{place}.arguments: not JSON"
-    if kind == "function_call_output" and not isinstance(item.get("output"), str | list):
-        yield f"{place}.output: missing"
+    if kind == "function_call_output":
+        yield from _parts_shape(item.get("output"), f"{place}.output")
 
 
 def _message_shape(item: Item, place: str) -> Iterator[str]:
     if item.get("role") not in ROLES:
         yield f"{place}.role: {item.get('role')!a}"
-    content = item.get("content")
+    yield from _parts_shape(item.get("content"), f"{place}.content")
+
+
+def _parts_shape(content: Any, place: str) -> Iterator[str]:
     if not isinstance(content, str | list):
-        yield f"{place}.content: neither a string nor a list"
+        yield f"{place}: neither a string nor a list"
         return
     for index, part in enumerate(content if isinstance(content, list) else []):
         if not isinstance(part, dict) or not filled(part.get("type")):
-            yield f"{place}.content.{index}: not a part with a type"
+            yield f"{place}.{index}: not a part with a type"
 
 
 def _item_ids(items: list[Item]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 import lockstitch
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, reading, terminal, text
 from lockstitch.cli.arguments import DIALECT, JSON, MODEL, Command, Operand, Option
+from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Unreadable, UsageError
 
@@ -59,7 +60,7 @@ def session(target: str, dialect: str | None, model: str | None) -> Session:
     try:
         document = reading.read(target)
         with reading.limits():
-            dialect = dialect or lockstitch.detect(document.value)
+            dialect = confirmed(document.value, dialect)
             findings = lockstitch.check(document.value, dialect, model=model)
     except (Unreadable, UsageError) as error:
         return Session(target, dialect, error=str(error))

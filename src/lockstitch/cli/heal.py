@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import lockstitch
 from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
 from lockstitch.cli.arguments import DIALECT, JSON, MODEL, Command, Operand, Option
+from lockstitch.dialects.detect import confirmed
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def run(  # noqa: PLR0913 - one keyword an option
     try:
         document = reading.read(target)
         with reading.limits():
-            plan = lockstitch.plan(document.value, dialect, model=model)
+            named = confirmed(document.value, dialect)
+            plan = lockstitch.plan(document.value, named, model=model)
             data = writing.encode(document, plan.messages)
             shown = _shown(document, plan, data, diff=diff, as_json=as_json)
     except Unreadable as error:

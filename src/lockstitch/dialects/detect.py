@@ -12,6 +12,7 @@ from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.openai_responses import CALL_KINDS, OUTPUTS, OpenAIResponses
+from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import AmbiguousDialect, UsageError
 
 CLASSES: dict[str, type[Dialect]] = {
@@ -57,6 +58,21 @@ def dialect_of(value: Any) -> str:
     raise AmbiguousDialect(
         f"this list has marks of {' and '.join(sorted(marks))}; name the dialect"
     )
+
+
+def confirmed(value: Any, dialect: str | None) -> str:
+    """Give the dialect to use: the one named, unless all marks speak for one other.
+
+    Reading a list as what it is not would find everything broken, and healing it would take it
+    apart; LangChain reads OpenAI's dicts as well as its own.
+    """
+    if dialect is None:
+        return dialect_of(value)
+    named = profile_named(dialect).dialect
+    marks = set(_marks(value))
+    if named in marks or len(marks) != 1 or (named == "langchain" and marks == {"openai-chat"}):
+        return dialect
+    raise UsageError(f"this is {marks.pop()}, not {named}; leave the dialect out or name that one")
 
 
 def _kind(value: Any) -> str:
