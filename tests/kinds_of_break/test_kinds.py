@@ -53,12 +53,13 @@ def _is_broken_there(form: str, conversation: Conversation) -> bool:
 
 @pytest.fixture(params=BROKEN, ids=lambda conversation: conversation.name)
 def conversation(request: pytest.FixtureRequest) -> Conversation:
-    return request.param
+    chosen: Conversation = request.param
+    return chosen
 
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 def test_the_oracle_sees_the_break(form: str, conversation: Conversation) -> None:

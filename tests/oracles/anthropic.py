@@ -236,9 +236,10 @@ def _server_pairs(turns: list[tuple[Any, list[Block]]]) -> Iterator[str]:
 
 
 def _fits(call: Block, answer: Block) -> bool:
+    given: str = answer["type"]
     if call["type"] == "mcp_tool_use":
-        return answer["type"] == "mcp_tool_result"
-    return answer["type"] == SERVER_ANSWERS.get(str(call.get("name")), answer["type"])
+        return given == "mcp_tool_result"
+    return given == SERVER_ANSWERS.get(str(call.get("name")), given)
 
 
 def _cache_marks(turns: list[tuple[Any, list[Block]]], body: dict[str, Any]) -> Iterator[str]:

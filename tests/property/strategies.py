@@ -51,11 +51,13 @@ DIALECTS = (
 def structured(draw: st.DrawFn, dialect: str) -> list[Any]:
     """A list of messages of *dialect*, numbered; now and then one of them comes twice."""
     message = shapes.MESSAGES[dialect.partition(":")[0]]
-    messages = number(draw(st.lists(message, max_size=8)))
+    messages: list[Any] = number(draw(st.lists(message, max_size=8)))
     if messages and draw(st.integers(0, 4)) == 0:
         again = draw(st.integers(0, len(messages) - 1))
         messages.insert(draw(st.integers(0, len(messages))), deepcopy(messages[again]))
-    return draw(st.sampled_from(LANGCHAIN_FORMS))(messages) if dialect == "langchain" else messages
+    if dialect == "langchain":
+        return draw(st.sampled_from(LANGCHAIN_FORMS))(messages)
+    return messages
 
 
 def _as_dicts(messages: list[Any]) -> list[Any]:
@@ -86,9 +88,10 @@ CLASSES = {
 @st.composite
 def with_junk(draw: st.DrawFn, dialect: str) -> list[Any]:
     """Messages of *dialect* with junk between and inside them, or nothing but junk."""
-    if draw(st.booleans()):
-        return number(draw(junk_messages))
-    messages = draw(structured(dialect))
+    only_junk: bool = draw(st.booleans())
+    messages: list[Any] = draw(junk_messages.map(number) if only_junk else structured(dialect))
+    if only_junk:
+        return messages
     for _ in range(draw(st.integers(1, 3))):
         spoil = draw(crooked() | json_values)
         if messages and draw(st.booleans()):
@@ -206,7 +209,7 @@ def _bend(draw: st.DrawFn, turns: list[Turn]) -> list[Turn]:
     elif how == "thin" and isinstance(turn, Done):
         turns[at] = replace(turn, results=turn.results[:-1] or turn.results)
     elif how == "split" and isinstance(turn, Done) and len(turn.results) > 1:
-        halves = [Done(turn.results[:1]), Ask(f"<T77{at}>"), Done(turn.results[1:])]
+        halves: list[Turn] = [Done(turn.results[:1]), Ask(f"<T77{at}>"), Done(turn.results[1:])]
         turns[at : at + 1] = halves
     elif how == "swap" and isinstance(turn, Done):
         turns[at] = Done(tuple(reversed(turn.results)))

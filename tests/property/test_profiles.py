@@ -30,7 +30,7 @@ RECEIVERS = [
     ("bedrock:classic", None),
     ("langchain", "gpt-5.2"),
 ]
-FEWER = settings(max_examples=settings.default.max_examples // 3)
+FEWER = settings(max_examples=settings().max_examples // 3)
 every_receiver = pytest.mark.parametrize(
     ("profile", "model"), RECEIVERS, ids=[f"{profile} {model}" for profile, model in RECEIVERS]
 )

@@ -297,7 +297,7 @@ def test_r17_the_whole_payload_written_anew() -> None:
         "role": "assistant",
         "zz": 1,
     }
-    body = {
+    body: dict[str, Any] = {
         "tools": [{"z": 1, "a": 2}],
         "messages": [
             {"role": "user", "content": "go"},

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.dialects.quick import narrowed
-from lockstitch.model.parts import CHANGED, REASONING
+from lockstitch.model.parts import CHANGED, REASONING, Part
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
 from lockstitch.repair.draft import Draft
 from lockstitch.repair.ledger import Change, Quarantined
@@ -126,11 +126,14 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
     note = "characters that cannot be sent became U+FFFD"
     for rule in media_rules.unsendable(old):
         draft.ledger.note(rule, "rewritten", draft.place_at(message), note)
-    originals = draft.dialect.read([old])[0].parts
-    for part, before in zip(list(message.parts), originals, strict=False):
+    originals = type(draft.dialect)().read([old])[0].parts
+    kept: list[Part] = []
+    for part, before in zip(message.parts, originals, strict=True):
         if part.kind == REASONING and part.raw is not before.raw:
-            message.parts.remove(part)
-            draft.drop(media_rules.LONE_SURROGATE, before, "a signed block held such characters")
+            draft.drop(media_rules.LONE_SURROGATE, part, "a signed block held such characters")
+        else:
+            kept.append(part)
+    message.parts = kept
 
 
 def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:

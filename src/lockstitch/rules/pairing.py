@@ -308,10 +308,11 @@ def _named(case: Case, call: Part) -> dict[str, Any]:
 def stray_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
     pairing = case.threads.pairing
+    repeated = repeated_strangers(case) if case.leans_on_stored_state else set()
     for number, result in enumerate(case.threads.results):
         verdict = pairing.verdicts[number]
         if verdict == ORPHAN and case.leans_on_stored_state:
-            if number in repeated_strangers(case):
+            if number in repeated:
                 text = f"call {label(result)} is answered again"
                 yield case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
         elif verdict == ORPHAN:
