@@ -130,7 +130,9 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
     kept: list[Part] = []
     for part, before in zip(message.parts, originals, strict=True):
         if part.kind == REASONING and part.raw is not before.raw:
-            draft.drop(media_rules.LONE_SURROGATE, part, "a signed block held such characters")
+            note = "a signed block held such characters and was dropped"
+            draft.ledger.note(media_rules.LONE_SURROGATE, "removed", draft.place(part), note)
+            draft.ledger.set_aside(media_rules.LONE_SURROGATE, draft.place(part), before.raw)
         else:
             kept.append(part)
     message.parts = kept
