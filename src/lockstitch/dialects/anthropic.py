@@ -34,7 +34,7 @@ from lockstitch.model.zones import GROUPED
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document")
-_NAMED = {"server_tool_use": SERVER_CALL, "mcp_tool_use": SERVER_CALL}
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _CONTENT = ("content",)
 
 
@@ -94,9 +94,11 @@ class Anthropic(BlockDialect):
             return Part(REASONING, raw, at, home, flavor=kind)
         if kind in _MEDIA:
             return Part(MEDIA, raw, at, home, flavor=kind)
-        if kind in _NAMED:
-            name = as_id(raw.get("name"))
-            return Part(SERVER_CALL, raw, at, home, as_id(raw.get("id")), name, kind)
+        if kind in _SERVER_CALLS:
+            call, name = as_id(raw.get("id")), as_id(raw.get("name"))
+            if call is None or name is None:
+                return broken(raw, at, home, "server")
+            return Part(SERVER_CALL, raw, at, home, call, name, kind)
         if kind.endswith("_tool_result"):
             return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
         return Part(OTHER, raw, at, home, flavor=kind)

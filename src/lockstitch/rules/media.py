@@ -95,7 +95,7 @@ TOO_MANY_BYTES = rule(
         (
             "openai-responses:copilot",
             "The request is too large to send through CAPI Responses. Try shortening the "
-            "conversation or prompt.",
+            "conversation or prompt. (<size> MB request; <limit> MB limit)",
         ),
     ),
     summary="the request has more bytes than the provider takes",
@@ -253,7 +253,15 @@ def request_bytes(case: Case) -> Iterator[Finding]:
         place = case.place(found[0].part) if found else case.place_at(0)
         some = bool(found)
         text = f"{size} bytes, {limit} are taken"
-        yield case.find(TOO_MANY_BYTES, place, text, fixable=some, lossy=some)
+        yield case.find(
+            TOO_MANY_BYTES,
+            place,
+            text,
+            fixable=some,
+            lossy=some,
+            size=f"{size / 2**20:.1f}",
+            limit=f"{limit / 2**20:.1f}",
+        )
 
 
 @finder()
