@@ -55,9 +55,8 @@ def structured(draw: st.DrawFn, dialect: str) -> list[Any]:
     if messages and draw(st.integers(0, 4)) == 0:
         again = draw(st.integers(0, len(messages) - 1))
         messages.insert(draw(st.integers(0, len(messages))), deepcopy(messages[again]))
-    if dialect == "langchain":
-        return draw(st.sampled_from(LANGCHAIN_FORMS))(messages)
-    return messages
+    form = draw(st.sampled_from(LANGCHAIN_FORMS))
+    return form(messages) if dialect == "langchain" else messages
 
 
 def _as_dicts(messages: list[Any]) -> list[Any]:
@@ -88,10 +87,9 @@ CLASSES = {
 @st.composite
 def with_junk(draw: st.DrawFn, dialect: str) -> list[Any]:
     """Messages of *dialect* with junk between and inside them, or nothing but junk."""
-    only_junk: bool = draw(st.booleans())
-    messages: list[Any] = draw(junk_messages.map(number) if only_junk else structured(dialect))
-    if only_junk:
-        return messages
+    messages: list[Any] = draw(structured(dialect))
+    if draw(st.booleans()):
+        return [*draw(junk_messages.map(number))]
     for _ in range(draw(st.integers(1, 3))):
         spoil = draw(crooked() | json_values)
         if messages and draw(st.booleans()):

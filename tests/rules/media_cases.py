@@ -200,7 +200,7 @@ def too_many_bytes() -> list[Case]:
     errors = {
         "anthropic": "Request too large (max 32MB)",
         "openai-responses:copilot": "The request is too large to send through CAPI Responses. Try "
-        "shortening the conversation or prompt.",
+        "shortening the conversation or prompt. (6.0 MB request; 5.0 MB limit)",
     }
     return [
         Case(
