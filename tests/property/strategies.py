@@ -88,7 +88,8 @@ CLASSES = {
 def with_junk(draw: st.DrawFn, dialect: str) -> list[Any]:
     """Messages of *dialect* with junk between and inside them, or nothing but junk."""
     messages: list[Any] = draw(structured(dialect))
-    if draw(st.booleans()):
+    only_junk: bool = draw(st.booleans())
+    if only_junk:
         return [*draw(junk_messages.map(number))]
     for _ in range(draw(st.integers(1, 3))):
         spoil = draw(crooked() | json_values)

@@ -322,7 +322,8 @@ def is_system_misplaced(case: Case, position: int) -> bool:
     if not position:
         return True
     before = case.messages[position - 1]
-    paused = before.role == ASSISTANT and before.has(SERVER_CALL)
+    last = before.parts[-1].kind if before.parts else ""
+    paused = before.role == ASSISTANT and last == SERVER_CALL
     behind = case.messages[position + 1 : position + 2]
     return not (before.role == USER or paused) or any(m.role != ASSISTANT for m in behind)
 
