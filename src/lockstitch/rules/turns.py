@@ -275,7 +275,7 @@ def ends_badly(case: Case) -> bool:
     if not case.is_request or not case.messages or case.messages[-1].role != ASSISTANT:
         return False
     last = case.messages[-1]
-    if any(part.kind == "server-call" for part in last.parts):
+    if last.has(SERVER_CALL):
         return False
     if isinstance(last.raw, dict) and last.raw.get("prefix") is True:
         return False
