@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.dialects.detect import dialect_of, new_dialect
 from lockstitch.dialects.models import traits_of
 from lockstitch.dialects.profiles import Profile, profile_named
@@ -29,7 +31,7 @@ class Given:
         self.value = value
         self.plain: Any = value
         self.freeze: Freeze = _as_it_is
-        self.waiting = frozenset(waiting)
+        self.waiting = _ids_of(waiting)
         self.excerpt: Excerpt | None = None
         if dialect is not None:
             self.excerpt = self._excerpt(profile_named(dialect), model)
@@ -79,10 +81,9 @@ class Given:
     def case(self) -> Case:
         """View what needs a look, for the rules."""
         dialect = new_dialect(self.profile.dialect)
-        numbers = None if self.excerpt is None else self.excerpt.numbers
-        request = Request(
-            dialect, self.profile, self.traits, self.body, self.waiting, self.model, numbers
-        )
+        request = Request(dialect, self.profile, self.traits, self.body, self.waiting, self.model)
+        if self.excerpt is not None:
+            request = structs.replace(request, numbers=self.excerpt.numbers, ids=self.excerpt.ids)
         return Case(request, dialect.read(self.looked_at))
 
     def whole(self, outcome: Outcome) -> list[Any] | None:
@@ -96,6 +97,12 @@ class Given:
     def wrapped(self, messages: list[Any], body: dict[str, Any] | None) -> Any:
         """Put a healed list back where it came from."""
         return messages if body is None else {**body, self.profile.list_key: messages}
+
+
+def _ids_of(waiting: Iterable[str]) -> frozenset[str]:
+    if isinstance(waiting, str) or not isinstance(waiting, Iterable):
+        raise UsageError("waiting takes a collection of call ids, such as {'toolu_1'}")
+    return frozenset(waiting)
 
 
 def _lacks_tools(body: dict[str, Any], profile: Profile) -> bool:

@@ -29,10 +29,10 @@ class Plan:
         self.findings = findings
         self.remaining: list[Finding] = findings if outcome is None else outcome.remaining
         self.healed = not any(finding.severity == ERROR for finding in self.remaining)
-        self.changes: list[Change] = outcome.changes if outcome else []
-        self.quarantine: list[Quarantined] = outcome.quarantine if outcome else []
         self._given = given
         self._outcome = outcome if self.healed else None
+        self.changes: list[Change] = self._outcome.changes if self._outcome else []
+        self.quarantine: list[Quarantined] = self._outcome.quarantine if self._outcome else []
 
     @cached_property
     def changed(self) -> bool:

@@ -87,17 +87,18 @@ CLASSES = {
 @st.composite
 def with_junk(draw: st.DrawFn, dialect: str) -> list[Any]:
     """Messages of *dialect* with junk between and inside them, or nothing but junk."""
-    messages: list[Any] = draw(structured(dialect))
-    only_junk: bool = draw(st.booleans())
-    if only_junk:
-        return [*draw(junk_messages.map(number))]
+    messages: list[Any] = draw(st.booleans().flatmap(lambda junk: _start(dialect, junk)))
     for _ in range(draw(st.integers(1, 3))):
         spoil = draw(crooked() | json_values)
-        if messages and draw(st.booleans()):
+        if draw(st.booleans()) and messages:
             _spoil(draw, messages, number(spoil))
         else:
             messages.insert(draw(st.integers(0, len(messages))), number(spoil))
     return messages
+
+
+def _start(dialect: str, junk: bool) -> st.SearchStrategy[list[Any]]:
+    return junk_messages.map(number) if junk else structured(dialect)
 
 
 def _spoil(draw: st.DrawFn, messages: list[Any], junk: Any) -> None:

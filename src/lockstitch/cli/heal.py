@@ -43,7 +43,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     if output is None or diff or as_json:
         terminal.emit(shown)
     _summarise(target, plan)
-    return CLEAN if plan.healed else FINDINGS
+    return FINDINGS if plan.remaining else CLEAN
 
 
 def _write(output: str, data: bytes) -> None:
@@ -108,7 +108,12 @@ def _summarise(target: str, plan: Plan) -> None:
     for kept in plan.quarantine:
         terminal.note(text.quarantined(target, kept, sys.stderr))
     mended = text.tally([found for found in plan.findings if found.fixable])
-    terminal.note(f"Healed {mended}." if plan.changed else "All clean.")
+    if plan.changed:
+        terminal.note(f"Healed {mended}.")
+    elif not plan.remaining:
+        terminal.note("All clean.")
+    if plan.remaining:
+        terminal.note(f"Left: {text.tally(plan.remaining)}.")
 
 
 COMMAND = Command(

@@ -73,7 +73,8 @@ def read(target: str, limit: int = LIMIT) -> Document:
         value, lines = _decode(data)
         if isinstance(value, list) or (isinstance(value, dict) and list_key(value)):
             return Document(target, data, value, lines)
-        if isinstance(value, dict) and "role" in value and b"\n" not in data.strip():
+        is_message = isinstance(value, dict) and ("role" in value or "type" in value)
+        if is_message and b"\n" not in data.strip():
             return Document(target, data, [value], lines=True)
         raise Unreadable(
             "holds JSON, but neither a list of messages nor a request body "

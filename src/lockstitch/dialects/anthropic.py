@@ -11,6 +11,7 @@ from lockstitch.dialects.base import (
     BlockDialect,
     as_id,
     broken,
+    media_blocks,
     reseat,
     slot_path,
     text_of_blocks,
@@ -123,14 +124,11 @@ class Anthropic(BlockDialect):
         return content if type(content) is str else text_of_blocks(content)
 
     def result_media(self, part: Part) -> list[Part]:
-        content = part.raw.get("content")
-        if not isinstance(content, list):
-            return []
-        return [
-            Part(MEDIA if block.get("type") in _MEDIA else OTHER, block, flavor=block["type"])
-            for block in content
-            if isinstance(block, dict) and block.get("type") in (*_MEDIA, "search_result")
-        ]
+        return media_blocks(part.raw.get("content"), (*_MEDIA, "search_result"))
+
+    def foreign_result(self, call_id: str, content: Any) -> Part | None:
+        raw = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+        return Part(RESULT, raw, id=call_id, flavor="tool_result")
 
     def with_id(self, part: Part, new_id: str) -> Part:
         key = "tool_use_id" if part.kind in (RESULT, SERVER_RESULT) else "id"

@@ -10,8 +10,12 @@ import msgspec
 from msgspec import UNSET
 
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, TEXT, Message, Part, Path
+from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, MEDIA, TEXT, Message, Part, Path
 from lockstitch.model.stretches import Walker
+
+_ENCODE = msgspec.json.Encoder(order="sorted").encode
+# Fields that tell a result from others, and those no model gets to see.
+_NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "cache_control"})
 
 ROLE_ALIASES = {
     "human": "user",
@@ -85,6 +89,10 @@ class Dialect(ABC):
         """Give what of a result is not text, as parts a user message may hold."""
         return []
 
+    def foreign_result(self, call_id: str, content: Any) -> Part | None:
+        """Make a result of another format's tool message, where this format has no such role."""
+        return None
+
     def payload(self, part: Part) -> Any:
         """Give what a result carries; ``UNSET`` where it may carry nothing."""
         return part.raw.get("content", UNSET)
@@ -115,14 +123,21 @@ class Dialect(ABC):
 
     def is_placeholder(self, part: Part) -> bool:
         """Tell whether a result is one that some program wrote in place of a real one."""
-        return is_placeholder(self.result_text(part))
+        payload = self.payload(part)
+        if isinstance(payload, list) and len(payload) > 1:
+            return False
+        return is_placeholder(self.result_text(part)) and not self.result_media(part)
 
     def same_result(self, one: Part, other: Part) -> bool:
         """Tell whether two results say the same."""
         try:
-            return self.result_text(one) == self.result_text(other)
-        except RecursionError:
+            return _ENCODE(self.outcome(one)) == _ENCODE(self.outcome(other))
+        except (TypeError, ValueError, RecursionError, UnicodeError):
             return False
+
+    def outcome(self, part: Part) -> Any:
+        """Give all that a result says, without the ids by which it is told from others."""
+        return {key: value for key, value in part.raw.items() if key not in _NAMES}
 
 
 class BlockDialect(Dialect):
@@ -207,8 +222,10 @@ def as_json(value: Any) -> str:
     """Write structured content as text; what cannot be written is named by its type."""
     try:
         return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError, UnicodeError):
-        return f"<{type(value).__name__}>"
+    except (TypeError, ValueError, UnicodeError):
+        return repr(value)
+    except RecursionError:
+        return f"<{type(value).__name__}, nested too deeply>"
 
 
 def replaced(raw: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
@@ -232,6 +249,16 @@ def text_of_blocks(content: Any, key: str = "text") -> str:
         if isinstance(block, str) or (isinstance(block, dict) and isinstance(block.get(key), str))
     ]
     return "\n".join(texts)
+
+
+def media_blocks(content: Any, kinds: tuple[str, ...]) -> list[Part]:
+    """Give the blocks of these kinds as parts."""
+    blocks = content if isinstance(content, list) else []
+    return [
+        Part(MEDIA, block, flavor=block["type"])
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") in kinds
+    ]
 
 
 def reseat(part: Part, raw: Any, **changes: Any) -> Part:

@@ -121,6 +121,13 @@ class Bedrock(BlockDialect):
             if isinstance(block, dict) and (isinstance(block.get("text"), str) or "json" in block)
         )
 
+    def foreign_result(self, call_id: str, content: Any) -> Part | None:
+        block = {"toolUseId": call_id, "content": self.as_payload(content)}
+        return Part(RESULT, {"toolResult": block}, id=call_id, flavor="toolResult")
+
+    def outcome(self, part: Part) -> Any:
+        return super().outcome(Part(RESULT, part.raw["toolResult"]))
+
     def result_media(self, part: Part) -> list[Part]:
         content = part.raw["toolResult"].get("content")
         blocks = content if isinstance(content, list) else []

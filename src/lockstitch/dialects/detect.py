@@ -34,7 +34,7 @@ _RESPONSE_ITEMS = frozenset({*CALL_KINDS, *OUTPUTS, "reasoning", "message", "ite
 _BEDROCK = frozenset({"toolUse", "toolResult", "reasoningContent", "cachePoint", "guardContent"})
 _BODY_MARKS = {
     "anthropic": {"anthropic_version", "stop_sequences", "top_k"},
-    "openai-chat": {"max_completion_tokens", "frequency_penalty", "logit_bias", "tool_choice_"},
+    "openai-chat": {"max_completion_tokens", "frequency_penalty", "logit_bias"},
     "bedrock": {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"},
 }
 
@@ -89,9 +89,9 @@ def _marks(value: Any) -> Iterator[str]:
 
 
 def _body_marks(body: dict[str, Any]) -> Iterator[str]:
-    if isinstance(body.get("input"), list):
+    if isinstance(body.get("input"), (list, str)):
         yield "openai-responses"
-    if isinstance(body.get("contents"), list):
+    if isinstance(body.get("contents"), (list, str)):
         yield "gemini"
     if not isinstance(body.get("messages"), list):
         return
@@ -101,7 +101,9 @@ def _body_marks(body: dict[str, Any]) -> Iterator[str]:
     model = body.get("model")
     if isinstance(model, str) and model.startswith("claude"):
         yield "anthropic"
-    if isinstance(body.get("system"), str) or isinstance(body.get("thinking"), dict):
+    system = body.get("system")
+    typed = isinstance(system, list) and all(isinstance(b, dict) and "type" in b for b in system)
+    if isinstance(system, str) or (system and typed) or isinstance(body.get("thinking"), dict):
         yield "anthropic"
 
 
@@ -116,7 +118,8 @@ def _message_marks(message: dict[str, Any]) -> Iterator[str]:
     if "lc" in message or (isinstance(kind, str) and kind in _LANGCHAIN):
         yield "langchain"
         return
-    if isinstance(kind, str) and kind in ("human", "system", "tool") and "data" in message:
+    enveloped = "data" in message or ("role" not in message and "content" in message)
+    if isinstance(kind, str) and kind in ("human", "system", "tool") and enveloped:
         yield "langchain"
         return
     if "parts" in message and "content" not in message:
@@ -142,6 +145,8 @@ def _block_marks(content: Any) -> Iterator[str]:
         if not isinstance(block, dict):
             continue
         kind = block.get("type")
+        if kind is not None and not isinstance(kind, str):
+            continue
         if kind is None:
             if any(key in block for key in _BEDROCK) or set(block) == {"text"}:
                 yield "bedrock"

@@ -54,14 +54,8 @@ class Gemini(BlockDialect):
     layout = GROUPED
     container = "parts"
 
-    def __init__(self) -> None:
-        self.snake_case = False
-
     def read(self, raw: Sequence[Any]) -> list[Message]:
-        messages = [self._message(index, message) for index, message in enumerate(raw)]
-        flavors = {part.flavor for message in messages for part in message.parts}
-        self.snake_case = bool(flavors & {"function_call", "function_response", "inline_data"})
-        return messages
+        return [self._message(index, message) for index, message in enumerate(raw)]
 
     def _message(self, index: int, raw: Any) -> Message:
         if isinstance(raw, str):
@@ -161,6 +155,9 @@ class Gemini(BlockDialect):
             return value if isinstance(value, str) else as_json(value)
         return as_json(response)
 
+    def outcome(self, part: Part) -> Any:
+        return super().outcome(Part(RESULT, part.raw[part.flavor]))
+
     def result_media(self, part: Part) -> list[Part]:
         nested = part.raw[part.flavor].get("parts")
         blocks = nested if isinstance(nested, list) else []
@@ -198,8 +195,7 @@ class Gemini(BlockDialect):
     def sign(self, part: Part, signature: str) -> Part:
         """Give a copy of a call that carries a thought signature."""
         key = "thought_signature" if part.flavor == "function_call" else "thoughtSignature"
-        value: Any = signature.encode() if self.snake_case else signature
-        return reseat(part, {**part.raw, key: value})
+        return reseat(part, {**part.raw, key: signature})
 
 
 def signature_of(raw: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from lockstitch.dialects.base import (
     as_json,
     broken,
     is_typed_block,
+    media_blocks,
     replaced,
     reseat,
     text_of_blocks,
@@ -226,6 +227,12 @@ class LangChain(Dialect):
 
     def result_text(self, part: Part) -> str:
         return text_of_blocks(fields_of(part.raw).get("content"))
+
+    def outcome(self, part: Part) -> Any:
+        return super().outcome(Part(RESULT, fields_of(part.raw)))
+
+    def result_media(self, part: Part) -> list[Part]:
+        return media_blocks(fields_of(part.raw).get("content"), _MEDIA)
 
     def with_id(self, part: Part, new_id: str) -> Part:
         if part.kind == CALL or part.flavor == "twin":

@@ -23,7 +23,9 @@ class Traits(Struct, frozen=True):
 UNKNOWN_MODEL = Traits()
 
 _CLAUDE = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d+)(?:-(\d{1,2}))?(?!\d)")
-_OLDER_CLAUDE = re.compile(r"claude-(\d+)(?:-(\d{1,2}))?-(opus|sonnet|haiku)")
+_OLDER_CLAUDE = re.compile(
+    r"claude-(\d+)(?:-(\d{1,2}))?-(?:opus|sonnet|haiku)|claude-(?:instant|2)"
+)
 _GEMINI = re.compile(r"gemini-(\d+)")
 
 # First version of each family that refuses a trailing assistant message.
@@ -49,6 +51,7 @@ def traits_of(model: str | None) -> Traits:
     """Look up what is known of a model; an unknown name gives the defaults."""
     if not model:
         return UNKNOWN_MODEL
+    model = model.lower().replace(".", "-")
     if claude := _CLAUDE.search(model):
         family = claude[1]
         version = (int(claude[2]), int(claude[3] or 0))

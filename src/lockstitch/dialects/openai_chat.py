@@ -12,6 +12,7 @@ from lockstitch.dialects.base import (
     as_id,
     as_json,
     broken,
+    media_blocks,
     replaced,
     reseat,
     slot_path,
@@ -151,6 +152,9 @@ class OpenAIChat(Dialect):
     def result_text(self, part: Part) -> str:
         content = part.raw.get("content")
         return content if type(content) is str else text_of_blocks(content)
+
+    def result_media(self, part: Part) -> list[Part]:
+        return media_blocks(part.raw.get("content"), _MEDIA)
 
     def with_id(self, part: Part, new_id: str) -> Part:
         key = "tool_call_id" if part.kind == RESULT else "id"

@@ -12,6 +12,7 @@ from lockstitch.dialects.base import (
     as_id,
     as_json,
     broken,
+    media_blocks,
     reseat,
     slot_path,
     text_of_blocks,
@@ -171,7 +172,7 @@ class OpenAIResponses(Dialect):
     def convert_output(self, result: Part, call: Part) -> Part | None:
         """Give a result as the output kind its call asks for."""
         fresh = self.answer(call, self.result_text(result))
-        if fresh is None:
+        if fresh is None or call.flavor == "tool_search_call":
             return None
         if call.flavor == "apply_patch_call":
             fresh.raw["status"] = "completed"
@@ -181,18 +182,20 @@ class OpenAIResponses(Dialect):
         output = part.raw.get("output")
         if isinstance(output, str):
             return output
+        if part.flavor == "computer_call_output":
+            return ""
+        if output is None:
+            return as_json(self.outcome(part))
         if isinstance(output, list) and part.flavor != "shell_call_output":
             return text_of_blocks(output)
         return _shell_text(output) if isinstance(output, list) else as_json(output)
 
     def result_media(self, part: Part) -> list[Part]:
         output = part.raw.get("output")
-        blocks = output if isinstance(output, list) else []
-        return [
-            Part(MEDIA, block, flavor=block["type"])
-            for block in blocks
-            if isinstance(block, dict) and block.get("type") in _MEDIA
-        ]
+        if part.flavor == "computer_call_output" and isinstance(output, dict):
+            image = {"type": "input_image", "image_url": output.get("image_url")}
+            return [Part(MEDIA, image, flavor="input_image")]
+        return media_blocks(output, _MEDIA)
 
     def with_id(self, part: Part, new_id: str) -> Part:
         keys = {"call_id"} if "call_id" in part.raw or part.kind == CALL else {"id"}

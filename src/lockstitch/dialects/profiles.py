@@ -51,7 +51,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     tools_needed: bool = False
     max_bytes: int = 0
     max_markers: int = 0
-    max_images: int = 0
+    many_images: int = 0
     max_pixels: int = 0
     max_pixels_many: int = 0
 
@@ -74,7 +74,7 @@ ANTHROPIC = Profile(
     tools_needed=True,
     max_bytes=32 * MIB,
     max_markers=4,
-    max_images=20,
+    many_images=20,
     max_pixels=8000,
     max_pixels_many=2000,
 )
@@ -123,7 +123,6 @@ BEDROCK = Profile(
     signed_reasoning=True,
     tools_needed=True,
     max_bytes=25 * MIB,
-    max_images=20,
     max_pixels=8000,
 )
 
@@ -185,7 +184,6 @@ _ALL = (
     RESPONSES,
     _variant(RESPONSES, "azure", vendor="Azure OpenAI"),
     _variant(RESPONSES, "copilot", vendor="GitHub Copilot", max_bytes=5 * MIB),
-    _variant(RESPONSES, "deepseek", vendor="DeepSeek", reasoning_required=True),
     GEMINI,
     _variant(GEMINI, "vertex", vendor="Vertex AI"),
     BEDROCK,
@@ -198,9 +196,10 @@ PROFILES = {profile.full_name: profile for profile in _ALL}
 DIALECTS = tuple(dict.fromkeys(profile.dialect for profile in _ALL))
 
 
-def profile_named(name: str) -> Profile:
+def profile_named(name: object) -> Profile:
     """Look a profile up by the name a user writes."""
-    profile = PROFILES.get(name)
+    profile = PROFILES.get(name) if isinstance(name, str) else None
     if profile is None:
-        raise UsageError(f"unknown dialect {name!r}; known: {', '.join(PROFILES)}")
+        given = repr(name) if isinstance(name, str) else type(name).__name__
+        raise UsageError(f"unknown dialect {given}; known: {', '.join(PROFILES)}")
     return profile

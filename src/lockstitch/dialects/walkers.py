@@ -7,7 +7,7 @@ what they fail goes through the full rules. They know texts, calls and results, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -118,6 +118,10 @@ class AnthropicWalker:
             return False
         return all(_PLAIN_NAME.fullmatch(name) for name in self.names)
 
+    def ids(self) -> Iterable[str]:
+        """Give every id met on the walk."""
+        return self.homes
+
     def home_of(self, call: str) -> int | None:
         """Give the index of the message that made a call."""
         return self.homes.get(call)
@@ -213,6 +217,10 @@ class ChatWalker:
     def is_sound(self) -> bool:
         """Tell whether all names fit the provider's pattern."""
         return all(_PLAIN_NAME.fullmatch(name) for name in self.names)
+
+    def ids(self) -> Iterable[str]:
+        """Give every id met on the walk."""
+        return self.homes
 
     def home_of(self, call: str) -> int | None:
         """Give the index of the message that made a call, -1 if several did."""

@@ -176,6 +176,9 @@ class _Table:
         if slot.zone == NOWHERE or slot.key == slot.alias:
             return
         calls = self.by_zone.get((slot.zone, slot.key), [])
+        if not slot.alias:
+            self._claim(index, calls, slot.key)
+            return
         alike = [number for number in calls if self.calls[number].alias == slot.alias]
         self._claim(index, alike or calls, f"{slot.key}\0{bool(alike)}{slot.alias}")
 

@@ -10,7 +10,7 @@ neighbours.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -40,6 +40,9 @@ class Walker(Protocol):
     def is_sound(self) -> bool:
         """Tell whether what was gathered over the whole walk (ids, names) is fine."""
 
+    def ids(self) -> Iterable[str]:
+        """Give every id met on the walk."""
+
     def home_of(self, call: str) -> int | None:
         """Give the index of the message that made a call, -1 if several did."""
 
@@ -47,11 +50,13 @@ class Walker(Protocol):
 class Excerpt(Struct):
     """The messages that need a look: their indices, and the runs left out between them.
 
-    ``gaps`` maps the index behind which a run was left out to the run's end.
+    ``gaps`` maps the index behind which a run was left out to the run's end; ``ids`` holds every
+    id of the whole list, so that none is minted twice.
     """
 
     numbers: list[int]
     gaps: dict[int, int]
+    ids: frozenset[str] = frozenset()
 
     def spliced(
         self, raw: Sequence[Any], messages: list[Any], origins: list[int]
@@ -82,7 +87,11 @@ def excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> E
     if not suspects and not with_ends:
         return Excerpt([], {})
     spans = _with_kin(raw, walker, seams, suspects)
-    return None if spans is None else _cut(raw, walker, seams, spans)
+    if spans is None:
+        return None
+    found = _cut(raw, walker, seams, spans)
+    found.ids = frozenset(walker.ids())
+    return found
 
 
 Spans = list[tuple[int, int]]

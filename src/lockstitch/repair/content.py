@@ -1,6 +1,8 @@
-"""Pass: content as the provider wants it (LS401 to LS404, LS413 to LS415)."""
+"""Pass: content as the provider wants it (LS401 to LS404, LS413 to LS416)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from lockstitch.dialects.base import replaced, reseat
 from lockstitch.dialects.profiles import ANYTHING, BLANK
@@ -83,7 +85,7 @@ def _with_payload(draft: Draft, part: Part) -> Part:
     dialect = draft.dialect
     if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
         return part
-    note = f"what the result for {shown(part.id)} carries was written as text"
+    note = f"what the result for {shown(part.id)} carries was put into the right form"
     draft.ledger.note(rules.ODD_RESULT, "rewritten", draft.place(part), note)
     return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
 
@@ -116,6 +118,9 @@ def _split_by_role(draft: Draft, message: Message) -> list[Message]:
             runs.append((role, [part]))
     messages = [draft.dialect.new_message(role, parts) for role, parts in runs]
     messages[0].index = message.index
+    others = other_fields(draft, message.raw) if isinstance(message.raw, dict) else {}
+    if others:
+        draft.ledger.set_aside(rules.MISPLACED_PART, draft.place_at(message), others)
     return messages
 
 
@@ -193,7 +198,7 @@ def _fill(draft: Draft, message: Message) -> bool:
         return True
     if message.role == ASSISTANT:
         draft.ledger.note(rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed")
-        if isinstance(message.raw, dict) and not CONTENT_FIELDS.issuperset(message.raw):
+        if isinstance(message.raw, dict) and other_fields(draft, message.raw):
             draft.ledger.set_aside(rules.EMPTY_CONTENT, place, message.raw)
         return False
     message.parts = [draft.dialect.text_part(EMPTY_NOTE, message.role)]
@@ -239,4 +244,9 @@ def add_text_to_documents(draft: Draft) -> None:
             draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
 
 
-CONTENT_FIELDS = frozenset({"role", "content", "parts", "tool_calls"})
+def other_fields(draft: Draft, raw: dict[str, Any]) -> dict[str, Any]:
+    """Give the fields of a message that its parts do not speak for."""
+    spoken = {"role", "content", "parts"}
+    if draft.profile.dialect in ("openai-chat", "langchain"):
+        spoken.add("tool_calls")
+    return {key: value for key, value in raw.items() if key not in spoken}

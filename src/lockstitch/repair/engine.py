@@ -143,9 +143,19 @@ def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:
     if draft.body is None and _is_proven(draft, rendered):
         return []
     request = structs.replace(
-        draft.origin.request, body=draft.body, waiting=frozenset(), numbers=None
+        draft.origin.request, body=draft.body, waiting=frozenset(), numbers=_origins(draft)
     )
     return examine(Case(request, draft.dialect.read(rendered)))
+
+
+def _origins(draft: Draft) -> list[int]:
+    """Give each message's place in the original; a new one counts as the one before it."""
+    origins: list[int] = []
+    for message in draft.messages:
+        known = message.index >= 0
+        before = origins[-1] if origins else 0
+        origins.append(draft.origin.request.number(message.index) if known else before)
+    return origins
 
 
 def _is_proven(draft: Draft, rendered: list[Any]) -> bool:

@@ -22,10 +22,9 @@ _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 def fit_ids(draft: Draft) -> None:
     """LS201 to LS205: give calls ids that are present, unique and well formed."""
     profile = draft.profile
-    if profile.native_ids:
-        return
     threads = draft.case().threads
-    minter = _Minter(draft, {part.id for part in threads.calls + threads.results if part.id})
+    here = {part.id for part in threads.calls + threads.results if part.id}
+    minter = _Minter(draft, here | draft.origin.request.ids)
     renamed: dict[int, str] = {}
     for number, call in enumerate(threads.calls):
         verdict = minter.judge(call, threads.call_zone[number])
@@ -69,6 +68,7 @@ class _Minter:
 
     def __init__(self, draft: Draft, taken: set[str]) -> None:
         self.profile = draft.profile
+        self.request = draft.origin.request
         self.taken = taken
         self.seen: dict[str, int] = {}
         self.uses: dict[str, int] = {}
@@ -79,7 +79,11 @@ class _Minter:
         if not call.id and self.profile.dialect == "gemini":
             return None
         if not call.id:
-            return rules.MISSING_ID, self._mint(f"{call.home}.{call.at}", "call")
+            return rules.MISSING_ID, self._mint(
+                f"{self.request.number(call.home)}.{call.at}", "call"
+            )
+        if self.profile.native_ids:
+            return None
         before = self.seen.get(call.id)
         self.seen[call.id] = zone
         self.uses[call.id] = self.uses.get(call.id, 0) + 1
@@ -230,7 +234,7 @@ def _with_good_name(draft: Draft, pattern: re.Pattern[str], part: Part) -> Part:
     head = pattern.match(part.name or "")
     name = head[0] if head else _UNNAMED
     place = draft.place(part)
-    note = f"the tool name of call {shown(part.id)} became {name}"
+    note = f"the tool name of call {shown(part.id)} became {shown(name)}"
     draft.ledger.note(rules.TOOL_NAME, "rewritten", place, note)
     draft.ledger.set_aside(rules.TOOL_NAME, place, part.name)
     return draft.dialect.with_name(part, name)
@@ -251,7 +255,7 @@ def define_tools(draft: Draft) -> None:
         draft.set_field("tools", [{"name": name, "input_schema": schema} for name in listed])
         draft.set_field("tool_choice", {"type": "none"})
         key = "tools"
-    note = f"{len(listed)} tools named by the history were declared"
+    note = f"the tools that the history names were declared ({len(listed)})"
     draft.ledger.note(rules.TOOLS_MISSING, "inserted", key, note)
 
 
@@ -263,6 +267,9 @@ def drop_dead_references(draft: Draft) -> None:
     unique = _unique_tools(tools)
     if len(unique) != len(tools):
         draft.set_field("tools", unique)
+        kept = {id(tool) for tool in unique}
+        gone = [tool for tool in tools if id(tool) not in kept]
+        draft.ledger.set_aside(rules.TOOL_REFERENCE, "tools", gone)
         note = "repeated tools were dropped from the list"
         draft.ledger.note(rules.TOOL_REFERENCE, "removed", "tools", note)
     known = {tool.get("name") for tool in unique if isinstance(tool, dict)}

@@ -16,7 +16,7 @@ from lockstitch.rules.identity import REPEATED_CALL
 from lockstitch.rules.rule import Rule, label
 
 ORPHAN_LABEL = "[lockstitch] Tool result kept as text: its call is not in this conversation ({id})."
-SECOND_LABEL = "[lockstitch] A second, different result of tool call {id}, kept as text."
+SECOND_LABEL = "[lockstitch] Another result of tool call {id}, kept as text."
 CALL_LABEL = "[lockstitch] Tool call kept as text: it has no result and none can be written ({id})."
 
 
@@ -44,6 +44,15 @@ class _Weaver:
         self.taken: set[int] = set()
         self.reused: set[int] = set()
         self.as_text: dict[int, list[Part]] = {}
+        self.heads: dict[int, set[int]] = {}
+        self.wedges: dict[int, int] = {}
+        self.answered = {
+            zone
+            for zone, answer in zip(
+                self.threads.call_zone, self.threads.pairing.answers, strict=True
+            )
+            if answer != NOWHERE
+        }
 
     def weave(self) -> None:
         """Decide what happens to every part, then lay the messages out anew."""
@@ -116,6 +125,8 @@ class _Weaver:
         for part in parts:
             part.home, part.at = result.home, result.at
         self.as_text[id(result)] = parts
+        if not isinstance(draft.dialect.payload(result), str):
+            draft.ledger.set_aside(rule, draft.place(result), result.raw)
         note = f"the result for {label(result)} was kept as labelled text"
         draft.ledger.note(rule, "rewritten", draft.place(result), note)
 
@@ -164,14 +175,22 @@ class _Weaver:
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
             note = f"the result of call {label(call)} was put first, with the others"
             zone = self.threads.zones[self.threads.call_zone[number]]
-            wedged = rules.is_wedged(self.draft.messages, zone, self.threads.result_at[answer])
+            wedged = self.threads.result_at[answer] > self._first_wedge(zone)
             self._moved(rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT, result, note)
         return result
 
     def _is_scattered(self, number: int, result: Part) -> bool:
         zone = self.threads.call_zone[number]
-        count = len(self.calls_of[zone])
-        return id(result) not in self._well_placed(self.threads.zones[zone], count)
+        if zone not in self.heads:
+            count = len(self.calls_of[zone])
+            self.heads[zone] = self._well_placed(self.threads.zones[zone], count)
+        return id(result) not in self.heads[zone]
+
+    def _first_wedge(self, zone: Zone) -> int:
+        """Give the position of the first message of a zone that holds anything but results."""
+        if zone.caller not in self.wedges:
+            self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
+        return self.wedges[zone.caller]
 
     def _moved(self, rule: Rule, result: Part, note: str) -> None:
         self.draft.ledger.note(rule, "moved", self.draft.place(result), note)
@@ -194,10 +213,8 @@ class _Weaver:
         return result
 
     def _rule_for_open(self, number: int) -> Rule:
-        answers = self.threads.pairing.answers
-        siblings = self.calls_of[self.threads.call_zone[number]]
-        answered = any(answers[sibling] != NOWHERE for sibling in siblings)
-        return rules.PARTIAL_BATCH if answered else rules.ORPHAN_CALL
+        partial = self.threads.call_zone[number] in self.answered
+        return rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
 
     def _lay_out(self) -> None:
         grouped = self.case.profile.layout == GROUPED
@@ -342,13 +359,25 @@ def match_output_kinds(draft: Draft) -> None:
         result = threads.results[answer] if answer != NOWHERE else None
         if result is None or result.flavor in CALL_KINDS[call.flavor].outputs:
             continue
+        message = draft.messages[threads.result_at[answer]]
+        draft.ledger.set_aside(rules.OUTPUT_KIND, draft.place(result), result.raw)
         fresh = dialect.convert_output(result, call)
         if fresh is None:
+            _become_text(draft, message, result)
             continue
-        message = draft.messages[threads.result_at[answer]]
         draft.keep_parts(message, [fresh])
         note = f"the output of {label(call)} was rewritten as {fresh.flavor}"
         draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
+
+
+def _become_text(draft: Draft, message: Message, result: Part) -> None:
+    """Keep an output that its call cannot take as labelled text; the call is then an open one."""
+    text = f"{SECOND_LABEL.format(id=label(result))}\n{draft.dialect.result_text(result)}"
+    message.raw, message.role = None, USER
+    media = draft.dialect.result_media(result)
+    draft.keep_parts(message, [draft.dialect.text_part(text, USER), *media])
+    note = f"the output of {label(result)} was kept as labelled text"
+    draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
 
 
 def drop_lone_server_parts(draft: Draft) -> None:

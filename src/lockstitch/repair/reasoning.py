@@ -105,6 +105,8 @@ def drop_trailing(draft: Draft) -> None:
 def allow_no_thinking(draft: Draft) -> None:
     """LS305: disable thinking for a request whose running tool turn has none."""
     if list(rules.thinking_first(draft.case())):
+        before = (draft.body or {}).get("thinking")
+        draft.ledger.set_aside(rules.THINKING_FIRST, "thinking", before)
         draft.set_field("thinking", {"type": "disabled"})
         note = "thinking was disabled for this request"
         draft.ledger.note(rules.THINKING_FIRST, "rewritten", "thinking", note)

@@ -15,10 +15,10 @@ from lockstitch.model.parts import (
     USER,
     Message,
 )
-from lockstitch.repair.content import CONTENT_FIELDS, ROLE_LABEL
+from lockstitch.repair.content import ROLE_LABEL, other_fields
 from lockstitch.repair.draft import Draft
 from lockstitch.rules import turns as rules
-from lockstitch.rules.rule import shown
+from lockstitch.rules.rule import word
 
 START = "[lockstitch] The beginning of this conversation is not part of the request."
 CONTINUE = "Continue."
@@ -32,16 +32,26 @@ def name_roles(draft: Draft) -> None:
         if message.role != UNKNOWN:
             continue
         spelled = message.raw.get("role", message.raw.get("type")) if message.raw else None
+        _read_as_result(draft, message, spelled)
         role = _role_for(draft, message, spelled)
-        label = "" if role else ROLE_LABEL.format(role=shown(spelled))
+        label = "" if role else ROLE_LABEL.format(role=word(spelled))
         message.role = role or USER
         if label:
-            for part in message.parts:
-                part.home = message.index
             message.parts = [draft.dialect.text_part(label, USER), *message.parts]
         _become_fresh(draft, message)
-        note = f"role {shown(spelled)} became {message.role}"
+        note = f"role {word(spelled)} became {message.role}"
         draft.ledger.note(rules.WRONG_ROLE, "rewritten", draft.place_at(message), note)
+
+
+def _read_as_result(draft: Draft, message: Message, spelled: object) -> None:
+    """Take another format's tool message for the result it is, if it names its call."""
+    call_id = message.raw.get("tool_call_id") if spelled == "tool" else None
+    if not isinstance(call_id, str):
+        return
+    result = draft.dialect.foreign_result(call_id, message.raw.get("content"))
+    if result is not None:
+        result.home, result.at = message.index, ("content",)
+        message.parts = [result]
 
 
 def _role_for(draft: Draft, message: Message, spelled: object) -> str:
@@ -89,6 +99,7 @@ def _lift_system(draft: Draft) -> None:
         return
     note = "a first system message moved into `system`"
     draft.ledger.note(rules.SYSTEM_PLACE, "moved", draft.place_at(first), note)
+    draft.ledger.set_aside(rules.SYSTEM_PLACE, draft.place_at(first), first.raw)
     draft.set_field("system", "\n\n".join(part.text for part in first.parts))
     del draft.messages[0]
 
@@ -137,7 +148,7 @@ def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
     raw = message.raw
     if draft.profile.dialect == "langchain":
         raw = {key: value for key, value in fields_of(raw).items() if key != "type"}
-    others = {key: value for key, value in raw.items() if key not in CONTENT_FIELDS}
+    others = other_fields(draft, raw)
     takes = isinstance(before.raw, dict) and draft.profile.dialect != "langchain"
     fresh = {k: v for k, v in others.items() if takes and before.raw.get(k) is None}
     clash = {key: value for key, value in others.items() if key not in fresh and value is not None}

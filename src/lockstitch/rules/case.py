@@ -25,7 +25,7 @@ class Request(Struct, frozen=True):
     """What surrounds a list of messages: its format, its receiver and the rest of the body.
 
     ``waiting`` names the calls that wait on purpose; ``numbers`` gives the original indices where
-    the list is an excerpt.
+    the list is an excerpt, and ``ids`` the ids of all of it.
     """
 
     dialect: Dialect
@@ -35,6 +35,7 @@ class Request(Struct, frozen=True):
     waiting: frozenset[str] = frozenset()
     model: str | None = None
     numbers: Sequence[int] | None = None
+    ids: frozenset[str] = frozenset()
 
     def place(self, index: int, at: Path = ()) -> str:
         """Name a place in the list that was given, of which this may be an excerpt."""

@@ -1,4 +1,4 @@
-"""LS401 to LS404 and LS413 to LS415: what stands inside a message."""
+"""LS401 to LS404 and LS413 to LS416: what stands inside a message."""
 
 from __future__ import annotations
 

@@ -173,10 +173,10 @@ TOOL_REFERENCE = rule(
         ("anthropic (names)", "Tool names must be unique."),
     ),
     summary="the history refers to a tool that the request does not offer",
-    help="heal drops the dead reference",
+    help="heal drops the dead reference, or the second tool of one name",
     what="A tool-search result names a tool that is not in `tools`, or `tools` lists one twice.",
     cause="A snapshot of the tool catalogue was stored; the tools changed since.",
-    repair="Dead references and exact repeats in `tools` are dropped.",
+    repair="Dead references, and tools whose name is taken already, are dropped and quarantined.",
     failures=("F22",),
 )
 TOOLS_MISSING = rule(
@@ -232,8 +232,6 @@ TOOL_NAME = rule(
 def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
-    if profile.native_ids:
-        return
     threads = case.threads
     optional = profile.dialect == "gemini"
     pattern = re.compile(profile.id_pattern) if profile.id_pattern else None
@@ -242,6 +240,8 @@ def call_ids(case: Case) -> Iterator[Finding]:
         if not call.id:
             if not optional:
                 yield case.find(MISSING_ID, case.place(call), "a call has no id")
+            continue
+        if profile.native_ids:
             continue
         before = seen.get(call.id)
         seen[call.id] = zone
@@ -358,13 +358,22 @@ def arguments(case: Case) -> Iterator[Finding]:
             )
 
 
+def _is_faithful(value: Any) -> bool:
+    """Tell whether a value can be written as JSON without changing it: no NaN, no odd keys."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def whole_arguments(value: Any) -> dict[str, Any] | None:
     """Give arguments that are complete, only in another format's spelling; else None.
 
     Text counts only if all of it parses: a valid beginning is never taken for the whole.
     """
     if isinstance(value, dict):
-        return value
+        return value if _is_faithful(value) else None
     if not isinstance(value, str):
         return None
     try:
@@ -463,7 +472,7 @@ def tool_references(case: Case) -> Iterator[Finding]:
     for number, name in enumerate(names):
         if isinstance(name, str) and name in names[:number]:
             text = f"tool {shown(name)} is listed twice"
-            yield case.find(TOOL_REFERENCE, f"tools.{number}", text, wording="names", lossy=False)
+            yield case.find(TOOL_REFERENCE, f"tools.{number}", text, wording="names")
     known = {name for name in names if isinstance(name, str)}
     for message in case.messages:
         for part in message.parts:

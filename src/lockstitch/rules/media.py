@@ -18,7 +18,7 @@ from lockstitch.dialects.media import (
 from lockstitch.model.parts import MEDIA, Path
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import WARNING, Finding, Rule, finder, rule, shown
+from lockstitch.rules.rule import WARNING, Finding, Rule, finder, rule, word
 
 _LONGEST_PATH = 16
 GIANT = 10 * 1024 * 1024
@@ -177,7 +177,7 @@ def images(case: Case) -> Iterator[Finding]:
                 wording="label" if only_label and image.label in ACCEPTED else "",
                 lossy=not only_label,
                 where=where,
-                label=image.label,
+                label=word(image.label),
                 kind=sniff(head),
             )
         elif limit and pixels(head) > limit:
@@ -204,7 +204,7 @@ def all_images(case: Case) -> list[Image]:
 def pixel_limit(case: Case, count: int) -> int:
     """Give the limit for an image's longer side, 0 for none."""
     profile = case.profile
-    if profile.max_pixels_many and profile.max_images and count > profile.max_images:
+    if profile.max_pixels_many and profile.many_images and count > profile.many_images:
         return profile.max_pixels_many
     return profile.max_pixels
 
@@ -215,9 +215,9 @@ def image_fault(image: Image, head: bytes) -> str:
         return "an image that cannot be decoded"
     kind = sniff(head)
     if kind not in ACCEPTED:
-        return f"an image labelled {shown(image.label)} that is not an image the provider takes"
+        return f"an image labelled {word(image.label)} that is not an image the provider takes"
     label = "image/jpeg" if image.label == "image/jpg" and not image.label_at else image.label
-    return "" if kind == label else f"an image labelled {shown(image.label)} that is {kind}"
+    return "" if kind == label else f"an image labelled {word(image.label)} that is {kind}"
 
 
 def can_relabel(image: Image, head: bytes) -> bool:
@@ -291,7 +291,7 @@ def bad_texts(value: Any) -> Iterator[tuple[Path, str]]:
             for key, inner in node.items():
                 if isinstance(key, str) and _BAD.search(key):
                     yield _path(link), key
-                stack.append((inner, (link, shown(key))))
+                stack.append((inner, (link, word(key))))
         elif isinstance(node, list):
             stack += [(inner, (link, number)) for number, inner in enumerate(node)]
 

@@ -136,7 +136,8 @@ ORPHAN_CALL = rule(
     "or, once more turns follow, in the middle.",
     repair="A real result is looked for everywhere in the list first. If there is none, a result "
     "with a constant, neutral text is inserted where the provider expects it. It claims no cause, "
-    "and it is marked, so that a real result that turns up later takes its place.",
+    "and it is marked, so that a real result that turns up later takes its place. Where the format "
+    "wants a status beside the text (shell, apply_patch) it is the one for failure.",
     failures=("F01", "F02", "F12", "F13"),
 )
 PARTIAL_BATCH = rule(
@@ -243,13 +244,16 @@ SERVER_PAIR = rule(
 OUTPUT_KIND = rule(
     code="LS109",
     name="wrong-output-kind",
+    lossy=True,
     dialects=("openai-responses",),
     errors=(("openai-responses", "No tool output found for <kind> <id>."),),
     summary="the output is of another kind than the call",
     help="heal rewrites it as the output kind that belongs to the call",
     what="Each call kind of the Responses API has its own output kind; this pair does not match.",
     cause="Code that knows only function_call answered a custom, shell or patch call.",
-    repair="The output is rewritten as the right kind with the same text.",
+    repair="The output is rewritten as the right kind with the same text, and the original is kept "
+    "in the quarantine. Where the right kind cannot hold text (computer, tool search), the text "
+    "stays as a labelled message and the call is closed as an open one.",
     failures=("F10",),
 )
 TEXT_AFTER_CALL = rule(
@@ -388,10 +392,12 @@ def is_scattered(messages: list[Message], zone: Zone) -> bool:
     return False
 
 
-def is_wedged(messages: list[Message], zone: Zone, position: int) -> bool:
-    """Tell whether something else stands in the messages between a zone's start and a result."""
-    between = messages[zone.start : position]
-    return any(part.kind != RESULT for message in between for part in message.parts)
+def first_wedge(messages: list[Message], zone: Zone) -> int:
+    """Give the position of the first message of a zone that holds anything but results."""
+    for position in zone.holders:
+        if any(part.kind != RESULT for part in messages[position].parts):
+            return position
+    return zone.stop
 
 
 def _call_by_result(case: Case) -> dict[int, Part]:

@@ -239,7 +239,8 @@ REASONING_REQUIRED = rule(
     ),
     summary="an assistant turn lacks the reasoning this provider wants back",
     help="heal adds the empty field",
-    what="This provider wants the reasoning of every assistant turn back, even if it is empty.",
+    what="This provider wants the reasoning of every assistant turn that calls tools back, even if "
+    "it is empty.",
     cause="The client dropped the field, or another model wrote the turn.",
     repair="An empty field is added where there is none; what is there is never touched.",
     failures=("F36",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,16 @@ def finder(*dialects: str) -> Callable[[Find], Find]:
         return find
 
     return register
+
+
+_WORD = re.compile(r"[\w./+-]{1,32}")
+
+
+def word(value: object) -> str:
+    """Name a role, a label or a field: shown only if it is one short word, else by its type."""
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    return f"<{type(value).__name__}>"
 
 
 def place_order(place: str) -> list[tuple[int, int, str]]:

@@ -18,7 +18,7 @@ from lockstitch.model.parts import (
 )
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import Finding, finder, rule, shown
+from lockstitch.rules.rule import Finding, finder, rule, word
 
 ALTERNATION = rule(
     code="LS405",
@@ -334,5 +334,5 @@ def roles(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         if message.role == UNKNOWN and not message.flaw:
             role = message.raw.get("role", message.raw.get("type"))
-            text = f"role {shown(role)} is not one of this format's"
-            yield case.find(WRONG_ROLE, case.place_at(message.index), text, role=role)
+            text = f"role {word(role)} is not one of this format's"
+            yield case.find(WRONG_ROLE, case.place_at(message.index), text, role=word(role))
