@@ -323,6 +323,7 @@ def dead_references() -> list[Case]:
             broken={"tools": TOOLS * 2, "messages": ANTHROPIC.user()},
             whole={"tools": TOOLS, "messages": ANTHROPIC.user()},
             place="tools.1",
+            loses=True,
             error="Tool names must be unique.",
         ),
     ]

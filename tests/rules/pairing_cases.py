@@ -428,6 +428,7 @@ def output_kinds() -> list[Case]:
         dialect="openai-responses",
         broken=[*RESPONSES.user(), call, wrong],
         whole=[*RESPONSES.user(), call, right],
+        loses=True,
         place="input.2",
         error=f"No tool output found for custom tool call {A}.",
     )
