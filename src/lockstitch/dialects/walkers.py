@@ -135,7 +135,9 @@ class ChatWalker:
         self.noted: set[str] = set()
         self.names: set[str] = set()
 
-    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
+    def run(  # noqa: C901 - one flat loop: calls would cost more than what they check
+        self, raw: Sequence[Any], start: int, seams: list[int]
+    ) -> int:
         """Walk from a seam to the first message that is not plain; give its index."""
         index = start
         waiting: list[str] = []
@@ -150,38 +152,35 @@ class ChatWalker:
                         return index
                     if message["tool_call_id"] != waiting.pop():
                         return index
-                elif waiting or not self._says(message, role, content, waiting, index):
+                elif waiting:
+                    return index
+                elif "tool_calls" in message:
+                    if role != "assistant" or not _is_text_or_none(content):
+                        return index
+                    if not self._calls(message["tool_calls"], waiting, index):
+                        return index
+                elif type(content) is not str or not content or role not in _SPEAKERS:
                     return index
                 elif role == "user":
                     seams.append(index)
-        except KeyError:
+        except (KeyError, ValueError, RecursionError):
             return index
         return len(raw) - 1 if waiting else len(raw)
 
-    def _says(
-        self, message: dict[str, Any], role: Any, content: Any, waiting: list[str], index: int
-    ) -> bool:
-        if "tool_calls" not in message:
-            return type(content) is str and content != "" and role in _SPEAKERS
-        if role != "assistant" or (content is not None and type(content) is not str):
-            return False
-        return self._calls(message["tool_calls"], waiting, index)
-
     def _calls(self, calls: Any, waiting: list[str], index: int) -> bool:
+        """Note the calls of a message; what is missing or does not parse raises."""
         if type(calls) is not list or not calls:
             return False
         for call in reversed(calls):
-            function = call.get("function") if type(call) is dict else None
-            if type(function) is not dict or call.get("type") != "function":
+            function = call["function"] if type(call) is dict else None
+            if type(function) is not dict or call["type"] != "function":
                 return False
-            number, name = call.get("id"), function.get("name")
-            if type(number) is not str or not number or type(name) is not str:
+            number, name, arguments = call["id"], function["name"], function["arguments"]
+            if type(number) is not str or type(name) is not str or type(arguments) is not str:
                 return False
-            if number in waiting or number in self.noted:
+            if not number or number in waiting or number in self.noted:
                 return False
-            arguments = function.get("arguments")
-            if arguments != "{}" and not _parses(arguments):
-                return False
+            _DECODE(arguments)
             self.homes[number] = SEVERAL if number in self.homes else index
             waiting.append(number)
             self.names.add(name)
@@ -252,16 +251,10 @@ def _answers(content: Any, waiting: list[str]) -> bool:
     return answered == len(waiting)
 
 
+def _is_text_or_none(content: Any) -> bool:
+    return content is None or type(content) is str
+
+
 def is_blank(text: Any) -> bool:
     """Tell whether this is not a text with something in it."""
     return type(text) is not str or not text or text.isspace()
-
-
-def _parses(arguments: Any) -> bool:
-    if type(arguments) is not str:
-        return False
-    try:
-        _DECODE(arguments)
-    except (ValueError, RecursionError):
-        return False
-    return True
