@@ -55,7 +55,7 @@ def _shape(message: Any, place: str) -> Iterator[str]:
         return
     for index, block in enumerate(content):
         yield from _block_shape(block, role, f"{place}.content.{index}")
-    kinds = [key for block in _blocks(message) for key in block if block[key] is not None]
+    kinds = [key for block in _blocks(message) for key in block if block[key]]
     if "document" in kinds and "text" not in kinds:
         yield f"{place}: a document without text"
 

@@ -34,7 +34,10 @@ def plain(message: Any) -> Any:
     if not isinstance(message, dict):
         return None
     if isinstance(message.get("data"), dict) and "content" not in message:
-        message = {**message, **message["data"]}
+        inner = message["data"].get("type")
+        outer = message.get("type")
+        kind = inner if isinstance(inner, str) else outer
+        message = {**message, **message["data"], "type": kind}
     elif message.get("lc") == 1 and isinstance(message.get("kwargs"), dict):
         path = message.get("id")
         name = str(path[-1]) if isinstance(path, list) and path else ""

@@ -89,7 +89,7 @@ class Anthropic(BlockDialect):
         return self._rarer(raw, kind, at, home)
 
     def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
-        if type(kind) is not str:
+        if type(kind) is not str or not kind:
             return broken(raw, at, home, "type")
         if kind in ("thinking", "redacted_thinking"):
             return Part(REASONING, raw, at, home, flavor=kind)

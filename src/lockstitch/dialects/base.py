@@ -192,7 +192,7 @@ def broken(raw: Any, at: Path, home: int, why: str) -> Part:
 
 def is_typed_block(value: Any) -> bool:
     """Tell whether this is a block that says what it is."""
-    return isinstance(value, dict) and isinstance(value.get("type"), str)
+    return isinstance(value, dict) and isinstance(value.get("type"), str) and bool(value["type"])
 
 
 def as_text(value: Any) -> str:

@@ -87,7 +87,10 @@ class Gemini(BlockDialect):
             return broken(raw, at, home, "not-an-object")
         if not isinstance(raw.get("text", ""), (str, NoneType)):
             return broken(raw, at, home, "text")
-        key = next((key for key in _DATA if raw.get(key) is not None), "")
+        keys = [key for key in _DATA if raw.get(key) is not None]
+        if len(keys) > 1:
+            return broken(raw, at, home, "several")
+        key = keys[0] if keys else ""
         if key in _CALLS or key in _RESULTS:
             return self._tool(raw, key, at, home)
         if key:

@@ -126,7 +126,7 @@ class LangChain(Dialect):
     def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        if not is_typed_block(raw):
             return broken(raw, at, home, "not-an-object")
         kind = raw["type"]
         if kind == "text" and isinstance(raw.get("text"), str):

@@ -12,6 +12,7 @@ from lockstitch.dialects.base import (
     as_id,
     as_json,
     broken,
+    is_typed_block,
     media_blocks,
     reseat,
     slot_path,
@@ -123,7 +124,7 @@ class OpenAIResponses(Dialect):
     def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        if not is_typed_block(raw):
             return broken(raw, at, home, "not-an-object")
         kind = raw["type"]
         if kind in _TEXTS:

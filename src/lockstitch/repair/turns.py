@@ -55,7 +55,7 @@ def _read_as_result(draft: Draft, message: Message, spelled: object) -> None:
 
 
 def _role_for(draft: Draft, message: Message, spelled: object) -> str:
-    if message.has(CALL):
+    if message.has(CALL) or any("twin" in part.flavor for part in message.parts):
         return ASSISTANT
     if message.has(RESULT):
         return USER

@@ -94,7 +94,9 @@ class Case:
         body = self.body or {}
         if body.get("previous_response_id") or body.get("conversation"):
             return True
-        return any(part.flavor == "item_reference" for part in self.parts.rest)
+        if self.profile.dialect != "openai-responses":
+            return False
+        return any(part.flavor == "item_reference" and not part.at for part in self.parts.rest)
 
     def place(self, part: Part) -> str:
         """Name the place of a part."""

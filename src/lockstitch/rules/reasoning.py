@@ -380,7 +380,14 @@ def ends_with_thinking(messages: list[Message], position: int) -> bool:
     if message.role != ASSISTANT or not message.parts or message.parts[-1].kind != REASONING:
         return False
     behind = position + 1
+    while behind < len(messages) and _is_only_thinking(messages[behind]):
+        behind += 1
     return behind == len(messages) or messages[behind].role != ASSISTANT
+
+
+def _is_only_thinking(message: Message) -> bool:
+    kinds = {part.kind for part in message.parts}
+    return message.role == ASSISTANT and kinds == {REASONING}
 
 
 @finder("openai-responses")
