@@ -30,7 +30,7 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS416",), content.spell_results),
     (("LS412",), turns.name_roles),
     (("LS413",), content.house_parts),
-    (("LS111",), identity.list_twins),
+    (("LS111", "LS412"), identity.list_twins),
     (("LS301",), reasoning.split_steps),
     (("LS302", "LS303"), reasoning.drop_unsigned),
     (("LS304",), reasoning.drop_foreign),
