@@ -17,7 +17,7 @@ WORDS = [*FLAGS, "-", "--", "", "a.json", "=", "sarif", "json", "--format=sarif"
 
 
 @given(st.sampled_from(DECLARED), st.lists(st.sampled_from(WORDS), max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_the_everyday_parser_accepts_typer_reads_the_same(
     declared: Command, words: list[str]
 ) -> None:

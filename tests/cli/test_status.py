@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,12 @@ def test_answers(lockstitch: Any, words: list[str]) -> None:
 def test_ctrl_c(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    process = subprocess.Popen([*LOCKSTITCH, "check", str(fifo)], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*LOCKSTITCH, "check", str(fifo)],
+        stderr=subprocess.PIPE,
+        # a shell that runs the tests in the background has them ignore the signal
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
     # Opening it for writing waits for the reader: the command is inside its read from here on.
     with fifo.open("wb"):
         process.send_signal(signal.SIGINT)

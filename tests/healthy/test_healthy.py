@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -51,11 +52,9 @@ def _as_objects(messages: list[Any]) -> list[Any]:
     return list(messages_from_dict(_as_dicts(deepcopy(messages))))
 
 
-LANGCHAIN_FORMS = {
-    "as dicts": _as_dicts,
-    "as constructors": _as_constructors,
-    "as objects": _as_objects,
-}
+LANGCHAIN_FORMS = {"as dicts": _as_dicts, "as constructors": _as_constructors}
+if find_spec("langchain_core"):
+    LANGCHAIN_FORMS["as objects"] = _as_objects
 CASES += [
     ("langchain", f"{name}, {form}", turn(history))
     for name, history in langchain.HISTORIES.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from typing import Any
 
 from .conversations import Ask, Call, Done, Result, Say, Turn
@@ -236,5 +237,6 @@ FORMS: dict[str, tuple[str, Callable[[Iterable[Turn]], Messages]]] = {
     "langchain-plain": ("langchain", langchain_plain),
     "langchain-dict": ("langchain", langchain_dict),
     "langchain-constructor": ("langchain", langchain_constructor),
-    "langchain-objects": ("langchain", langchain_objects),
 }
+if find_spec("langchain_core"):
+    FORMS["langchain-objects"] = ("langchain", langchain_objects)
