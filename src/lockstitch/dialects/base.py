@@ -228,13 +228,20 @@ def as_json(value: Any) -> str:
         return f"<{type(value).__name__}, nested too deeply>"
 
 
-def replaced(raw: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Copy a dict with one nested value replaced; everything else is shared."""
-    key, rest = path[0], path[1:]
-    if rest:
-        inner = raw.get(key)
-        value = replaced(inner if isinstance(inner, dict) else {}, rest, value)
-    return {**raw, key: value}
+def replaced(raw: Any, path: Path, value: Any) -> Any:
+    """Copy nested dicts and lists with one value replaced; everything else is shared."""
+    if not path:
+        return value
+    if isinstance(raw, list):
+        at = int(path[0])
+        return [*raw[:at], replaced(raw[at], path[1:], value), *raw[at + 1 :]]
+    fields = raw if isinstance(raw, dict) else {}
+    return {**fields, path[0]: replaced(fields.get(path[0]), path[1:], value)}
+
+
+def without_id(raw: dict[str, Any]) -> dict[str, Any]:
+    """Copy an item without its own, optional id."""
+    return {key: value for key, value in raw.items() if key != "id"}
 
 
 def text_of_blocks(content: Any, key: str = "text") -> str:

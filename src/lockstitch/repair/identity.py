@@ -253,6 +253,9 @@ def define_tools(draft: Draft) -> None:
         key = "toolConfig"
     else:
         draft.set_field("tools", [{"name": name, "input_schema": schema} for name in listed])
+        if (draft.body or {}).get("tool_choice") is not None:
+            before = (draft.body or {})["tool_choice"]
+            draft.ledger.set_aside(rules.TOOLS_MISSING, "tool_choice", before)
         draft.set_field("tool_choice", {"type": "none"})
         key = "tools"
     note = f"the tools that the history names were declared ({len(listed)})"

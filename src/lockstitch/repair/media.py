@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstitch.dialects.base import replaced
 from lockstitch.dialects.media import Image, head_of, pixels, sniff
 from lockstitch.dialects.quick import encoded_size
 from lockstitch.model.parts import MEDIA, RESULT, Message, Part, Path
@@ -68,7 +69,7 @@ def _judge(draft: Draft, image: Image, limit: int) -> Any:
 def _relabelled(image: Image, kind: str) -> Any:
     if image.label_at:
         label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
-        return put(image.block, image.label_at, label)
+        return replaced(image.block, image.label_at, label)
     url = image.block["image_url"]
     old = url["url"] if isinstance(url, dict) else url
     fresh = f"data:{kind};base64,{old.partition(';base64,')[2]}"
@@ -82,16 +83,6 @@ def _noted(draft: Draft, image: Image, rule: Rule, why: str) -> Any:
     return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
 
 
-def put(value: Any, path: Path, new: Any) -> Any:
-    """Copy nested dicts and lists with one value replaced; everything else is shared."""
-    if not path:
-        return new
-    key, rest = path[0], path[1:]
-    copy: Any = list(value) if isinstance(value, list) else dict(value)
-    copy[key] = put(value[key], rest, new)
-    return copy
-
-
 def _swap(draft: Draft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
     for message in draft.messages:
         if any(id(part) in swaps for part in message.parts):
@@ -102,7 +93,7 @@ def _swap(draft: Draft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
 def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
     raw = part.raw
     for path, new in swaps:
-        raw = put(raw, path, new)
+        raw = replaced(raw, path, new)
     if raw is part.raw:
         return part
     if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):

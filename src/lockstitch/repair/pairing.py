@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from lockstitch.dialects.base import without_id
 from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING
 from lockstitch.model.pairing import ANSWER, DUPLICATE, NOWHERE
@@ -327,13 +326,9 @@ def drop_repeated_calls(draft: Draft, case: Case) -> bool:
 def _is_same_call(one: Part, other: Part) -> bool:
     """Compare all of two calls but the item ids by which a provider may tell them apart."""
     try:
-        return _without_item_id(one) == _without_item_id(other)
+        return without_id(one.raw) == without_id(other.raw)
     except RecursionError:
         return False
-
-
-def _without_item_id(call: Part) -> dict[str, Any]:
-    return {key: value for key, value in call.raw.items() if key != "id"}
 
 
 def _take_parts(draft: Draft, gone: set[int]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from lockstitch.dialects.base import without_id
 from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.models import issuer_of
 from lockstitch.model.parts import ASSISTANT, REASONING, Message, Part
@@ -150,15 +150,11 @@ def unlink_followers(draft: Draft, position: int) -> None:
 
 def forget_item_id(message: Message) -> None:
     """Take the optional item id off an item, on a copy."""
-    message.raw = _without_id(message.raw)
+    message.raw = without_id(message.raw)
     for part in message.parts:
         if part.at == () and isinstance(part.raw, dict):
-            part.raw = _without_id(part.raw)
+            part.raw = without_id(part.raw)
     message.touch()
-
-
-def _without_id(raw: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in raw.items() if key != "id"}
 
 
 def sign_calls(draft: Draft) -> None:
