@@ -3,7 +3,9 @@
 LockstitchError
 ├── UsageError          the call itself is wrong: change the call
 │   └── AmbiguousDialect    several wire formats fit the input: name one
-└── Unreadable          the input cannot be read: nothing was changed, fix or replace the input
+├── Unreadable          the input cannot be read: nothing was changed, fix or replace the input
+└── Conflict            the file is no longer what was read: nothing was written, read it again
+    └── Busy                a program has the file open for writing: end it first
 
 Unhealed (a warning)    the list could not be made valid: the original was returned
 
@@ -25,6 +27,14 @@ class AmbiguousDialect(UsageError):
 
 class Unreadable(LockstitchError):
     """The input cannot be read as what it should be; nothing was changed."""
+
+
+class Conflict(LockstitchError):
+    """A file is no longer what it was when it was read; nothing was written: read it again."""
+
+
+class Busy(Conflict):
+    """Another program holds the file, so trying again at once is of no use; nothing was written."""
 
 
 class Unhealed(UserWarning):

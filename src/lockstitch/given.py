@@ -26,9 +26,16 @@ class Given:
     """
 
     def __init__(
-        self, value: Any, dialect: str | None, model: str | None, waiting: Iterable[str]
+        self,
+        value: Any,
+        dialect: str | None,
+        model: str | None,
+        waiting: Iterable[str],
+        *,
+        stored: bool = False,
     ) -> None:
         self.value = value
+        self.stored = stored
         self.plain: Any = value
         self.freeze: Freeze = _as_it_is
         self.waiting = _ids_of(waiting)
@@ -55,7 +62,7 @@ class Given:
             or (body is not None and _lacks_tools(body, profile))
         ):
             return None
-        ends = body is not None or model is not None
+        ends = not self.stored and (body is not None or model is not None)
         found = narrowed(new_dialect(profile.dialect), profile, raw, with_ends=ends)
         if found is None or not is_plain([raw[number] for number in found.numbers]):
             return None
@@ -81,7 +88,15 @@ class Given:
     def case(self) -> Case:
         """View what needs a look, for the rules."""
         dialect = new_dialect(self.profile.dialect)
-        request = Request(dialect, self.profile, self.traits, self.body, self.waiting, self.model)
+        request = Request(
+            dialect,
+            self.profile,
+            self.traits,
+            self.body,
+            self.waiting,
+            self.model,
+            stored=self.stored,
+        )
         if self.excerpt is not None:
             request = structs.replace(request, numbers=self.excerpt.numbers, ids=self.excerpt.ids)
         return Case(request, dialect.read(self.looked_at))

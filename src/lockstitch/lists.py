@@ -12,7 +12,7 @@ from lockstitch.errors import Unhealed, UsageError
 from lockstitch.given import Given
 from lockstitch.kinds import is_plain, thaw
 from lockstitch.repair.edits import Edit, diff
-from lockstitch.repair.engine import Outcome, mend
+from lockstitch.repair.engine import NONE, Outcome, mend
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.rules import ERROR, RULES, Case, Finding, Rule, examine
 
@@ -24,11 +24,19 @@ class Plan:
     If something cannot be mended, ``remaining`` says what, and ``messages`` is the original.
     """
 
-    def __init__(self, given: Given, findings: list[Finding], outcome: Outcome | None) -> None:
+    def __init__(
+        self,
+        given: Given,
+        findings: list[Finding],
+        outcome: Outcome | None,
+        spared: frozenset[str] = NONE,
+    ) -> None:
         self.dialect = given.profile.full_name
         self.findings = findings
         self.remaining: list[Finding] = findings if outcome is None else outcome.remaining
-        self.healed = not any(finding.severity == ERROR for finding in self.remaining)
+        self.healed = not any(
+            finding.severity == ERROR and finding.code not in spared for finding in self.remaining
+        )
         self._given = given
         self._outcome = outcome if self.healed else None
         self.changes: list[Change] = self._outcome.changes if self._outcome else []
@@ -130,18 +138,25 @@ def explain(code: str) -> Rule:
     return found
 
 
-def _planned(given: Given) -> Plan:
+def plan_stored(
+    messages: list[Any], dialect: str, model: str | None, spared: frozenset[str] = NONE
+) -> Plan:
+    """Work out the repair of a history that is kept for later: it may end as it likes."""
+    return _planned(Given(messages, dialect, model, (), stored=True), spared)
+
+
+def _planned(given: Given, spared: frozenset[str] = NONE) -> Plan:
     if given.is_proven:
         return Plan(given, [], None)
     case = given.case()
     findings = examine(case)
     if not _closes_waiting(case) and not any(finding.fixable for finding in findings):
         return Plan(given, findings, None)
-    outcome = mend(case, given.looked_at, findings)
+    outcome = mend(case, given.looked_at, findings, spared)
     if given.excerpt is not None and (outcome.remaining or given.whole(outcome) is None):
         given.excerpt = None
-        return _planned(given)
-    return Plan(given, findings, outcome)
+        return _planned(given, spared)
+    return Plan(given, findings, outcome, spared)
 
 
 def _closes_waiting(case: Case) -> bool:

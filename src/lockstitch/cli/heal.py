@@ -10,6 +10,7 @@ from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
 from lockstitch.cli.arguments import DIALECT, JSON, MODEL, Command, Operand, Option
 from lockstitch.dialects.detect import confirmed
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.splices import dump
 
 if TYPE_CHECKING:
     from lockstitch import Plan
@@ -84,7 +85,7 @@ def _difference(document: Document, healed: object) -> bytes:
         return b""
     from difflib import unified_diff
 
-    old, new = (writing.dump(value, indent=2).splitlines() for value in (document.value, healed))
+    old, new = (dump(value, indent=2).splitlines() for value in (document.value, healed))
     name = text.shown(document.target)
     lines = unified_diff(old, new, name, f"{name} (healed)", lineterm="")
     return "".join(f"{_coloured(line)}\n" for line in lines).encode("utf-8", "backslashreplace")

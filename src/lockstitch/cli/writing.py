@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli.reading import as_text
+from lockstitch.splices import Spans, dump, member_spans
 
 if TYPE_CHECKING:
     from lockstitch.cli.reading import Document
 
-Spans = list[tuple[int, int]]
-
-_SPACE = re.compile(r"[ \t\r\n]*")
 _LINE = re.compile(r"^[^\n]*[^\s][^\n]*$", re.MULTILINE)
 
 
@@ -29,22 +26,12 @@ def encode(document: Document, healed: Any) -> bytes:
     elif isinstance(healed, dict):
         woven = _weave_body(text, document.value, healed)
     else:
-        woven = _weave(text, _spans(text), document.value, healed)
+        woven = _weave(text, member_spans(text), document.value, healed)
     return woven.encode("utf-8", "surrogatepass")
 
 
-def dump(value: Any, **style: Any) -> str:
-    """JSON text that can always be encoded: readable, or escaped where it has lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False, **style)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, **style)
-    return text
-
-
 def _weave_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
-    spans = _spans(text)
+    spans = member_spans(text)
     if len(spans) != len(old) or new.keys() != old.keys():
         return dump(new, indent=2 if "\n" in text.strip() else None)
     for key, (start, end) in reversed(list(zip(old, spans, strict=True))):
@@ -52,7 +39,7 @@ def _weave_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
             continue
         part = text[start:end]
         both_lists = isinstance(new[key], list) and isinstance(old[key], list)
-        part = _weave(part, _spans(part), old[key], new[key]) if both_lists else dump(new[key])
+        part = _weave(part, member_spans(part), old[key], new[key]) if both_lists else dump(new[key])
         text = text[:start] + part + text[end:]
     return text
 
@@ -91,28 +78,3 @@ def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
 
 def _fresh(value: Any, base: str = "", **style: Any) -> str:
     return dump(value, **style).replace("\n", f"\n{base}")
-
-
-def _spans(text: str) -> Spans:
-    """Where the values directly inside an array or an object start and end."""
-    decode = json.JSONDecoder().raw_decode
-    at = _skip(text, 0)
-    keyed = text[at] == "{"
-    at = _skip(text, at + 1)
-    spans: Spans = []
-    while text[at] not in "]}":
-        if keyed:
-            colon = _skip(text, decode(text, at)[1])
-            at = _skip(text, colon + 1)
-        end = decode(text, at)[1]
-        spans.append((at, end))
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-    return spans
-
-
-def _skip(text: str, at: int) -> int:
-    """The next place that is not white space."""
-    match = _SPACE.match(text, at)
-    return match.end() if match else at

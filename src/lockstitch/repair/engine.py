@@ -23,6 +23,7 @@ from lockstitch.rules.rule import place_order
 
 Pass = Callable[[Draft], None]
 _ROUNDS = 5
+NONE: frozenset[str] = frozenset()
 
 # Which findings call for which pass; a pass without codes always runs.
 PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
@@ -78,13 +79,18 @@ class Outcome(Struct):
     remaining: list[Finding]
 
 
-def mend(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> Outcome:
-    """Repair a case; on success ``remaining`` holds at most what no repair is meant for."""
+def mend(
+    case: Case, raw: Sequence[Any], findings: Sequence[Finding], spared: frozenset[str] = NONE
+) -> Outcome:
+    """Repair a case; on success ``remaining`` holds at most what no repair is meant for.
+
+    Rules in ``spared`` are not acted upon: what they find stays, and does not count as failure.
+    """
     case, draft = _drafted(case, raw, findings)
     left = [finding for finding in findings if finding.fixable or finding.severity == ERROR]
     rendered: list[Any] = list(raw)
     for _ in range(_ROUNDS):
-        codes = {finding.code for finding in left}
+        codes = {finding.code for finding in left} - spared
         if case.waiting:
             codes.add("LS101")
         for wanted, run in PASSES:
@@ -92,7 +98,7 @@ def mend(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> Outcome
                 run(draft)
         rendered = draft.render()
         left = _examined(draft, rendered)
-        if not any(finding.severity == ERROR for finding in left):
+        if not any(f.severity == ERROR and f.code not in spared for f in left):
             break
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from lockstitch.rules import content, identity, media, pairing, reasoning, turns
+from lockstitch.rules import (
+    compaction,
+    content,
+    graph,
+    identity,
+    media,
+    pairing,
+    reasoning,
+    storage,
+    turns,
+)
 from lockstitch.rules.case import Case, Request
 from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule, place_order
 
@@ -14,12 +24,15 @@ __all__ = [
     "Finding",
     "Request",
     "Rule",
+    "compaction",
     "content",
     "examine",
+    "graph",
     "identity",
     "media",
     "pairing",
     "reasoning",
+    "storage",
     "turns",
 ]
 

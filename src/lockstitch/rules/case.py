@@ -25,7 +25,8 @@ class Request(Struct, frozen=True):
     """What surrounds a list of messages: its format, its receiver and the rest of the body.
 
     ``waiting`` names the calls that wait on purpose; ``numbers`` gives the original indices where
-    the list is an excerpt, and ``ids`` the ids of all of it.
+    the list is an excerpt, and ``ids`` the ids of all of it. ``stored`` says that the list is kept
+    for later, whatever is known of the model: it need not end like a request.
     """
 
     dialect: Dialect
@@ -36,6 +37,7 @@ class Request(Struct, frozen=True):
     model: str | None = None
     numbers: Sequence[int] | None = None
     ids: frozenset[str] = frozenset()
+    stored: bool = False
 
     def place(self, index: int, at: Path = ()) -> str:
         """Name a place in the list that was given, of which this may be an excerpt."""
@@ -64,7 +66,9 @@ class Case:
         self.body = request.body
         self.waiting = request.waiting
         self.model = request.model
-        self.is_request = request.body is not None or request.traits.known
+        self.is_request = not request.stored and (
+            request.body is not None or request.traits.known
+        )
 
     @cached_property
     def parts(self) -> Sorted:

@@ -19,15 +19,17 @@ _LONGEST_ID = 64
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One thing a request must satisfy, with everything a person may want to know of it.
+    """One thing a request or a store must satisfy, with all a person may want to know of it.
 
+    A rule on requests names ``dialects``, a rule on stored sessions ``formats``.
     ``errors`` pairs who says it with the provider's own text; ``known`` notes the versions.
     """
 
     code: str
     name: str
     severity: str = ERROR
-    dialects: tuple[str, ...]
+    dialects: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     errors: tuple[tuple[str, str], ...] = ()
     fixable: bool = True
     lossy: bool = False

@@ -1,0 +1,257 @@
+"""What the operating system offers for safe files: drafts, swapping, syncing, who is writing.
+
+Every function is one small step without a policy of its own; ``files`` decides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import signal
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PREFIX = ".lockstitch-"
+SUFFIX = ".tmp"
+STALE = 3600.0
+CHUNK = 1 << 20
+
+_BINARY = getattr(os, "O_BINARY", 0)
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+READING = (
+    os.O_RDONLY
+    | _BINARY
+    | _CLOEXEC
+    | _NOFOLLOW
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
+CREATING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY | _CLOEXEC | _NOFOLLOW
+APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | _NOFOLLOW
+
+_HERE = -100  # AT_FDCWD
+_EXCHANGE = 2  # RENAME_EXCHANGE
+_NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class Draft:
+    """A file in the making beside its target; ``kept`` says that its name must not be removed."""
+
+    def __init__(self, path: str, handle: int) -> None:
+        self.path = path
+        self.handle = handle
+        self.kept = False
+
+    def close(self) -> None:
+        """Close the handle, once."""
+        handle, self.handle = self.handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+@contextmanager
+def draft(folder: str) -> Iterator[Draft]:
+    """Create a private temporary file; whatever has its name in the end is removed."""
+    made = Draft(os.path.join(folder, f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"), -1)
+    try:
+        made.handle = os.open(made.path, CREATING, 0o600)
+        yield made
+    finally:
+        made.close()
+        if not made.kept:
+            Path(made.path).unlink(missing_ok=True)
+
+
+def tidy(folder: str, now: float | None = None) -> int:
+    """Remove the drafts that killed processes of this user left behind; returns how many."""
+    limit = (time.time() if now is None else now) - STALE
+    removed = 0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and entry.name.endswith(SUFFIX):
+                removed += _removed_if_stale(entry, limit)
+    return removed
+
+
+def _removed_if_stale(entry: os.DirEntry[str], limit: float) -> bool:
+    # ctime, because a draft that took part in a swap has the mtime of the file it replaced.
+    try:
+        found = entry.stat(follow_symlinks=False)
+        if found.st_ctime < limit and stat.S_ISREG(found.st_mode) and _is_ours(found):
+            Path(entry.path).unlink()
+            return True
+    except OSError:
+        return False
+    return False
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return os.name == "nt" or found.st_uid == os.geteuid()
+
+
+def read(handle: int, start: int = 0) -> bytes:
+    """Everything in an open file from a place on."""
+    pieces = []
+    while piece := _read_at(handle, start):
+        pieces.append(piece)
+        start += len(piece)
+    return b"".join(pieces)
+
+
+def begins_with(handle: int, data: bytes) -> bool:
+    """Whether an open file begins with these bytes."""
+    view = memoryview(data)
+    place = 0
+    while place < len(data):
+        piece = _read_at(handle, place, min(CHUNK, len(data) - place))
+        if not piece or piece != view[place : place + len(piece)]:
+            return False
+        place += len(piece)
+    return True
+
+
+def _read_at(handle: int, start: int, count: int = CHUNK) -> bytes:
+    if sys.platform == "win32":
+        os.lseek(handle, start, os.SEEK_SET)
+        return os.read(handle, count)
+    return os.pread(handle, count, start)
+
+
+def write(handle: int, data: bytes) -> None:
+    """Write all of it, or raise."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def adopt(handle: int, old: os.stat_result, source: int | None = None) -> None:
+    """Give a new file the owner, the access list and the mode of an old one, where allowed.
+
+    The mode comes last, because a change of owner clears bits of it.
+    """
+    if sys.platform == "win32":
+        return
+    try:
+        os.fchown(handle, old.st_uid, old.st_gid)
+    except PermissionError:
+        with suppress(PermissionError):
+            os.fchown(handle, -1, old.st_gid)
+    if source is not None:
+        _adopt_attributes(handle, source)
+    os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+def _adopt_attributes(handle: int, source: int) -> None:
+    """Copy extended attributes; without its access list a mode would mean something else."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):
+        wanted = set(os.listxattr(source))
+        for name in set(os.listxattr(handle)) - wanted:
+            with suppress(OSError):
+                os.removexattr(handle, name)
+        for name in wanted:
+            with suppress(OSError):
+                os.setxattr(handle, name, os.getxattr(source, name))
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable; Windows has no way to ask for that."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY | _CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def swap(new: str, target: str) -> bool:
+    """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
+
+    Where the file system cannot exchange two names, a second name keeps the old file; where it
+    knows no second names either, the old file is gone and the answer is False.
+    """
+    if _exchanged(new, target):
+        return True
+    aside = f"{new.removesuffix(SUFFIX)}.old{SUFFIX}"
+    try:
+        os.link(target, aside, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except (OSError, NotImplementedError):
+        os.replace(new, target)
+        return False
+    try:
+        os.replace(new, target)
+        os.replace(aside, new)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+    return True
+
+
+def _exchanged(one: str, other: str) -> bool:
+    call = None if sys.platform != "linux" else getattr(_libc(), "renameat2", None)
+    if call is None:
+        return False
+    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NOT_OFFERED:
+        return False
+    raise OSError(number, os.strerror(number), other)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def is_held(handle: int) -> bool:
+    """Whether anybody has this file, open here for reading only, open for writing now.
+
+    Linux knows it for all users and containers: a read lease is granted only if there is no
+    writer. It is given back at once; whoever opens the file in that instant waits for it.
+    """
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    try:
+        # The signal of a broken lease is by default one that ends the process.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return error.errno != errno.EAGAIN and bool(holders(os.fstat(handle)))
+    fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
+
+
+def holders(file: os.stat_result) -> list[int]:
+    """The processes that have a file open for writing, as far as this user may look."""
+    if sys.platform != "linux":
+        return []
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and _writes(pid, file)]
+
+
+def _writes(pid: str, file: os.stat_result) -> bool:
+    try:
+        return any(_is_writing(pid, number, file) for number in os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return False
+
+
+def _is_writing(pid: str, number: str, file: os.stat_result) -> bool:
+    with suppress(OSError):
+        found = os.stat(f"/proc/{pid}/fd/{number}")
+        if (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino):
+            lines = Path(f"/proc/{pid}/fdinfo/{number}").read_text("ascii").splitlines()
+            flags = next(line for line in lines if line.startswith("flags:"))
+            return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False

@@ -1,0 +1,1 @@
+"""How other programs keep sessions: one module a format, all of one shape."""

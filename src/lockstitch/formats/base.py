@@ -1,0 +1,120 @@
+"""The shape of a format: how one program's records become a history, and a history its records.
+
+Everything here is a function from values to values. Files and databases are read and written by
+``stores``; what is done in which order is decided once, for all formats, in ``doctor``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from lockstitch.formats.history import History, Strand
+from lockstitch.formats.records import Record
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import RULES, WARNING, Finding
+
+LINES = "lines"
+DOCUMENT = "document"
+SQLITE = "sqlite"
+
+
+class Context(Struct):
+    """What stands around the records: the bytes of their file, and what other files hold.
+
+    ``beside`` gives the content of side files by name: the sub-agents' files of a session.
+    """
+
+    data: bytes = b""
+    name: str = ""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Transcript(Struct):
+    """One stored session, understood: its records, what a resume would send, what is wrong.
+
+    ``findings`` are those of the store and the graph; those of the history are found by the core.
+    ``evidence`` holds, by call id, results that survived outside the history, as parts of the
+    dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
+    ``notes`` says what was left behind on purpose. ``state`` is the format's own.
+    """
+
+    context: Context
+    records: Sequence[Record]
+    history: History
+    findings: list[Finding] = field(default_factory=list)
+    session: str | None = None
+    project: str | None = None
+    turns: int = 0
+    left: int = 0
+    left_size: int = 0
+    notes: list[str] = field(default_factory=list)
+    evidence: dict[str, dict[str, Any]] = field(default_factory=dict)
+    version: str = ""
+    state: Any = None
+
+
+class Format(ABC):
+    """One program's way to keep sessions.
+
+    ``places`` are globs under the home directory, ``variable`` names the environment variable
+    that moves the first folder of them, and ``kind`` says what the store is: lines of JSON, one
+    JSON document, or an SQLite database.
+    """
+
+    name: str
+    title: str
+    dialect: str
+    kind: str = LINES
+    places: tuple[str, ...] = ()
+    variable: str = ""
+
+    @abstractmethod
+    def claims(self, name: str, head: Any) -> bool:
+        """Tell whether a store is of this format: by its first records, or its tables."""
+
+    @abstractmethod
+    def is_record(self, value: dict[str, Any]) -> bool:
+        """Tell a record from any other object, such as one inside a torn record."""
+
+    @abstractmethod
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        """Understand the records of one session."""
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Mend one round of what is wrong with the graph; the same records if nothing is."""
+        return list(transcript.records)
+
+    @abstractmethod
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        """Put a healed history into the records: change, add, move and take out what differs."""
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        """Say how bad a finding on the history is for a resume with this program."""
+        return found.severity
+
+
+def find(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:
+    """Make a finding of a rule on stores."""
+    rule = RULES[code]
+    return Finding(
+        code=code,
+        name=rule.name,
+        severity=severity or rule.severity,
+        place=place,
+        message=message,
+        error=rule.errors[0][1] if rule.errors else None,
+        fixable=flags.get("fixable", rule.fixable),
+        lossy=flags.get("lossy", rule.lossy),
+        help=rule.help,
+    )
+
+
+def warn(code: str, place: str, message: str) -> Finding:
+    """Make a finding that the program mends by itself."""
+    return find(code, place, message, WARNING)

@@ -1,0 +1,255 @@
+"""The conversation in a Claude Code file: a tree of lines, read as the program reads it.
+
+One API message stands on several lines that share ``message.id``; the results of parallel calls
+hang on side branches; a compaction cuts the chain and may name lines before it that stay. So the
+chain is not a plain walk over ``parentUuid``: the leaf is chosen, the walk is made, and then the
+lines that belong to what was met are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.formats.graph import Graph, Node, Walk
+from lockstitch.formats.records import Record
+
+USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
+SPEAKERS = (USER, ASSISTANT)
+BOUNDARY = "compact_boundary"
+SYNTHETIC = "<synthetic>"
+
+
+def message_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Give the message of a line; empty if it has none."""
+    message = value.get("message")
+    return message if type(message) is dict else {}
+
+
+def blocks_of(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the blocks of a line's message that are objects."""
+    content = message_of(value).get("content")
+    return [b for b in content if type(b) is dict] if type(content) is list else []
+
+
+def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the tool results on a line."""
+    if value.get("type") != USER:
+        return []
+    return [block for block in blocks_of(value) if block.get("type") == "tool_result"]
+
+
+def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the tool calls on a line."""
+    if value.get("type") != ASSISTANT:
+        return []
+    return [block for block in blocks_of(value) if block.get("type") == "tool_use"]
+
+
+def is_prompt(value: dict[str, Any]) -> bool:
+    """Tell whether a person (or a script in their place) said this."""
+    return (
+        value.get("type") == USER
+        and not value.get("isMeta")
+        and not value.get("isCompactSummary")
+        and not results_in(value)
+    )
+
+
+def is_boundary(value: dict[str, Any]) -> bool:
+    """Tell whether a compaction cut the conversation here."""
+    return value.get("type") == SYSTEM and value.get("subtype") == BOUNDARY
+
+
+def is_sent(value: dict[str, Any]) -> bool:
+    """Tell whether a line is a message that goes to the provider."""
+    if value.get("type") not in SPEAKERS or not message_of(value):
+        return False
+    return not (value.get("isApiErrorMessage") or message_of(value).get("model") == SYNTHETIC)
+
+
+def is_aside(value: dict[str, Any]) -> bool:
+    """Tell whether a line belongs to a sub-agent or a team mate, not to the conversation."""
+    return bool(value.get("isSidechain") or value.get("teamName"))
+
+
+class Group(Struct):
+    """The lines of one API message of the model, and of the results that are off the walk."""
+
+    members: list[int]
+    results: list[int]
+
+
+class Chain:
+    """What a resume of these records would read, in order.
+
+    ``order`` numbers the records from the start of what is sent to the leaf, control records
+    included; ``walk`` is the plain path behind it. ``whole_file`` says that a file of a sub-agent
+    is read, in which every line is a side line.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.whole_file = _is_sub_agent(records)
+        self.graph = Graph(list(self._nodes()))
+        self.leaf = self._leaf()
+        self.walk = self.graph.walk(self.leaf) if self.leaf else Walk([], [])
+        self.cut = self._last_boundary()
+
+    def value(self, number: int) -> dict[str, Any]:
+        """Give the value of a record."""
+        found: dict[str, Any] = self.records[number].value
+        return found
+
+    def _nodes(self) -> Iterator[Node]:
+        for number, record in enumerate(self.records):
+            value = record.value
+            if not record.is_record or "parentUuid" not in value:
+                continue
+            name, parent = value.get("uuid"), value.get("parentUuid")
+            if type(name) is str:
+                aside = is_aside(value) and not self.whole_file
+                yield Node(number, name, parent if type(parent) is str else None, aside)
+
+    def _leaf(self) -> Node | None:
+        """Choose the leaf as the program does: the end that is latest in the file."""
+        best: Node | None = None
+        for terminal in self._ends():
+            node = self._speaker_at(terminal)
+            if node is None or node.aside or self.value(node.number).get("isMeta"):
+                continue
+            if best is None or node.number > best.number:
+                best = node
+        return best
+
+    def _ends(self) -> list[Node]:
+        """Give the terminals; where all go round in circles, every record may be the end."""
+        return self.graph.terminals() or list(self.graph.by_id.values())
+
+    def _speaker_at(self, node: Node) -> Node | None:
+        seen: set[int] = set()
+        at: Node | None = node
+        while at is not None and at.number not in seen:
+            if self.value(at.number).get("type") in SPEAKERS:
+                return at
+            seen.add(at.number)
+            at = self.graph.by_id.get(at.parent) if at.parent else None
+        return None
+
+    def _last_boundary(self) -> int:
+        """Give the position on the walk behind which the conversation is sent; 0 for all of it."""
+        for position in range(len(self.walk.path) - 1, -1, -1):
+            if is_boundary(self.value(self.walk.path[position])):
+                return position
+        return 0
+
+    @property
+    def boundary(self) -> int:
+        """Give the number of the compaction boundary that is in force, -1 if there is none."""
+        path = self.walk.path
+        return path[self.cut] if path and is_boundary(self.value(path[self.cut])) else -1
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Give, by ``message.id``, the lines of every message of the model on the walk."""
+        on_walk = set(self.walk.path[self.cut :])
+        wanted = {self._message_id(number) for number in on_walk} - {""}
+        groups = {name: Group([], []) for name in wanted}
+        owners: dict[str, str] = {}
+        for node in self.graph.nodes:
+            name = self._message_id(node.number)
+            if name in groups and not node.aside and self.graph.by_id[node.id] is node:
+                groups[name].members.append(node.number)
+                owners[node.id] = name
+        self._add_results(groups, owners, on_walk)
+        return groups
+
+    def _add_results(
+        self, groups: dict[str, Group], owners: dict[str, str], on_walk: set[int]
+    ) -> None:
+        """Add the results that hang on a side branch, unless the walk has an answer already."""
+        answered = {r.get("tool_use_id") for n in on_walk for r in results_in(self.value(n))}
+        for node in self.graph.nodes:
+            name = owners.get(node.parent or "")
+            if name is None or node.number in on_walk or self.graph.by_id[node.id] is not node:
+                continue
+            found = {r.get("tool_use_id") for r in results_in(self.value(node.number))}
+            if found and not found & answered:
+                groups[name].results.append(node.number)
+                answered |= found
+
+    def _message_id(self, number: int) -> str:
+        value = self.value(number)
+        name = message_of(value).get("id") if value.get("type") == ASSISTANT else None
+        return name if type(name) is str else ""
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Give the numbers of all records of the conversation as it is sent, in order."""
+        path = self.walk.path[self.cut :]
+        order: list[int] = []
+        done: set[int] = set()
+        for number in path:
+            group = self.groups.get(self._message_id(number))
+            wanted = [number] if group is None else [*group.members, *group.results]
+            order += [n for n in wanted if n not in done]
+            done.update(wanted)
+        return self._with_preserved(order)
+
+    def _with_preserved(self, order: list[int]) -> list[int]:
+        """Splice the lines that a compaction kept in behind the line it names."""
+        if self.boundary < 0:
+            return order
+        anchor, kept = self._preserved(self.value(self.boundary))
+        kept = [number for number in kept if number not in set(order)]
+        if not kept:
+            return order
+        node = self.graph.by_id.get(anchor)
+        numbers = [] if node is None else [node.number]
+        at = max((order.index(n) + 1 for n in numbers if n in order), default=1)
+        return [*order[:at], *kept, *order[at:]]
+
+    def _preserved(self, boundary: dict[str, Any]) -> tuple[str, list[int]]:
+        """Give the anchor of what a compaction kept, and its records."""
+        metadata = boundary.get("compactMetadata")
+        if type(metadata) is not dict:
+            return "", []
+        messages, segment = metadata.get("preservedMessages"), metadata.get("preservedSegment")
+        if type(messages) is dict and type(messages.get("uuids")) is list:
+            found = (self.graph.by_id.get(u) for u in messages["uuids"] if type(u) is str)
+            return str(messages.get("anchorUuid")), [node.number for node in found if node]
+        if type(segment) is not dict:
+            return "", []
+        return str(segment.get("anchorUuid")), self._segment(segment)
+
+    def _segment(self, segment: dict[str, Any]) -> list[int]:
+        tail = self.graph.by_id.get(str(segment.get("tailUuid")))
+        path = self.graph.walk(tail).path if tail else []
+        head = self.graph.by_id.get(str(segment.get("headUuid")))
+        start = path.index(head.number) if head and head.number in path else len(path)
+        return path[start:]
+
+    def sent(self) -> list[int]:
+        """Give the numbers of the records that are messages to the provider, in order."""
+        return [number for number in self.order if is_sent(self.value(number))]
+
+    def result_homes(self, numbers: Iterable[int]) -> dict[str, list[int]]:
+        """Give the records that hold a result, by the id of the call."""
+        homes: dict[str, list[int]] = {}
+        for number in numbers:
+            for result in results_in(self.value(number)):
+                homes.setdefault(str(result.get("tool_use_id")), []).append(number)
+        return homes
+
+
+def _is_sub_agent(records: Sequence[Record]) -> bool:
+    """Tell whether every speaker's line is a side line: the file of a sub-agent."""
+    sides = [
+        bool(record.value.get("isSidechain"))
+        for record in records
+        if record.is_record and record.value.get("type") in SPEAKERS
+    ]
+    return bool(sides) and all(sides)

@@ -1,0 +1,187 @@
+"""What a resume of a Claude Code file would leave behind, and whether that was on purpose.
+
+A stray is a piece of the conversation off the chain. A reply that hangs beside the chain was never
+given up by anybody. Neither were the turns of a second process: they were written while the chain
+went on, or so shortly before it that no person could have read, gone back and typed. Turns that
+had ended before a new prompt was put in their place look like a rewind, and are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.formats.claude_chain import (
+    ASSISTANT,
+    SPEAKERS,
+    Chain,
+    is_prompt,
+    is_sent,
+    results_in,
+)
+from lockstitch.formats.graph import Node
+
+REPLY = "reply"
+WRITER = "writer"
+CUT = "cut"
+REWOUND = "rewound"
+RETRIED = "retried"
+LEFTOVER = "leftover"
+# What a resume loses although nobody gave it up.
+LOST = (REPLY, WRITER, CUT)
+# Nobody reads an answer, goes back and types another prompt in less than this.
+_QUICKEST_REWIND = 3.0
+
+
+class Stray(Struct):
+    """A piece off the chain: its records in file order, and the record of the chain it hangs on.
+
+    ``onward`` is the record of the chain that would follow it, ``tail`` its own last record.
+    """
+
+    kind: str
+    members: list[int]
+    attach: int
+    onward: int
+    tail: int
+    turns: int
+    size: int
+
+    @property
+    def top(self) -> int:
+        """Give its first record."""
+        return self.members[0]
+
+
+def strays(chain: Chain) -> list[Stray]:
+    """Find all pieces of the conversation that are off the chain, in file order."""
+    reached = {*chain.order, *chain.walk.path}
+    for group in chain.groups.values():
+        reached.update(group.members, group.results)
+    pieces: dict[int, list[int]] = {}
+    tops: dict[int, int] = {}
+    for node in chain.graph.nodes:
+        if node.number in reached or node.aside or chain.graph.by_id[node.id] is not node:
+            continue
+        top = _top(chain, node, reached, tops)
+        if top > chain.boundary:
+            pieces.setdefault(top, []).append(node.number)
+    found = [_stray(chain, members, reached) for members in pieces.values()]
+    return [stray for stray in found if stray is not None]
+
+
+def _top(chain: Chain, node: Node, reached: set[int], tops: dict[int, int]) -> int:
+    """Climb to the first record of a piece; every step is remembered."""
+    climbed: list[int] = []
+    at: Node | None = node
+    top = node.number
+    while at is not None and at.number not in reached and at.number not in climbed:
+        top = tops.get(at.number, at.number)
+        climbed.append(at.number)
+        if at.number in tops:
+            break
+        at = chain.graph.by_id.get(at.parent) if at.parent else None
+    tops.update(dict.fromkeys(climbed, top))
+    return top
+
+
+def _stray(chain: Chain, members: list[int], reached: set[int]) -> Stray | None:
+    members = sorted(members)
+    spoken = [number for number in members if is_sent(chain.value(number))]
+    if not spoken:
+        return None
+    attach, onward = _neighbours(chain, members[0], reached)
+    prompts = sum(is_prompt(chain.value(number)) for number in members)
+    opens = not is_prompt(chain.value(spoken[0]))
+    return Stray(
+        kind=_kind(chain, spoken, members, attach, onward),
+        members=members,
+        attach=attach,
+        onward=onward,
+        tail=_tail(chain, members),
+        turns=prompts + opens,
+        size=sum(chain.records[number].size for number in members),
+    )
+
+
+def _neighbours(chain: Chain, top: int, reached: set[int]) -> tuple[int, int]:
+    """Give the records of the chain before and behind a stray; -1 where there is none."""
+    graph, path = chain.graph, chain.walk.path
+    node = graph.by_number[top]
+    parent = graph.by_id.get(node.parent) if node.parent else None
+    if parent is None and node.parent:
+        parent = graph.before(top, lambda other: other.number in reached)
+    if parent is None:
+        return -1, path[0] if path else -1
+    if parent.number not in path:
+        return parent.number, -1
+    at = path.index(parent.number) + 1
+    return parent.number, path[at] if at < len(path) else -1
+
+
+def _tail(chain: Chain, members: Sequence[int]) -> int:
+    """Give the last record of a stray that a conversation can go on from."""
+    inside = set(members)
+    ends = [
+        number
+        for number in members
+        if chain.value(number).get("type") in SPEAKERS
+        and not any(
+            child.number in inside and chain.value(child.number).get("type") in SPEAKERS
+            for child in chain.graph.children.get(chain.graph.by_number[number].id, ())
+        )
+    ]
+    return ends[-1] if ends else members[-1]
+
+
+def _kind(
+    chain: Chain, spoken: list[int], members: list[int], attach: int, onward: int
+) -> str:
+    first = chain.value(spoken[0])
+    if not is_prompt(first):
+        return _reply_kind(chain, spoken, attach, onward)
+    if onward < 0:
+        return LEFTOVER if attach < 0 else REWOUND
+    if not _is_rewind(chain, members, onward):
+        return WRITER if attach >= 0 else CUT
+    return REWOUND
+
+
+def _reply_kind(chain: Chain, spoken: list[int], attach: int, onward: int) -> str:
+    if all(results_in(chain.value(number)) for number in spoken):
+        return LEFTOVER
+    if onward < 0:
+        return LEFTOVER if attach < 0 else REPLY
+    if attach < 0:
+        return CUT
+    answer = _next_speaker(chain, onward)
+    retried = answer.get("type") == ASSISTANT and chain.value(spoken[0]).get("type") == ASSISTANT
+    return RETRIED if retried else REPLY
+
+
+def _next_speaker(chain: Chain, onward: int) -> dict[str, Any]:
+    path = chain.walk.path
+    for number in path[path.index(onward) :]:
+        if is_sent(chain.value(number)):
+            return chain.value(number)
+    return {}
+
+
+def _is_rewind(chain: Chain, members: list[int], onward: int) -> bool:
+    """Tell whether a stray had ended, long enough ago, when another prompt took its place."""
+    rival = chain.value(onward)
+    if members[-1] > onward or not is_prompt(_next_speaker(chain, onward)):
+        return False
+    ended, began = _time(chain.value(members[-1])), _time(rival)
+    return ended is None or began is None or began - ended >= _QUICKEST_REWIND
+
+
+def _time(value: dict[str, Any]) -> float | None:
+    stamp = value.get("timestamp")
+    try:
+        return datetime.fromisoformat(stamp).timestamp() if type(stamp) is str else None
+    except ValueError:
+        return None

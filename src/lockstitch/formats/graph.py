@@ -1,0 +1,101 @@
+"""Records that name their parents: one walk from a leaf to its root, for every program's files.
+
+A walk never loops and never stops at a gap: where a parent is not in the file, or was passed
+already, it goes on at the record before it in the file, as the programs themselves do today, and
+says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+DANGLING = "dangling"
+CYCLE = "cycle"
+
+
+class Node(Struct, gc=False):
+    """A record in the graph: its number among the records, its id and the id of its parent.
+
+    ``aside`` marks what is no part of the main conversation, such as a sub-agent's record.
+    """
+
+    number: int
+    id: str
+    parent: str | None
+    aside: bool = False
+
+
+class Break(Struct, frozen=True):
+    """A link that leads nowhere: the number of the record, why, and where the walk went on."""
+
+    number: int
+    why: str
+    onward: int
+
+
+class Walk(Struct):
+    """The numbers of the records from root to leaf, and the broken links on the way."""
+
+    path: list[int]
+    breaks: list[Break]
+
+
+class Graph:
+    """The graph of a file's records."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self.by_id: dict[str, Node] = {}
+        self.children: dict[str, list[Node]] = {}
+        self.repeats: list[Node] = []
+        for node in nodes:
+            if node.id in self.by_id:
+                self.repeats.append(node)
+            else:
+                self.by_id[node.id] = node
+            if node.parent is not None:
+                self.children.setdefault(node.parent, []).append(node)
+        self.by_number = {node.number: node for node in nodes}
+        self._order = [node.number for node in nodes]
+
+    def terminals(self) -> list[Node]:
+        """Give the records that nobody names as parent, in file order."""
+        return [node for node in self.by_id.values() if node.id not in self.children]
+
+    def walk(self, start: Node) -> Walk:
+        """Go from a record to its root."""
+        path: list[int] = []
+        breaks: list[Break] = []
+        seen: set[int] = set()
+        node: Node | None = start
+        while node is not None:
+            path.append(node.number)
+            seen.add(node.number)
+            node = self._next(node, seen, breaks)
+        return Walk(path[::-1], breaks)
+
+    def _next(self, node: Node, seen: set[int], breaks: list[Break]) -> Node | None:
+        if node.parent is None:
+            return None
+        parent = self.by_id.get(node.parent)
+        if parent is not None and parent.number not in seen:
+            return parent
+        onward = self.before(node.number, lambda other: other.number not in seen)
+        why = DANGLING if parent is None else CYCLE
+        breaks.append(Break(node.number, why, onward.number if onward else -1))
+        return onward
+
+    def before(self, number: int, wanted: Callable[[Node], bool]) -> Node | None:
+        """Give the nearest earlier record of the main conversation that is wanted."""
+        for node in reversed(self.nodes[: self.position(number)]):
+            if not node.aside and wanted(node):
+                return node
+        return None
+
+    def position(self, number: int) -> int:
+        """Give a record's position among the nodes."""
+        from bisect import bisect_left  # noqa: PLC0415 - stdlib, only where a link is broken
+
+        return bisect_left(self._order, number)

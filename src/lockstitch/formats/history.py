@@ -1,0 +1,134 @@
+"""The history of a stored session: what a resume would send, and which record each part is from.
+
+``weave`` is the way back: it takes the healed list apart and says, part by part, from which record
+it is, so that a format can put it into its own records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.model.parts import Path
+
+NEW = -1
+
+
+class History(Struct):
+    """Messages in a dialect; ``sources`` gives, part by part, the number of a part's record.
+
+    A part is an element of a message's content list, or the whole of a message whose content is
+    no list. ``paths`` says where in the record the part stands.
+    """
+
+    dialect: str
+    messages: list[dict[str, Any]]
+    sources: list[list[int]]
+    paths: list[list[Path]]
+    model: str | None = None
+
+    def add(self, message: dict[str, Any], sources: list[int], paths: list[Path]) -> None:
+        """Add a message with the homes of its parts."""
+        self.messages.append(message)
+        self.sources.append(sources)
+        self.paths.append(paths)
+
+    def home(self, place: str) -> tuple[int, Path]:
+        """Give the record and the path in it of a place such as ``messages.3.content.1.text``."""
+        steps = place.split(".")[1:]
+        number = int(steps[0]) if steps and steps[0].isdigit() else 0
+        if number >= len(self.messages):
+            return (self.sources[-1][-1] if self.sources else NEW), ()
+        sources, paths = self.sources[number], self.paths[number]
+        if not sources:
+            return NEW, ()
+        part = int(steps[2]) if len(steps) > 2 and steps[2].isdigit() else -1  # noqa: PLR2004
+        if 0 <= part < len(sources):
+            return sources[part], (*paths[part], *steps[3:])
+        return sources[0], ()
+
+
+class Strand(Struct):
+    """One healed message: its parts, each with the record it came from (``NEW``: from none)."""
+
+    message: dict[str, Any]
+    origin: int
+    parts: list[tuple[int, Any]]
+
+
+def parts_of(message: dict[str, Any]) -> list[Any]:
+    """Give the parts of a message: the blocks of its content, or the message itself."""
+    content = message.get("content")
+    return content if type(content) is list else [message]
+
+
+def weave(history: History, healed: list[dict[str, Any]]) -> list[Strand]:
+    """Say for each healed message which one it was, and for each part from which record it is.
+
+    What is the same object is the same part; what is left over on both sides of the same message
+    is paired in order, because a repair rewrites a part where it stands.
+    """
+    homes = {
+        id(part): source
+        for message, sources in zip(history.messages, history.sources, strict=True)
+        for part, source in zip(parts_of(message), sources, strict=True)
+    }
+    origins = _origins(history, healed)
+    kept = {id(part) for message in healed for part in parts_of(message)}
+    strands: list[Strand] = []
+    taken: set[int] = set()
+    for message, origin in zip(healed, origins, strict=True):
+        spare = _spare(history, origin, kept) if origin not in taken else iter(())
+        taken.add(origin)
+        parts = [
+            (homes[id(part)] if id(part) in homes else next(spare, NEW), part)
+            for part in parts_of(message)
+        ]
+        strands.append(Strand(message, origin, parts))
+    return strands
+
+
+def _spare(history: History, origin: int, kept: set[int]) -> Iterator[int]:
+    """Give the records of a message's parts that are gone from the healed list."""
+    if origin < 0:
+        return
+    parts = parts_of(history.messages[origin])
+    for part, source in zip(parts, history.sources[origin], strict=True):
+        if id(part) not in kept:
+            yield source
+
+
+def _origins(history: History, healed: list[dict[str, Any]]) -> list[int]:
+    """Find each healed message in the original: itself, or the one its parts are from."""
+    where = {id(message): number for number, message in enumerate(history.messages)}
+    for number, message in enumerate(history.messages):
+        where |= {id(part): number for part in parts_of(message)}
+    origins = [_origin(message, history, where) for message in healed]
+    _pair_leftovers(origins, healed, history)
+    return origins
+
+
+def _origin(message: dict[str, Any], history: History, where: dict[int, int]) -> int:
+    if id(message) in where:
+        return where[id(message)]
+    found = [where[id(part)] for part in parts_of(message) if id(part) in where]
+    same = (n for n in found if history.messages[n]["role"] == message.get("role"))
+    return next(same, NEW)
+
+
+def _pair_leftovers(origins: list[int], healed: list[dict[str, Any]], history: History) -> None:
+    """Pair messages rewritten as a whole with those that are gone, between the same neighbours."""
+    known = set(origins)
+    last = -1
+    for place, message in enumerate(healed):
+        if origins[place] >= 0:
+            last = origins[place]
+            continue
+        after = next((o for o in origins[place + 1 :] if o >= 0), len(history.messages))
+        gone = (n for n in range(last + 1, after) if n not in known)
+        match = next((n for n in gone if history.messages[n]["role"] == message.get("role")), NEW)
+        if match != NEW:
+            origins[place] = last = match
+            known.add(match)

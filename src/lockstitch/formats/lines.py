@@ -1,0 +1,225 @@
+"""A file of JSON lines, taken apart into records and put together again.
+
+Nothing is ever dropped here: good records, torn pieces, runs of NUL bytes, blank lines and a byte
+order mark tile the file exactly, and each carries the codes of the storage rules it breaks.
+What can be read of a damaged line is read: records welded together, a good record behind a torn
+one, a record with NUL bytes or broken characters inside, a record spread over several lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from lockstitch.formats.records import BLANK, BOM, JSON, NUL, TORN, Record, encode
+
+_BOM = b"\xef\xbb\xbf"
+_NULS = re.compile(rb"\0+")
+_START = re.compile(r'\{[ \t]*"')
+_SPACE = " \t\r\n"
+# A hostile line must not cost more than this many attempts to find a record in it.
+_ATTEMPTS = 2000
+_JOINED = 64
+_DECODER = json.JSONDecoder(strict=False)
+
+IsRecord = Callable[[dict[str, Any]], bool]
+
+
+def read(data: bytes, is_record: IsRecord) -> list[Record]:
+    """Take a file apart; ``is_record`` tells a format's records from objects inside of them."""
+    records: list[Record] = []
+    start = 0
+    number = 0
+    if data.startswith(_BOM):
+        records.append(Record("1", None, BOM, 0, 3, b"", codes=("LS604",)))
+        start = 3
+    while start < len(data):
+        number += 1
+        stop = data.find(b"\n", start)
+        stop = len(data) if stop < 0 else stop
+        found = _line(data, start, stop, str(number), is_record)
+        if found is None:
+            joined = _joined(data, start, number, is_record)
+            if joined is None:
+                found = [*_salvaged(data, start, stop, str(number), is_record)]
+            else:
+                found = [joined]
+                number += data.count(b"\n", start, joined.end)
+                stop = joined.end
+        found[-1].ending = data[stop : stop + 1]
+        records += found
+        start = stop + 1
+    _note_missing_newline(records)
+    return records
+
+
+def write(data: bytes, records: Iterable[Record]) -> bytes:
+    """Put a file together: untouched records keep their bytes, and every record ends its line."""
+    out: list[bytes] = []
+    for record in records:
+        out.append(data[record.start : record.end] if record.fresh is None else record.fresh)
+        out.append(record.ending)
+    return b"".join(out)
+
+
+def decode(text: bytes) -> Any:
+    """Decode one JSON value; msgspec first, then what only the standard library takes."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(text.decode("utf-8"))
+
+
+def _line(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> list[Record] | None:
+    """Read an ordinary line; None if something is wrong with its bytes."""
+    text = data[start:stop]
+    try:
+        value = decode(text)
+    except (ValueError, RecursionError):
+        return [Record(place, None, BLANK, start, stop)] if not text.strip() else None
+    codes = () if type(value) is dict else ("LS606",)
+    return [Record(place, value, JSON, start, stop, codes=codes)]
+
+
+def _note_missing_newline(records: list[Record]) -> None:
+    if records and not records[-1].ending and records[-1].kind == JSON:
+        last = records[-1]
+        last.codes = (*last.codes, "LS608")
+
+
+def _joined(data: bytes, start: int, number: int, is_record: IsRecord) -> Record | None:
+    """Read a record whose text holds raw line breaks, so that it stands on several lines."""
+    stop = data.find(b"\n", start)
+    if not data[start:stop].lstrip().startswith(b'{"'):
+        return None
+    for _ in range(_JOINED):
+        stop = data.find(b"\n", stop + 1) if stop >= 0 else -1
+        end = len(data) if stop < 0 else stop
+        value = _escaped_value(data[start:end])
+        if value is not None and is_record(value):
+            fresh = data[start:end].replace(b"\r\n", b"\\r\\n").replace(b"\n", b"\\n")
+            return Record(str(number), value, JSON, start, end, fresh=fresh, codes=("LS609",))
+        if stop < 0 or _starts_record(data, stop + 1):
+            break
+    return None
+
+
+def _starts_record(data: bytes, start: int) -> bool:
+    """Tell whether the next line is a whole value of its own, so that nothing runs into it."""
+    stop = data.find(b"\n", start)
+    try:
+        decode(data[start : stop if stop >= 0 else len(data)])
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _escaped_value(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text.decode("utf-8"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+    return value if type(value) is dict else None
+
+
+def _salvaged(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> Iterator[Record]:
+    """Read what can be read of a damaged line: NUL runs apart, the rest piece by piece."""
+    whole = _cleaned(data, start, stop, place, is_record)
+    if whole is not None:
+        yield whole
+        return
+    at = start
+    for run in _NULS.finditer(data, start, stop):
+        yield from _pieces(data, at, run.start(), place, is_record)
+        yield Record(place, None, NUL, *run.span(), b"", codes=("LS603",))
+        at = run.end()
+    yield from _pieces(data, at, stop, place, is_record)
+
+
+def _cleaned(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> Record | None:
+    """Read a line that is one record once NUL bytes and broken characters are out of it."""
+    text = data[start:stop]
+    codes = ("LS603",) if b"\0" in text else ()
+    fresh = text.replace(b"\0", b"")
+    if not _is_utf8(fresh):
+        codes = (*codes, "LS605")
+        fresh = fresh.decode("utf-8", "replace").encode()
+    if not codes:
+        return None
+    try:
+        value = decode(fresh)
+    except (ValueError, RecursionError):
+        return None
+    if type(value) is not dict or not is_record(value):
+        return None
+    return Record(place, value, JSON, start, stop, fresh=fresh.strip(), codes=codes)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _pieces(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> Iterator[Record]:
+    """Read a stretch as records and torn pieces, one behind the other."""
+    # Latin-1 keeps every byte at its own index, so that offsets in the text are offsets in bytes.
+    text = data[start:stop].decode("latin-1")
+    at = 0
+    welded = False
+    while at < len(text):
+        begin, end, value = _next_record(text, at, is_record)
+        if text[at:begin].strip(_SPACE):
+            yield Record(place, None, TORN, start + at, start + begin, b"", codes=("LS601",))
+            welded = True
+        if value is not None:
+            yield _found(data, start + begin, start + end, place, welded)
+            welded = True
+        at = end + len(text[end:]) - len(text[end:].lstrip(_SPACE))
+
+
+def _found(data: bytes, start: int, end: int, place: str, welded: bool) -> Record:
+    codes = ("LS602",) if welded else ()
+    text = data[start:end]
+    fresh = None
+    if not _is_utf8(text):
+        codes = (*codes, "LS605")
+        text = fresh = text.decode("utf-8", "replace").encode()
+    value = json.loads(text, strict=False)
+    try:
+        decode(text)
+    except ValueError:
+        codes, fresh = (*codes, "LS609"), encode(value)
+    return Record(place, value, JSON, start, end, b"", fresh, codes)
+
+
+def _next_record(text: str, at: int, is_record: IsRecord) -> tuple[int, int, Any]:
+    """Find the next whole record: where it starts and ends; the end of the text if there is none.
+
+    In a torn record a whole object that was inside of it may come before the next record, so an
+    object counts only if the format knows it as a record.
+    """
+    for tries, match in enumerate(_START.finditer(text, at)):
+        if tries > _ATTEMPTS:
+            break
+        try:
+            value, end = _DECODER.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if is_record(value):
+            return match.start(), end, value
+    return len(text), len(text), None

@@ -1,0 +1,61 @@
+"""LS8xx: compactions that cut where they must not, or that were not finished."""
+
+from __future__ import annotations
+
+from lockstitch.rules.rule import ERROR, WARNING, rule
+
+TORN_COMPACTION = rule(
+    code="LS801",
+    name="torn-compaction",
+    severity=ERROR,
+    formats=("claude-code",),
+    summary="a compaction cut the conversation but its summary is missing",
+    help="repair takes the cut back, so that the whole conversation is there again",
+    what=(
+        "The boundary is on disk, the summary that should stand for all before it is not. A resume "
+        "sends a conversation without its beginning, which is refused, or nothing at all."
+    ),
+    cause="The process died between the two records, or the summary's line was torn.",
+    repair="The boundary goes to the quarantine, and what follows it is linked to what was before.",
+    failures=("F92",),
+)
+
+STALE_PARENT = rule(
+    code="LS802",
+    name="stale-parent",
+    severity=ERROR,
+    formats=("claude-code", "pi"),
+    summary="a prompt hangs on a record from before the compaction",
+    help="repair links it to the last record behind the compaction",
+    what="A resume goes round the summary and all turns behind it, and sends the old ones.",
+    cause="A process that had loaded the session before the compaction went on writing.",
+    repair="The prompt is linked to the last turn behind the compaction.",
+    failures=("F94", "F95"),
+)
+
+SPLIT_PAIR = rule(
+    code="LS803",
+    name="split-by-compaction",
+    severity=WARNING,
+    formats=("claude-code", "codex", "pi"),
+    summary="a compaction stands between a call and its result",
+    help="repair turns the result into labelled text behind the compaction",
+    what="The call is summarised, its result came after: on the wire it answers nothing.",
+    cause="The conversation was compacted while the tool ran.",
+    repair="The result stays as labelled text; the call before the boundary is left alone.",
+    failures=("F87", "F98"),
+)
+
+LOST_SEGMENT = rule(
+    code="LS804",
+    name="lost-segment",
+    severity=ERROR,
+    formats=("claude-code",),
+    fixable=False,
+    summary="a compaction names records to keep that are not in the file",
+    help="nothing can bring them back; look for a backup of the file",
+    what="A resume leaves them out without a word.",
+    cause="The file was cut or pruned before the boundary.",
+    repair="None: the records are not there.",
+    failures=("F84", "F95"),
+)

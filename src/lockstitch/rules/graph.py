@@ -1,0 +1,146 @@
+"""LS7xx: how the records of a session hang together, and what a resume leaves behind."""
+
+from __future__ import annotations
+
+from lockstitch.rules.rule import ERROR, WARNING, rule
+
+TREES = ("claude-code", "pi")
+
+DANGLING_PARENT = rule(
+    code="LS701",
+    name="dangling-parent",
+    severity=WARNING,
+    formats=TREES,
+    summary="a record names a parent that is not in the file",
+    help="repair links it to the record before it",
+    what=(
+        "Claude Code from 2.1.112 on goes on at the record before it in the file; older versions "
+        "and pi stop there and leave everything before it behind, without a word."
+    ),
+    cause="The parent was never written, was removed by hand, or stands in another file.",
+    repair="The record is linked to the record before it, where healthy files have the parent.",
+    failures=("F77",),
+)
+
+CYCLE = rule(
+    code="LS702",
+    name="parent-cycle",
+    severity=WARNING,
+    formats=TREES,
+    summary="the parents of a record go round in a circle",
+    help="repair links the record that closes the circle to the record before it",
+    what="A program that follows the parents without care hangs or runs out of memory.",
+    cause="An id that was used twice, or a record that names itself.",
+    repair="The link that closes the circle is replaced; no record is lost.",
+    failures=("F80",),
+)
+
+REPEATED_ID = rule(
+    code="LS703",
+    name="repeated-uuid",
+    severity=WARNING,
+    formats=TREES,
+    summary="two different records have the same id",
+    help="repair gives the second one an id of its own",
+    what="A program that keeps records by id loses one of the two.",
+    cause="A program bug, or files that were joined.",
+    repair="The second record gets a new id, and what was written behind it hangs on that.",
+    failures=("F81",),
+)
+
+CUT_OFF = rule(
+    code="LS704",
+    name="cut-off",
+    severity=ERROR,
+    formats=TREES,
+    summary="the conversation starts anew in the middle of the file",
+    help="repair links the record to the turns before it",
+    what="A record without a parent ends the walk, and a resume leaves all before it behind.",
+    cause="A parent that was lost when the record was written.",
+    repair=(
+        "The record is linked to the last turn before it, if it is no prompt or follows too "
+        "closely for a rewind; a prompt that replaced the first one on purpose is left alone."
+    ),
+    failures=("F77",),
+)
+
+LOST_REPLY = rule(
+    code="LS705",
+    name="lost-reply",
+    severity=ERROR,
+    formats=TREES,
+    summary="a reply of the model hangs beside the conversation",
+    help="repair puts it back between the prompt and what follows",
+    what=(
+        "The next turn hangs on a control record, or before a call that an older version dropped, "
+        "so that a resume no longer sends the reply: the model forgets what it did."
+    ),
+    cause=(
+        "A hook summary, a progress or an error record written late takes the reply's place as "
+        "parent; or a resume by Claude Code up to 2.1.197 after a crash during a call."
+    ),
+    repair="What follows is linked behind the reply; the order of the turns is the order in time.",
+    failures=("F78",),
+)
+
+SECOND_WRITER = rule(
+    code="LS706",
+    name="second-writer",
+    severity=ERROR,
+    formats=TREES,
+    summary="a second process wrote turns that a resume leaves behind",
+    help="repair puts the turns of both into one line",
+    what=(
+        "Two processes went on from the same record. A resume reads the branch that was written "
+        "last and drops the other without a word."
+    ),
+    cause="The same session was open in two places.",
+    repair=(
+        "Where the branches were written at the same time, the other branch is put in front of the "
+        "newer one. Where one had ended before the other began it looks like a rewind and is left "
+        "alone; `repair --branch LINE -o FILE` writes it as a session of its own."
+    ),
+    failures=("F70",),
+)
+
+SIDE_CHAIN = rule(
+    code="LS707",
+    name="side-chain-takeover",
+    severity=ERROR,
+    formats=("claude-code",),
+    summary="the conversation continues from a sub-agent's record",
+    help="repair links it to the last record of the conversation itself",
+    what="A resume follows the sub-agent's records and leaves the conversation before behind.",
+    cause="The sub-agent's last record was taken for the conversation's.",
+    repair="The record is linked to the last record of the main conversation before it.",
+    failures=("F78", "F85"),
+)
+
+STRANDED_RESULT = rule(
+    code="LS708",
+    name="stranded-result",
+    severity=ERROR,
+    formats=("claude-code", "codex", "opencode"),
+    summary="the real result of a call is stored where a resume does not look",
+    help="repair puts the real result in the place of the missing or synthetic one",
+    what=(
+        "The call is open, or answered by a placeholder, but the real result stands on a side "
+        "branch, in an event, beside the message or in a sub-agent's file."
+    ),
+    cause="The process died between the tool's end and the record for the model.",
+    repair="The real result is given to the call, marked with nothing: it is what the tool said.",
+    failures=("F08", "F13"),
+)
+
+WRONG_RESULT_ID = rule(
+    code="LS709",
+    name="misaddressed-result",
+    severity=ERROR,
+    formats=("claude-code",),
+    summary="a result names no call, but the record says which call it answers",
+    help="repair addresses the result to that call",
+    what="The result's id fits no call, so that programs drop the result and then the call.",
+    cause="A program bug or an edit that changed one of the two ids.",
+    repair="The id is taken from the call's own record, which the result's record names.",
+    failures=("F04",),
+)

@@ -1,0 +1,160 @@
+"""LS6xx: the bytes of a store, before anything in them is understood."""
+
+from __future__ import annotations
+
+from lockstitch.rules.rule import ERROR, WARNING, rule
+
+LINES = ("claude-code", "codex", "pi", "gemini-cli", "jsonl")
+
+TORN_LINE = rule(
+    code="LS601",
+    name="torn-line",
+    severity=ERROR,
+    formats=LINES,
+    lossy=False,
+    summary="a line of the file breaks off in the middle of a record",
+    help="repair takes the torn piece out of the file and keeps it with the backup",
+    what=(
+        "The line is no JSON and cannot be made JSON without inventing the rest of it. "
+        "Programs skip it in silence, stop at it, or refuse the whole session."
+    ),
+    cause=(
+        "The process was killed while it wrote, the disk was full, or the machine lost power: the "
+        "record is written by one call and may be cut anywhere."
+    ),
+    repair=(
+        "The torn bytes are moved to the quarantine in the backup's manifest, whole. "
+        "A call whose result was torn gets a neutral result, as one whose result was never written."
+    ),
+    failures=("F56", "F60"),
+)
+
+WELDED = rule(
+    code="LS602",
+    name="welded-records",
+    severity=ERROR,
+    formats=LINES,
+    summary="two records stand on one line",
+    help="repair gives every record that is whole a line of its own",
+    what=(
+        "A record was written behind another one, often behind the torn half of one, without a "
+        "line break between. Programs that read line by line skip both, the good one too."
+    ),
+    cause=(
+        "A torn last line followed by a new append that did not look, two processes that write at "
+        "once, or a record and its line break written by two calls."
+    ),
+    repair=(
+        "The line is searched for record starts; every whole record keeps its bytes on a line of "
+        "its own, and what is torn goes to the quarantine."
+    ),
+    failures=("F57",),
+)
+
+NUL_RUN = rule(
+    code="LS603",
+    name="nul-run",
+    severity=ERROR,
+    formats=LINES,
+    summary="the file holds a run of NUL bytes",
+    help="repair takes the NUL bytes out and keeps the records around them",
+    what="Zeros stand where text should be, at the end of the file or between good records.",
+    cause="The file had grown but its data never reached the disk when the machine went down.",
+    repair="The zeros are removed; records before, behind and around them keep their bytes.",
+    failures=("F58",),
+)
+
+BYTE_ORDER_MARK = rule(
+    code="LS604",
+    name="byte-order-mark",
+    severity=WARNING,
+    formats=LINES,
+    summary="the file starts with a byte order mark",
+    help="repair removes the three bytes",
+    what="JSON must not start with one; readers that do not expect it lose the first record.",
+    cause="An editor or a script saved the file.",
+    repair="The mark is removed.",
+    failures=("F60",),
+)
+
+BAD_UTF8 = rule(
+    code="LS605",
+    name="invalid-utf8",
+    severity=ERROR,
+    formats=LINES,
+    summary="a record holds bytes that are not UTF-8",
+    help="repair replaces the bytes with U+FFFD and keeps the original ones with the backup",
+    what="The record is otherwise whole, but strict readers refuse its line or the file.",
+    cause="A tool's raw output, a damaged block, or an editor with another encoding.",
+    repair="Each invalid sequence becomes one U+FFFD; the line keeps all its other bytes.",
+    failures=("F60",),
+)
+
+NOT_AN_OBJECT = rule(
+    code="LS606",
+    name="not-an-object",
+    severity=WARNING,
+    formats=LINES,
+    summary="a line is JSON, but no record",
+    help="repair moves the line to the quarantine",
+    what="The line holds null, a number, a string or a list. Some versions crash on it.",
+    cause="A hook or a script that wrote into the file.",
+    repair="The line goes to the quarantine.",
+    failures=("F60",),
+)
+
+DUPLICATED = rule(
+    code="LS607",
+    name="duplicated-record",
+    severity=WARNING,
+    formats=LINES,
+    summary="a record is in the file more than once",
+    help="repair keeps the first copy",
+    what="The same record, with the same id and the same content, was written again.",
+    cause="A compaction or a fail-over that appends what is there already, or a copied file.",
+    repair="The first copy stays; the others go. They are equal, so nothing is lost.",
+    failures=("F69",),
+)
+
+MISSING_NEWLINE = rule(
+    code="LS608",
+    name="missing-newline",
+    severity=WARNING,
+    formats=LINES,
+    summary="the last line has no line break",
+    help="repair adds it",
+    what=(
+        "The record is whole, but programs that append blindly glue the next record to it, and "
+        "then both are lost."
+    ),
+    cause="The process died between the record and its line break, or an editor removed it.",
+    repair="A line break is added.",
+    failures=("F57",),
+)
+
+BROKEN_LINE = rule(
+    code="LS609",
+    name="broken-line",
+    severity=ERROR,
+    formats=LINES,
+    summary="a record holds raw control characters or is spread over several lines",
+    help="repair writes it as one line, with the characters escaped",
+    what="Text with raw line breaks was written as it was, so that no line of it is JSON.",
+    cause="A writer that does not escape what it writes.",
+    repair="The lines are joined and the characters escaped; nothing is lost.",
+    failures=("F59",),
+)
+
+MALFORMED_RECORD = rule(
+    code="LS610",
+    name="malformed-record",
+    severity=WARNING,
+    formats=("claude-code", "codex", "pi", "gemini-cli", "opencode", "goose", "openai-agents"),
+    lossy=False,
+    summary="a record lacks what its type must have",
+    help="repair moves the record to the quarantine and links its neighbours",
+    what="A message without content, or a record without its payload. Older versions crash on it.",
+    cause="A program bug, or a hand that edited the file.",
+    repair="The record goes to the quarantine and what hung on it hangs on the one before it.",
+    failures=("F40", "F104"),
+)
