@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+if sys.platform != "win32":
+    import fcntl
+
 PREFIX = ".lockstitch-"
 SUFFIX = ".tmp"
 STALE = 3600.0
@@ -41,10 +44,10 @@ _EXCHANGE = 2  # RENAME_EXCHANGE
 _NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
-class Draft:
-    """A file in the making beside its target; ``kept`` says that its name must not be removed."""
+class Open:
+    """An open file and its name; ``kept`` says that the name of a draft must not be removed."""
 
-    def __init__(self, path: str, handle: int) -> None:
+    def __init__(self, path: Path, handle: int) -> None:
         self.path = path
         self.handle = handle
         self.kept = False
@@ -57,19 +60,19 @@ class Draft:
 
 
 @contextmanager
-def draft(folder: str) -> Iterator[Draft]:
+def draft(folder: Path) -> Iterator[Open]:
     """Create a private temporary file; whatever has its name in the end is removed."""
-    made = Draft(os.path.join(folder, f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"), -1)
+    made = Open(folder / f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}", -1)
     try:
         made.handle = os.open(made.path, CREATING, 0o600)
         yield made
     finally:
         made.close()
         if not made.kept:
-            Path(made.path).unlink(missing_ok=True)
+            made.path.unlink(missing_ok=True)
 
 
-def tidy(folder: str, now: float | None = None) -> int:
+def tidy(folder: Path, now: float | None = None) -> int:
     """Remove the drafts that killed processes of this user left behind; returns how many."""
     limit = (time.time() if now is None else now) - STALE
     removed = 0
@@ -117,6 +120,12 @@ def begins_with(handle: int, data: bytes) -> bool:
     return True
 
 
+def ends_line(handle: int) -> bool:
+    """Whether an open file is empty or ends with a newline."""
+    size = os.fstat(handle).st_size
+    return not size or _read_at(handle, size - 1, 1) == b"\n"
+
+
 def _read_at(handle: int, start: int, count: int = CHUNK) -> bytes:
     if sys.platform == "win32":
         os.lseek(handle, start, os.SEEK_SET)
@@ -129,6 +138,16 @@ def write(handle: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file, durably."""
+    handle = os.open(path, APPENDING)
+    try:
+        write(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def adopt(handle: int, old: os.stat_result, source: int | None = None) -> None:
@@ -162,7 +181,7 @@ def _adopt_attributes(handle: int, source: int) -> None:
                 os.setxattr(handle, name, os.getxattr(source, name))
 
 
-def sync_folder(folder: str) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; Windows has no way to ask for that."""
     if sys.platform == "win32":
         return
@@ -173,7 +192,20 @@ def sync_folder(folder: str) -> None:
         os.close(handle)
 
 
-def swap(new: str, target: str) -> bool:
+def is_locked(handle: int) -> bool:
+    """Try to lock an open file against other repairs; whether somebody else has the lock."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def swap(new: Path, target: Path) -> bool:
     """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
 
     Where the file system cannot exchange two names, a second name keeps the old file; where it
@@ -181,23 +213,23 @@ def swap(new: str, target: str) -> bool:
     """
     if _exchanged(new, target):
         return True
-    aside = f"{new.removesuffix(SUFFIX)}.old{SUFFIX}"
+    aside = new.with_suffix(f".old{SUFFIX}")
     try:
         os.link(target, aside, follow_symlinks=False)
     except FileNotFoundError:
         raise
     except (OSError, NotImplementedError):
-        os.replace(new, target)
+        new.replace(target)
         return False
     try:
-        os.replace(new, target)
-        os.replace(aside, new)
+        new.replace(target)
+        aside.replace(new)
     finally:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
     return True
 
 
-def _exchanged(one: str, other: str) -> bool:
+def _exchanged(one: Path, other: Path) -> bool:
     call = None if sys.platform != "linux" else getattr(_libc(), "renameat2", None)
     if call is None:
         return False
@@ -206,7 +238,7 @@ def _exchanged(one: str, other: str) -> bool:
     number = ctypes.get_errno()
     if number in _NOT_OFFERED:
         return False
-    raise OSError(number, os.strerror(number), other)
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def _libc() -> ctypes.CDLL:
@@ -221,14 +253,12 @@ def is_held(handle: int) -> bool:
     """
     if sys.platform != "linux":
         return False
-    import fcntl
-
     try:
         # The signal of a broken lease is by default one that ends the process.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
-        return error.errno != errno.EAGAIN and bool(holders(os.fstat(handle)))
+        return error.errno == errno.EAGAIN or bool(holders(os.fstat(handle)))
     fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
 
@@ -237,21 +267,21 @@ def holders(file: os.stat_result) -> list[int]:
     """The processes that have a file open for writing, as far as this user may look."""
     if sys.platform != "linux":
         return []
-    return [int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and _writes(pid, file)]
+    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, file)]
 
 
-def _writes(pid: str, file: os.stat_result) -> bool:
+def _writes(process: Path, file: os.stat_result) -> bool:
     try:
-        return any(_is_writing(pid, number, file) for number in os.listdir(f"/proc/{pid}/fd"))
+        return any(_is_writing(process, one, file) for one in (process / "fd").iterdir())
     except OSError:
         return False
 
 
-def _is_writing(pid: str, number: str, file: os.stat_result) -> bool:
+def _is_writing(process: Path, descriptor: Path, file: os.stat_result) -> bool:
     with suppress(OSError):
-        found = os.stat(f"/proc/{pid}/fd/{number}")
+        found = descriptor.stat()
         if (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino):
-            lines = Path(f"/proc/{pid}/fdinfo/{number}").read_text("ascii").splitlines()
+            lines = (process / "fdinfo" / descriptor.name).read_text("ascii").splitlines()
             flags = next(line for line in lines if line.startswith("flags:"))
             return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
     return False

@@ -10,24 +10,22 @@ import errno
 import hashlib
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
 from lockstitch import disk
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
+from lockstitch.moves import GONE, NEWLINES, PATIENCE, Move, Patience, Replaced
 
 _REASONS = {
     errno.ENOENT: "no such file",
     errno.ENOTDIR: "no such file",
     errno.EACCES: "permission denied",
 }
-_NEWLINES = (b"\n", b"\r\n")
-_CHANGED = "changed while it was being repaired; nothing was written"
 
 
 class Snapshot(Struct, frozen=True):
@@ -47,37 +45,6 @@ class Snapshot(Struct, frozen=True):
     def __repr__(self) -> str:
         """Name the file without its content."""
         return f"Snapshot({self.path!r}, {self.size} bytes)"
-
-
-class Replaced(Struct, frozen=True):
-    """A finished replacement.
-
-    ``carried`` is how many bytes stand behind the data because others appended them meanwhile;
-    ``digest`` and ``size`` are of the whole new file, these bytes included.
-    """
-
-    path: str
-    digest: str
-    size: int
-    carried: int
-    device: int
-    inode: int
-
-
-class Patience(Struct, frozen=True):
-    """How long to wait, in seconds: for a writer to finish before and after the replacement,
-    for the rest of a torn line, for stragglers that are about to open the old file.
-    """
-
-    held: float = 0.5
-    following: float = 2.0
-    torn: float = 0.25
-    grace: float = 0.05
-    step: float = 0.001
-
-
-PATIENCE = Patience()
-_LIVE = 60.0  # seconds after its last change in which a file counts as in use
 
 
 def snapshot(path: str | Path, *, follow_symlinks: bool = False) -> Snapshot:
@@ -113,18 +80,14 @@ def digest_of(data: bytes) -> str:
 
 def _open(name: str) -> int:
     try:
-        if os.path.islink(name):
-            raise UsageError(
-                "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
-            )
-        return os.open(name, disk.READING)
+        if not Path(name).is_symlink():
+            return os.open(name, disk.READING)
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
         raise Unreadable(reason) from error
     except ValueError as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError("is no possible name of a file") from error
+    raise UsageError("is a symbolic link; name the file itself, or allow it with --follow-symlinks")
 
 
 def _require_regular(found: os.stat_result) -> None:
@@ -138,7 +101,7 @@ def joined(head: bytes, tail: bytes) -> bytes:
     """Put lines behind some content, so that no two records are glued together."""
     if not head or not tail or head.endswith(b"\n"):
         return head + tail
-    return head + tail if tail.startswith(_NEWLINES) else b"".join((head, b"\n", tail))
+    return head + tail if tail.startswith(NEWLINES) else b"".join((head, b"\n", tail))
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
@@ -152,16 +115,15 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     if existing and not stat.S_ISREG(existing.st_mode):
         Path(path).write_bytes(data)
         return
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    with disk.draft(folder) as new:
+    target = Path(path).resolve()
+    with disk.draft(target.parent) as new:
         disk.write(new.handle, data)
         if existing:
             disk.adopt(new.handle, existing)
         os.fsync(new.handle)
         new.close()
-        os.replace(new.path, target)
-    disk.sync_folder(folder)
+        new.path.replace(target)
+    disk.sync_folder(target.parent)
 
 
 def _status(path: str | Path) -> os.stat_result | None:
@@ -179,14 +141,12 @@ def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> 
     way (read it again and plan again), Busy if a program holds it open, OSError if the disk,
     the folder or the owner does not allow it.
     """
-    folder = os.path.dirname(before.path) or "."
+    folder = Path(before.path).parent
     disk.tidy(folder)
-    with _blaming(before.path), _reopened(before) as old, disk.draft(folder) as new:
-        move = _Move(before, data, old, new, patience)
+    with _blaming(before.path), _reopened(before, patience) as old, disk.draft(folder) as new:
+        move = Move(before, data, old, new, patience)
         move.fill()
         move.catch_up()
-        if sys.platform == "win32":
-            return move.finish_on_windows()
         return move.finish()
 
 
@@ -200,44 +160,20 @@ def _blaming(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _reopened(before: Snapshot) -> Iterator[int]:
+def _reopened(before: Snapshot, patience: Patience) -> Iterator[disk.Open]:
+    """Open the file that was read once more, locked against other repairs."""
     try:
-        handle = os.open(before.path, disk.READING)
+        old = disk.Open(Path(before.path), os.open(before.path, disk.READING))
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):
-            raise Conflict("was moved or removed while it was being repaired; nothing was written") from error
+            raise Conflict(GONE) from error
         raise
     try:
-        if not _is(os.fstat(handle), before):
-            raise Conflict("was replaced while it was being repaired; nothing was written")
-        yield handle
+        deadline = time.monotonic() + patience.held
+        while disk.is_locked(old.handle):
+            if time.monotonic() > deadline:
+                raise Busy("is locked by another program; nothing was written")
+            time.sleep(patience.step)
+        yield old
     finally:
-        os.close(handle)
-
-
-def _is(found: os.stat_result, file: Snapshot) -> bool:
-    return (found.st_dev, found.st_ino) == (file.device, file.inode)
-
-
-class _Move:
-    """One replacement on its way.
-
-    ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
-    inside a line; ``written`` is how long the new file was when it was last written to by us,
-    and ``ended`` whether that ended a line. ``carried`` are the pieces added since the swap.
-    """
-
-    def __init__(
-        self, before: Snapshot, data: bytes, old: int, new: disk.Draft, patience: Patience
-    ) -> None:
-        self.before = before
-        self.data = data
-        self.old = old
-        self.new = new
-        self.patience = patience
-        self.taken = before.size
-        self.torn = _is_torn(before.data)
-        self.ended = not _is_torn(data)
-        self.written = len(data)
-        self.carried: list[bytes] = []
-        self.swapped = False
+        old.close()

@@ -20,7 +20,6 @@ from lockstitch.formats.records import Record
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 SPEAKERS = (USER, ASSISTANT)
 BOUNDARY = "compact_boundary"
-SYNTHETIC = "<synthetic>"
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +67,7 @@ def is_sent(value: dict[str, Any]) -> bool:
     """Tell whether a line is a message that goes to the provider."""
     if value.get("type") not in SPEAKERS or not message_of(value):
         return False
-    return not (value.get("isApiErrorMessage") or message_of(value).get("model") == SYNTHETIC)
+    return not value.get("isApiErrorMessage")
 
 
 def is_aside(value: dict[str, Any]) -> bool:

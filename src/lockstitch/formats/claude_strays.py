@@ -9,7 +9,6 @@ had ended before a new prompt was put in their place look like a rewind, and are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +21,7 @@ from lockstitch.formats.claude_chain import (
     is_sent,
     results_in,
 )
+from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
 
 REPLY = "reply"
@@ -137,9 +137,7 @@ def _tail(chain: Chain, members: Sequence[int]) -> int:
     return ends[-1] if ends else members[-1]
 
 
-def _kind(
-    chain: Chain, spoken: list[int], members: list[int], attach: int, onward: int
-) -> str:
+def _kind(chain: Chain, spoken: list[int], members: list[int], attach: int, onward: int) -> str:
     first = chain.value(spoken[0])
     if not is_prompt(first):
         return _reply_kind(chain, spoken, attach, onward)
@@ -175,13 +173,7 @@ def _is_rewind(chain: Chain, members: list[int], onward: int) -> bool:
     rival = chain.value(onward)
     if members[-1] > onward or not is_prompt(_next_speaker(chain, onward)):
         return False
-    ended, began = _time(chain.value(members[-1])), _time(rival)
-    return ended is None or began is None or began - ended >= _QUICKEST_REWIND
-
-
-def _time(value: dict[str, Any]) -> float | None:
-    stamp = value.get("timestamp")
-    try:
-        return datetime.fromisoformat(stamp).timestamp() if type(stamp) is str else None
-    except ValueError:
-        return None
+    ended, began = time_of(chain.value(members[-1])), time_of(rival)
+    if ended is None or began is None:
+        return True
+    return (began - ended).total_seconds() >= _QUICKEST_REWIND

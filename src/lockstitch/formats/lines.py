@@ -41,7 +41,7 @@ def read(data: bytes, is_record: IsRecord) -> list[Record]:
         number += 1
         stop = data.find(b"\n", start)
         stop = len(data) if stop < 0 else stop
-        found = _line(data, start, stop, str(number), is_record)
+        found = _line(data, start, stop, str(number))
         if found is None:
             joined = _joined(data, start, number, is_record)
             if joined is None:
@@ -74,9 +74,7 @@ def decode(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"))
 
 
-def _line(
-    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
-) -> list[Record] | None:
+def _line(data: bytes, start: int, stop: int, place: str) -> list[Record] | None:
     """Read an ordinary line; None if something is wrong with its bytes."""
     text = data[start:stop]
     try:
@@ -144,9 +142,7 @@ def _salvaged(
     yield from _pieces(data, at, stop, place, is_record)
 
 
-def _cleaned(
-    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
-) -> Record | None:
+def _cleaned(data: bytes, start: int, stop: int, place: str, is_record: IsRecord) -> Record | None:
     """Read a line that is one record once NUL bytes and broken characters are out of it."""
     text = data[start:stop]
     codes = ("LS603",) if b"\0" in text else ()

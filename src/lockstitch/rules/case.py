@@ -66,9 +66,7 @@ class Case:
         self.body = request.body
         self.waiting = request.waiting
         self.model = request.model
-        self.is_request = not request.stored and (
-            request.body is not None or request.traits.known
-        )
+        self.is_request = not request.stored and (request.body is not None or request.traits.known)
 
     @cached_property
     def parts(self) -> Sorted:

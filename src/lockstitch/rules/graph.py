@@ -144,3 +144,17 @@ WRONG_RESULT_ID = rule(
     repair="The id is taken from the call's own record, which the result's record names.",
     failures=("F04",),
 )
+
+UNDATED_LEAF = rule(
+    code="LS710",
+    name="undated-leaf",
+    severity=ERROR,
+    formats=("claude-code",),
+    errors=(("Claude Code", "No conversation found"),),
+    summary="the last message has no time that can be read",
+    help="repair gives it a time right behind the newest one",
+    what="Claude Code from 2.1.112 on does not find the session at all, older ones cut the end.",
+    cause="A tool or a hand that wrote the record.",
+    repair="The record gets the newest time in the file, plus a millisecond.",
+    failures=("F101",),
+)

@@ -1,0 +1,216 @@
+"""Claude Code: ``~/.claude/projects/<project>/<session>.jsonl``, one JSON object a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.formats import claude_stitch, claude_straighten
+from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.claude_chain import (
+    ASSISTANT,
+    SPEAKERS,
+    USER,
+    Chain,
+    calls_in,
+    is_prompt,
+    is_sent,
+    message_of,
+    results_in,
+)
+from lockstitch.formats.claude_findings import graph_findings
+from lockstitch.formats.claude_strays import LOST, REWOUND, Stray, strays
+from lockstitch.formats.history import History, Strand
+from lockstitch.formats.lines import decode
+from lockstitch.formats.records import Record
+from lockstitch.model.parts import Path
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import ERROR, WARNING, Finding
+
+_CONTENT: Path = ("message", "content")
+_MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
+# What the newest version mends in memory, so that only older ones and other readers stumble.
+_MENDED = frozenset(
+    {"LS102", "LS104", "LS105", "LS106", "LS401", "LS404", "LS505", "LS506", "LS803", "LS406"}
+)
+_TAIL_ANSWERED = (2, 1, 325)
+
+
+class ClaudeCode(Format):
+    """A tree of lines; the conversation is the chain that ends in the latest leaf."""
+
+    name = "claude-code"
+    title = "Claude Code"
+    dialect = "anthropic"
+    places = (".claude/projects/*/*.jsonl", ".claude/projects/*/*/subagents/*.jsonl")
+    variable = "CLAUDE_CONFIG_DIR"
+
+    def claims(self, name: str, head: Sequence[Any]) -> bool:
+        return any(
+            type(value) is dict
+            and type(value.get("type")) is str
+            and ("sessionId" in value or "parentUuid" in value or "leafUuid" in value)
+            for value in head
+        )
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        chain = Chain(records)
+        pieces = strays(chain)
+        lost = [piece for piece in pieces if piece.kind in LOST]
+        apart = [piece for piece in pieces if piece.kind == REWOUND]
+        history = _history(chain)
+        transcript = Transcript(
+            context,
+            records,
+            history,
+            session=_latest(chain, "sessionId") or context.name.removesuffix(".jsonl"),
+            project=_latest(chain, "cwd"),
+            turns=sum(is_prompt(chain.value(number)) for number in chain.sent()),
+            left=sum(piece.turns for piece in (*lost, *apart)),
+            left_size=sum(piece.size for piece in (*lost, *apart)),
+            notes=[_rewound(chain, piece) for piece in apart],
+            evidence=_evidence(chain, context),
+            version=_latest(chain, "version") or "",
+            state=(chain, pieces),
+        )
+        transcript.findings = [*graph_findings(chain, lost, transcript)]
+        return transcript
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        chain, pieces = transcript.state
+        return claude_straighten.straighten(transcript, chain, pieces, ledger)
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        return claude_stitch.stitch(transcript, transcript.state[0], strands)
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        if found.code in _MENDED:
+            return WARNING
+        if found.code == "LS101" and _is_at_tail(found, transcript):
+            return WARNING if _version(transcript.version) >= _TAIL_ANSWERED else ERROR
+        return found.severity
+
+
+def _history(chain: Chain) -> History:
+    history = History("anthropic", [], [], [])
+    group = ""
+    for number in chain.sent():
+        value = chain.value(number)
+        content = message_of(value).get("content")
+        if type(content) not in (list, str):
+            continue
+        key = _key(value)
+        parts = content if type(content) is list else []
+        paths = [(*_CONTENT, place) for place in range(len(parts))] or [_CONTENT]
+        sources = [number] * len(paths)
+        if key and key == group and parts:
+            history.messages[-1]["content"] += parts
+            history.sources[-1] += sources
+            history.paths[-1] += paths
+        else:
+            content = list(content) if type(content) is list else content
+            history.add({"role": value["type"], "content": content}, sources, paths)
+            group = key
+        if value["type"] == ASSISTANT and type(message_of(value).get("model")) is str:
+            history.model = message_of(value)["model"]
+    return history
+
+
+def _key(value: dict[str, Any]) -> str:
+    """Name the message a line belongs to; lines of results in a row are one message, too."""
+    if value["type"] == ASSISTANT:
+        return str(message_of(value).get("id") or "")
+    content = message_of(value).get("content")
+    pure = type(content) is list and len(results_in(value)) == len(content)
+    return USER if pure and content else ""
+
+
+def _latest(chain: Chain, key: str) -> str | None:
+    for number in reversed(chain.walk.path):
+        found = chain.value(number).get(key)
+        if type(found) is str:
+            return found
+    return None
+
+
+def _rewound(chain: Chain, piece: Stray) -> str:
+    line = chain.records[piece.top].place
+    turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
+    return (
+        f"{turns} ({piece.size} bytes) from line {line} on were left by a rewind; "
+        f"--branch {line} -o FILE writes them as a session of their own"
+    )
+
+
+def _is_at_tail(found: Finding, transcript: Transcript) -> bool:
+    """Tell whether a finding is in the last message of the model, with no prompt behind it."""
+    number = int(found.place.split(".")[1])
+    roles = [message["role"] for message in transcript.history.messages[number + 1 :]]
+    return ASSISTANT not in roles and not roles
+
+
+def _version(text: str) -> tuple[int, ...]:
+    steps = text.partition("-")[0].split(".")
+    return tuple(int(step) for step in steps) if all(map(str.isdigit, steps)) else (9,)
+
+
+def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:
+    """Gather the results that survived off the chain, by call id."""
+    found: dict[str, dict[str, Any]] = {}
+    on_chain = set(chain.order)
+    for number, record in enumerate(chain.records):
+        if not record.is_record or number in on_chain:
+            continue
+        for result in results_in(record.value):
+            if type(result.get("tool_use_id")) is str and not is_placeholder(_text(result)):
+                found.setdefault(result["tool_use_id"], result)
+    for call, text in _sub_agents(context):
+        block = {"type": "tool_result", "tool_use_id": call, "content": text}
+        found.setdefault(call, block)
+    return found
+
+
+def _text(result: dict[str, Any]) -> str:
+    content = result.get("content")
+    if type(content) is list:
+        texts = (block.get("text") for block in content if type(block) is dict)
+        return "\n".join(text for text in texts if type(text) is str)
+    return content if type(content) is str else ""
+
+
+def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
+    """Give the last words of every sub-agent that had finished, by the call that started it."""
+    for name, data in context.beside.items():
+        if not name.endswith(".meta.json"):
+            continue
+        try:
+            meta = decode(data)
+        except ValueError:
+            continue
+        lines = context.beside.get(name.removesuffix(".meta.json") + ".jsonl", b"")
+        if type(meta) is dict and meta.get("finished") and type(meta.get("toolUseId")) is str:
+            words = _last_words(lines)
+            if words:
+                yield meta["toolUseId"], words
+
+
+def _last_words(data: bytes) -> str:
+    """Give the text of the last message of the model in a file."""
+    for line in reversed(data.split(b"\n")):
+        try:
+            value = decode(line)
+        except ValueError:
+            continue
+        if type(value) is dict and value.get("type") == ASSISTANT and not calls_in(value):
+            text = _text(message_of(value))
+            if text.strip():
+                return text
+        elif type(value) is dict and value.get("type") in SPEAKERS and is_sent(value):
+            return ""
+    return ""

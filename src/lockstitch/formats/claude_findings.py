@@ -1,0 +1,262 @@
+"""What is wrong with the tree of a Claude Code file, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.formats.base import Transcript, find
+from lockstitch.formats.claude_chain import (
+    SPEAKERS,
+    Chain,
+    calls_in,
+    is_boundary,
+    message_of,
+    results_in,
+)
+from lockstitch.formats.claude_strays import CUT, REPLY, WRITER, Stray
+from lockstitch.formats.claude_times import time_of
+from lockstitch.formats.graph import Node
+from lockstitch.rules import Finding
+
+_CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704"}
+_SAID = {
+    REPLY: "a reply hangs beside the conversation",
+    WRITER: "turns of a second process hang beside the conversation",
+    CUT: "the conversation before this record is cut off",
+}
+
+
+def graph_findings(
+    chain: Chain, lost: Sequence[Stray], transcript: Transcript
+) -> Iterator[Finding]:
+    """Find everything that is wrong with the tree."""
+    yield from _malformed(chain)
+    yield from _repeats(chain)
+    yield from _bad_links(chain)
+    yield from _takeover(chain)
+    yield from _compactions(chain)
+    for piece in lost:
+        yield _left_behind(chain, piece)
+    yield from _misaddressed(chain)
+    yield from _undated(chain)
+    yield from _stranded(chain, transcript)
+
+
+def _place(chain: Chain, number: int) -> str:
+    return chain.records[number].place
+
+
+def malformed(chain: Chain) -> list[int]:
+    """Give the records of speakers that hold no message."""
+    return [
+        node.number
+        for node in chain.graph.nodes
+        if chain.value(node.number).get("type") in SPEAKERS
+        and type(message_of(chain.value(node.number)).get("content")) not in (list, str)
+    ]
+
+
+def _malformed(chain: Chain) -> Iterator[Finding]:
+    for number in malformed(chain):
+        yield find("LS610", _place(chain, number), "this message has no content")
+
+
+def _repeats(chain: Chain) -> Iterator[Finding]:
+    for node in chain.graph.repeats:
+        first = chain.graph.by_id[node.id]
+        where = _place(chain, first.number)
+        if chain.value(node.number) == chain.value(first.number):
+            yield find("LS607", _place(chain, node.number), f"repeats the record of line {where}")
+        else:
+            text = f"has the uuid of another record, on line {where}"
+            yield find("LS703", _place(chain, node.number), text)
+
+
+def dangling(chain: Chain) -> list[Node]:
+    """Give the records whose parent is not in the file."""
+    known = chain.graph.by_id
+    return [node for node in chain.graph.nodes if node.parent and node.parent not in known]
+
+
+def circles(chain: Chain) -> list[Node]:
+    """Give one record of each circle of parents: the one that is first in the file."""
+    state: dict[int, int] = {}
+    found: list[Node] = []
+    for start in chain.graph.by_id.values():
+        path: list[Node] = []
+        at: Node | None = start
+        while at is not None and at.number not in state:
+            state[at.number] = 1
+            path.append(at)
+            at = chain.graph.by_id.get(at.parent) if at.parent else None
+        if at is not None and state[at.number] == 1:
+            circle = path[path.index(at) :]
+            found.append(min(circle, key=lambda node: node.number))
+        state.update(dict.fromkeys((node.number for node in path), 2))
+    return found
+
+
+def _bad_links(chain: Chain) -> Iterator[Finding]:
+    for node in dangling(chain):
+        yield find("LS701", _place(chain, node.number), "the parent of this record is missing")
+    for node in circles(chain):
+        yield find("LS702", _place(chain, node.number), "the parents of this record are a circle")
+
+
+def takeover(chain: Chain) -> int:
+    """Give the record that continues the conversation from a side chain, -1 if none does."""
+    path = chain.walk.path[chain.cut :]
+    asides = [chain.graph.by_number[number].aside for number in path]
+    if True not in asides or chain.whole_file:
+        return -1
+    last = len(asides) - 1 - asides[::-1].index(True)
+    return path[last + 1] if last + 1 < len(path) else -1
+
+
+def _takeover(chain: Chain) -> Iterator[Finding]:
+    number = takeover(chain)
+    if number >= 0:
+        text = "the conversation goes on from a side chain here"
+        yield find("LS707", _place(chain, number), text)
+
+
+def boundaries(chain: Chain) -> list[int]:
+    """Give the compaction boundaries of the conversation, in file order."""
+    return [
+        n.number for n in chain.graph.nodes if not n.aside and is_boundary(chain.value(n.number))
+    ]
+
+
+def torn_boundary(chain: Chain) -> int:
+    """Give the last boundary if no summary follows it, else -1."""
+    found = boundaries(chain)
+    if not found:
+        return -1
+    summaries = (
+        node.number
+        for node in chain.graph.nodes
+        if node.number > found[-1] and chain.value(node.number).get("isCompactSummary")
+    )
+    return -1 if next(summaries, None) is not None else found[-1]
+
+
+def stale(chain: Chain) -> tuple[int, int]:
+    """Give the record that goes round the last compaction, and the one it should hang on."""
+    found = boundaries(chain)
+    if not found or found[-1] in chain.walk.path or torn_boundary(chain) >= 0:
+        return -1, -1
+    late = next((number for number in chain.walk.path if number > found[-1]), -1)
+    if late < 0:
+        return -1, -1
+    inside = descendants(chain, found[-1])
+    speakers = [n for n in inside if n < late and chain.value(n).get("type") in SPEAKERS]
+    return (late, speakers[-1]) if speakers else (-1, -1)
+
+
+def descendants(chain: Chain, number: int) -> list[int]:
+    """Give a record and all that hang on it, in file order."""
+    todo = [chain.graph.by_number[number]]
+    found: set[int] = set()
+    while todo:
+        node = todo.pop()
+        if node.number not in found:
+            found.add(node.number)
+            todo += [child for child in chain.graph.children.get(node.id, ()) if not child.aside]
+    return sorted(found)
+
+
+def _compactions(chain: Chain) -> Iterator[Finding]:
+    torn = torn_boundary(chain)
+    if torn >= 0:
+        yield find("LS801", _place(chain, torn), "no summary follows this compaction boundary")
+    late, _ = stale(chain)
+    if late >= 0:
+        text = "hangs on a record from before the compaction"
+        yield find("LS802", _place(chain, late), text)
+    if chain.boundary >= 0 and torn < 0:
+        yield from _lost_segment(chain)
+
+
+def _lost_segment(chain: Chain) -> Iterator[Finding]:
+    metadata = chain.value(chain.boundary).get("compactMetadata")
+    kept = metadata.get("preservedMessages") if type(metadata) is dict else None
+    named = kept.get("uuids") if type(kept) is dict else None
+    if type(named) is not list:
+        return
+    missing = [name for name in named if name not in chain.graph.by_id]
+    if missing:
+        text = f"{len(missing)} of {len(named)} records that this compaction keeps are missing"
+        yield find("LS804", _place(chain, chain.boundary), text)
+
+
+def _left_behind(chain: Chain, piece: Stray) -> Finding:
+    number = piece.onward if piece.kind == CUT and piece.onward >= 0 else piece.top
+    turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
+    text = f"{_SAID[piece.kind]}: a resume leaves {turns} ({piece.size} bytes) behind"
+    return find(_CODES[piece.kind], _place(chain, number), text)
+
+
+def misaddressed(chain: Chain) -> list[tuple[int, int, str]]:
+    """Give results that fit no call, but whose record names the record of an open call.
+
+    Each as the number of the record, the index of the block and the id of the call.
+    """
+    calls = {c.get("id") for n in chain.order for c in calls_in(chain.value(n))}
+    answered = set(chain.result_homes(chain.order))
+    found: list[tuple[int, int, str]] = []
+    for number in chain.order:
+        value = chain.value(number)
+        source = chain.graph.by_id.get(str(value.get("sourceToolAssistantUUID")))
+        results = results_in(value)
+        if source is None or len(results) != 1 or results[0].get("tool_use_id") in calls:
+            continue
+        named = [call.get("id") for call in calls_in(chain.value(source.number))]
+        if len(named) == 1 and type(named[0]) is str and named[0] not in answered:
+            block = value["message"]["content"].index(results[0])
+            found.append((number, block, named[0]))
+    return found
+
+
+def _misaddressed(chain: Chain) -> Iterator[Finding]:
+    for number, block, call in misaddressed(chain):
+        place = f"{_place(chain, number)}.message.content.{block}"
+        yield find("LS709", place, f"this result belongs to call {call}")
+
+
+def undated(chain: Chain) -> int:
+    """Give the leaf if it has no time that can be read while others have, else -1."""
+    leaf = chain.leaf
+    if leaf is None or time_of(chain.value(leaf.number)) is not None:
+        return -1
+    dated = (time_of(chain.value(node.number)) for node in chain.graph.nodes)
+    return leaf.number if any(time is not None for time in dated) else -1
+
+
+def _undated(chain: Chain) -> Iterator[Finding]:
+    number = undated(chain)
+    if number >= 0:
+        yield find("LS710", _place(chain, number), "the last message has no time")
+
+
+def _stranded(chain: Chain, transcript: Transcript) -> Iterator[Finding]:
+    """Find calls without a real answer whose result survived elsewhere."""
+    if not transcript.evidence:
+        return
+    real = {
+        result.get("tool_use_id")
+        for number in chain.order
+        for result in results_in(chain.value(number))
+        if not is_placeholder(_words(result.get("content")))
+    }
+    for number in chain.sent():
+        for call in calls_in(chain.value(number)):
+            if call.get("id") in transcript.evidence and call["id"] not in real:
+                text = f"the result of call {call['id']} is stored beside the conversation"
+                yield find("LS708", _place(chain, number), text)
+
+
+def _words(content: object) -> str:
+    if type(content) is list:
+        return "\n".join(str(b.get("text", "")) for b in content if type(b) is dict)
+    return content if type(content) is str else ""

@@ -1,0 +1,316 @@
+"""A healed history put into the lines of a Claude Code file.
+
+Only what differs is written. Where something is added to or moved into a batch of calls, the
+whole batch is laid out in one line: all calls in a row, then all results, in file order and with
+times that grow towards the leaf. It is the one layout that every version resumes without loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.claude_chain import ASSISTANT, SPEAKERS, Chain, calls_in, is_sent
+from lockstitch.formats.claude_straighten import derived_uuid
+from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
+from lockstitch.formats.history import NEW, Strand
+from lockstitch.formats.records import Record, amended, new_record
+
+# What a new record takes over from its neighbour, in the order in which the program writes it.
+_BEFORE = ("parentUuid", "isSidechain", "agentId")
+_BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
+
+
+class Unit(Struct, eq=False):
+    """A line of the new conversation: an old record (``number``), or a new one."""
+
+    record: Record
+    number: int = NEW
+    batch: int = 0
+    touched: bool = False
+
+    @property
+    def uuid(self) -> str:
+        """Give the id of the line."""
+        found: str = self.record.value.get("uuid")
+        return found
+
+
+def stitch(transcript: Transcript, chain: Chain, strands: Sequence[Strand]) -> list[Record]:
+    """Give the records of the file in which the conversation is the healed one."""
+    return _Stitcher(transcript, chain).stitch(strands)
+
+
+class _Stitcher:
+    """Lays a healed history out over the records of a file."""
+
+    def __init__(self, transcript: Transcript, chain: Chain) -> None:
+        self.data = transcript.context.data
+        self.chain = chain
+        self.records = chain.records
+        self.sent = chain.sent()
+        self.session = transcript.session or ""
+        self.used: set[int] = set()
+        self.message_ids: set[str] = set()
+        self.minted = 0
+
+    def stitch(self, strands: Sequence[Strand]) -> list[Record]:
+        units = self._units(strands)
+        self._touch_batches(units)
+        line = self._with_controls(units)
+        self._link(line)
+        self._date(line)
+        return self._file(line)
+
+    # One unit a line, in the order of the healed history.
+
+    def _units(self, strands: Sequence[Strand]) -> list[Unit]:
+        units: list[Unit] = []
+        batch = 0
+        for strand in strands:
+            is_model = strand.message.get("role") == ASSISTANT
+            batch += is_model
+            made = list(self._of_strand(strand, units))
+            for unit in made:
+                unit.batch = batch
+            if is_model:
+                self._rename_message(made)
+            units += made
+        return units
+
+    def _of_strand(self, strand: Strand, before: Sequence[Unit]) -> Iterator[Unit]:
+        role = strand.message.get("role")
+        for source, run in groupby(strand.parts, key=lambda part: part[0]):
+            parts = [part for _, part in run]
+            fits = source != NEW and self.chain.value(source).get("type") == role
+            if fits and source not in self.used:
+                self.used.add(source)
+                yield self._kept(source, strand, parts)
+            else:
+                for part in parts:
+                    yield self._fresh(strand, part, before)
+
+    def _kept(self, source: int, strand: Strand, parts: list[Any]) -> Unit:
+        """Keep a record, with the parts that are left of it."""
+        record = self.records[source]
+        content = record.value["message"]["content"]
+        new = strand.message["content"] if parts == [strand.message] else parts
+        same = (
+            new == content
+            if type(content) is str or type(new) is str
+            else len(new) == len(content) and all(a is b for a, b in zip(new, content, strict=True))
+        )
+        if same:
+            return Unit(record, source)
+        return Unit(amended(self.data, record, ("message", "content"), new), source)
+
+    def _fresh(self, strand: Strand, part: Any, before: Sequence[Unit]) -> Unit:
+        """Make a record that the program would have written for this part."""
+        near = self._neighbour(strand, before)
+        role = strand.message.get("role")
+        content = part["content"] if part is strand.message else [part]
+        value: dict[str, Any] = {key: near[key] for key in _BEFORE if key in near}
+        value["type"] = role
+        value["message"] = self._message(strand, role, content)
+        self.minted += 1
+        value["uuid"] = derived_uuid(self.session, str(near.get("uuid")), str(self.minted))
+        value["timestamp"] = near.get("timestamp")
+        value |= self._result_fields(part)
+        value |= {key: near[key] for key in _BEHIND if key in near}
+        return Unit(new_record("", value), touched=True)
+
+    def _neighbour(self, strand: Strand, before: Sequence[Unit]) -> dict[str, Any]:
+        """Give the line whose surroundings a new one shares: the one before, or else the next."""
+        if before:
+            near: dict[str, Any] = before[-1].record.value
+            return near
+        known = [source for source, _ in strand.parts if source != NEW] or self.sent[:1]
+        return self.chain.value(known[0]) if known else {}
+
+    def _message(self, strand: Strand, role: Any, content: Any) -> dict[str, Any]:
+        if role != ASSISTANT:
+            return {"role": role, "content": content}
+        known = [source for source, _ in strand.parts if source != NEW]
+        if known:
+            return {**self.chain.value(known[0])["message"], "content": content}
+        name = f"msg_lockstitch{self.minted + 1:04d}"
+        base = {"id": name, "type": "message", "role": role, "model": "<synthetic>"}
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        return {**base, "content": content, "stop_reason": "end_turn", "usage": usage}
+
+    def _result_fields(self, part: Any) -> dict[str, Any]:
+        if part.get("type") != "tool_result":
+            return {}
+        content = part.get("content")
+        text = content if type(content) is str else ""
+        fields: dict[str, Any] = {
+            "toolUseResult": f"Error: {text}" if part.get("is_error") else text
+        }
+        source = self._call_home(part.get("tool_use_id"))
+        return {**fields, "sourceToolAssistantUUID": source} if source else fields
+
+    def _call_home(self, call: Any) -> str | None:
+        for number in reversed(self.sent):
+            value = self.chain.value(number)
+            if any(block.get("id") == call for block in calls_in(value)):
+                found: str | None = value.get("uuid")
+                return found
+        return None
+
+    def _rename_message(self, units: Sequence[Unit]) -> None:
+        """Give the second half of a message that was split an id of its own."""
+        name = next((u.record.value["message"].get("id") for u in units), None)
+        if type(name) is not str:
+            return
+        if name not in self.message_ids:
+            self.message_ids.add(name)
+            return
+        self.minted += 1
+        new = f"{name}_{self.minted}"
+        self.message_ids.add(new)
+        for unit in units:
+            unit.record = amended(self.data, unit.record, ("message", "id"), new)
+            unit.touched = True
+
+    # Which lines get a new parent.
+
+    def _touch_batches(self, units: Sequence[Unit]) -> None:
+        """Mark every line of a batch in which something was added, moved or taken out."""
+        before = {number: place for place, number in enumerate(self.sent)}
+        last = -1
+        touched = {unit.batch for unit in units if unit.touched}
+        for unit in units:
+            if unit.number == NEW:
+                continue
+            if before[unit.number] < last:
+                touched.add(unit.batch)
+            last = max(last, before[unit.number])
+        kept = {unit.number: unit.batch for unit in units}
+        gone = -1
+        for number in self.sent:
+            gone = kept.get(number, gone) if number in kept else gone
+            if number not in kept and gone >= 0:
+                touched.add(gone)
+        for unit in units:
+            unit.touched = unit.batch in touched
+
+    def _with_controls(self, units: Sequence[Unit]) -> list[Unit]:
+        """Put the control lines of the chain back behind the lines they follow."""
+        kept = {unit.number for unit in units}
+        behind: dict[int, list[int]] = {}
+        anchor = NEW
+        for number in self.chain.order:
+            if is_sent(self.chain.value(number)):
+                anchor = number if number in kept else anchor
+            else:
+                behind.setdefault(anchor, []).append(number)
+        line = [Unit(self.records[number], number) for number in behind.get(NEW, ())]
+        for unit in units:
+            line.append(unit)
+            found = behind.get(unit.number, ()) if unit.number != NEW else ()
+            line += [Unit(self.records[n], n, unit.batch, unit.touched) for n in found]
+        return line
+
+    def _link(self, line: Sequence[Unit]) -> None:
+        """Write parents where the line before is another one than it was."""
+        order = self.chain.order
+        old = dict(zip(order, [NEW, *order], strict=False))
+        apart = self._preserved()
+        last: Unit | None = None
+        for unit in line:
+            if unit.number in apart:
+                continue
+            if last is not None and self._needs_link(unit, last, old, apart):
+                self._set(unit, "parentUuid", last.uuid)
+            elif last is None and (unit.number == NEW or self._hangs_on_lost(unit)):
+                self._set(unit, "parentUuid", None)
+            last = unit
+
+    def _needs_link(self, unit: Unit, last: Unit, old: dict[int, int], apart: set[int]) -> bool:
+        if NEW in (unit.number, last.number):
+            return True
+        if old[unit.number] in apart:
+            return False
+        return unit.touched or old[unit.number] != last.number
+
+    def _hangs_on_lost(self, unit: Unit) -> bool:
+        node = self.chain.graph.by_number[unit.number]
+        parent = self.chain.graph.by_id.get(node.parent or "")
+        return parent is not None and parent.number in self._lost()
+
+    def _lost(self) -> set[int]:
+        return set(self.sent) - self.used
+
+    def _preserved(self) -> set[int]:
+        """Give the lines from before a compaction that stay by name, not by their parents."""
+        path = set(self.chain.walk.path[self.chain.cut :])
+        return {n for n in self.chain.order if n < self.chain.boundary and n not in path}
+
+    def _set(self, unit: Unit, key: str, value: Any) -> None:
+        if unit.record.value.get(key) != value:
+            data = self.data if unit.number != NEW else b""
+            unit.record = amended(data, unit.record, (key,), value)
+
+    def _date(self, line: Sequence[Unit]) -> None:
+        """Make the last line the newest, and no new or moved line newer than it."""
+        speakers = [unit for unit in line if unit.record.value.get("type") in SPEAKERS]
+        if not speakers:
+            return
+        last = speakers[-1]
+        rest = [unit.record.value for unit in speakers[:-1]]
+        top = newest(rest)
+        end = time_of(last.record.value)
+        if top is None:
+            return
+        if last.number == NEW:
+            self._set(last, "timestamp", stamp(just_after(top)))
+            return
+        for unit in speakers[:-1]:
+            time = time_of(unit.record.value)
+            if unit.touched and end is not None and time is not None and time >= end:
+                self._set(unit, "timestamp", stamp(just_before(end)))
+
+    # The file.
+
+    def _file(self, line: Sequence[Unit]) -> list[Record]:
+        """Put the lines back into the file, new and moved ones behind the one they follow."""
+        lost = self._lost()
+        spots = {unit.number: unit.record for unit in line if unit.number != NEW}
+        follow: dict[int, list[Record]] = {}
+        moved: set[int] = set()
+        anchor = NEW
+        for unit, after in zip(line, [*line[1:], None], strict=True):
+            if unit.number == NEW or self._is_out_of_order(unit, anchor, after):
+                record = unit.record
+                record = structs.replace(record, ending=record.ending or b"\n")
+                follow.setdefault(anchor, []).append(record)
+                moved.add(unit.number)
+            else:
+                anchor = unit.number
+        out = list(follow.get(NEW, ()))
+        for number, record in enumerate(self.records):
+            if number not in moved and number not in lost:
+                out.append(self._rehung(spots.get(number, record), lost, line))
+            out += follow.get(number, ())
+        return out
+
+    def _is_out_of_order(self, unit: Unit, anchor: int, after: Unit | None) -> bool:
+        if not unit.touched or anchor == NEW:
+            return False
+        if unit.number < anchor:
+            return unit.number >= self.chain.boundary
+        return after is not None and NEW < after.number < unit.number and after.number > anchor
+
+    def _rehung(self, record: Record, lost: set[int], line: Sequence[Unit]) -> Record:
+        """Hang what hung on a line that is gone on the line before that one."""
+        if not record.is_record or not lost:
+            return record
+        parent = self.chain.graph.by_id.get(str(record.value.get("parentUuid")))
+        if parent is None or parent.number not in lost:
+            return record
+        before = [u for u in line if NEW < u.number < parent.number]
+        return amended(self.data, record, ("parentUuid",), before[-1].uuid if before else None)

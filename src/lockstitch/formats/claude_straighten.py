@@ -1,0 +1,232 @@
+"""Mending the tree of a Claude Code file: one round, the first kind of trouble that there is.
+
+Every version of the program reads a file whose chain stands in file order and whose leaf is the
+last and newest line, so records that change their place in the chain change it in the file, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from lockstitch.formats import claude_findings as findings
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.claude_chain import SPEAKERS, Chain, is_boundary
+from lockstitch.formats.claude_strays import CUT, LOST, REPLY, WRITER, Stray
+from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
+from lockstitch.formats.records import Record, amended
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import RULES
+
+_CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704"}
+
+
+def derived_uuid(*parts: str) -> str:
+    """Make an id that is the same in every run of the same repair."""
+    return str(uuid5(NAMESPACE_URL, ":".join(("lockstitch", *parts))))
+
+
+def straighten(
+    transcript: Transcript, chain: Chain, pieces: Sequence[Stray], ledger: Ledger
+) -> list[Record]:
+    """Mend one kind of trouble; the same records if there is none."""
+    round_ = _Round(transcript, chain, ledger)
+    for step in (
+        round_.drop_repeats,
+        round_.drop_malformed,
+        round_.rename_repeats,
+        round_.link_danglers,
+        round_.open_circles,
+        round_.leave_side_chain,
+        round_.undo_torn_compaction,
+        round_.follow_compaction,
+        lambda: round_.bring_back(pieces),
+        round_.address_results,
+        round_.date_leaf,
+    ):
+        step()
+        if round_.changed:
+            break
+    return round_.records()
+
+
+class _Round:
+    """One round of repairs on the tree: what changes, by the numbers of the records."""
+
+    def __init__(self, transcript: Transcript, chain: Chain, ledger: Ledger) -> None:
+        self.data = transcript.context.data
+        self.chain = chain
+        self.ledger = ledger
+        self.values: dict[int, Record] = {}
+        self.gone: set[int] = set()
+        self.moves: dict[int, list[int]] = {}
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.values or self.gone or self.moves)
+
+    def records(self) -> list[Record]:
+        """Give the records as they are after this round."""
+        moved = {number for numbers in self.moves.values() for number in numbers}
+        order: list[int] = []
+        for number in range(len(self.chain.records)):
+            order += self.moves.get(number, ())
+            if number not in moved and number not in self.gone:
+                order.append(number)
+        return [self.values.get(number, self.chain.records[number]) for number in order]
+
+    def set(self, number: int, key: str, value: Any) -> None:
+        record = self.values.get(number, self.chain.records[number])
+        self.values[number] = amended(self.data, record, (key,), value)
+
+    def note(self, code: str, action: str, number: int, text: str) -> None:
+        self.ledger.note(RULES[code], action, self.chain.records[number].place, text)
+
+    def remove(self, code: str, number: int, text: str) -> None:
+        """Take a record out; what hung on it hangs on what it hung on."""
+        self.gone.add(number)
+        self.note(code, "removed", number, text)
+        place = self.chain.records[number].place
+        self.ledger.set_aside(RULES[code], place, self.chain.value(number))
+
+    def relink(self, code: str, number: int, parent: int | None) -> None:
+        """Hang a record on another one, or on none."""
+        graph = self.chain.graph
+        name = graph.by_number[parent].id if parent is not None else None
+        where = f"line {self.chain.records[parent].place}" if parent is not None else "no record"
+        self.set(number, "parentUuid", name)
+        self.note(code, "linked", number, f"now hangs on {where}")
+
+    def _before(self, number: int) -> int | None:
+        """Give the record before one in the file that it may hang on without a circle."""
+        graph = self.chain.graph
+        below = set(findings.descendants(self.chain, number))
+        aside = graph.by_number[number].aside
+        for node in reversed(graph.nodes[: graph.position(number)]):
+            if node.aside == aside and node.number not in below and node.number not in self.gone:
+                return node.number
+        return None
+
+    def drop_repeats(self) -> None:
+        """Keep the first of equal records."""
+        graph = self.chain.graph
+        for node in graph.repeats:
+            if self.chain.value(node.number) == self.chain.value(graph.by_id[node.id].number):
+                self.gone.add(node.number)
+                self.note("LS607", "removed", node.number, "an equal record stands before it")
+
+    def drop_malformed(self) -> None:
+        """Take messages without content out of the file."""
+        for number in findings.malformed(self.chain):
+            node = self.chain.graph.by_number[number]
+            self.remove("LS610", number, "a message without content was set aside")
+            for child in self.chain.graph.children.get(node.id, ()):
+                self.set(child.number, "parentUuid", node.parent)
+
+    def rename_repeats(self) -> None:
+        """Give the second of two different records an id of its own, and its children with it."""
+        graph = self.chain.graph
+        for node in graph.repeats:
+            name = derived_uuid(node.id, str(node.number))
+            self.set(node.number, "uuid", name)
+            self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
+            for child in graph.children.get(node.id, ()):
+                if child.number > node.number:
+                    self.set(child.number, "parentUuid", name)
+            if node.parent == node.id:
+                self.set(node.number, "parentUuid", graph.by_id[node.id].id)
+
+    def link_danglers(self) -> None:
+        """Hang records whose parent is missing on the record before them."""
+        for node in findings.dangling(self.chain):
+            self.relink("LS701", node.number, self._before(node.number))
+
+    def open_circles(self) -> None:
+        """Take the first record of a circle out of it."""
+        for node in findings.circles(self.chain):
+            self.relink("LS702", node.number, self._before(node.number))
+
+    def leave_side_chain(self) -> None:
+        """Hang the record that follows a side chain on the conversation."""
+        number = findings.takeover(self.chain)
+        if number < 0:
+            return
+        nodes = self.chain.graph.nodes[: self.chain.graph.position(number)]
+        main = [n for n in nodes if not n.aside and self._speaks(n.number)]
+        self.relink("LS707", number, main[-1].number if main else None)
+
+    def _speaks(self, number: int) -> bool:
+        return self.chain.value(number).get("type") in SPEAKERS
+
+    def undo_torn_compaction(self) -> None:
+        """Take a boundary without its summary out, so that the conversation is whole again."""
+        number = findings.torn_boundary(self.chain)
+        if number < 0:
+            return
+        node = self.chain.graph.by_number[number]
+        logical = self.chain.graph.by_id.get(str(self.chain.value(number).get("logicalParentUuid")))
+        parent = logical.number if logical else self._before(number)
+        name = None if parent is None else self.chain.graph.by_number[parent].id
+        self.remove("LS801", number, "a compaction without its summary was taken back")
+        for child in self.chain.graph.children.get(node.id, ()):
+            self.set(child.number, "parentUuid", name)
+
+    def follow_compaction(self) -> None:
+        """Hang a prompt that went round a compaction on the turns behind it."""
+        late, parent = findings.stale(self.chain)
+        if late >= 0:
+            self.relink("LS802", late, parent)
+
+    def bring_back(self, pieces: Sequence[Stray]) -> None:
+        """Put one lost piece back in front of what follows it on the chain."""
+        for piece in pieces:
+            if piece.kind in LOST:
+                self._splice(piece)
+                return
+
+    def _splice(self, piece: Stray) -> None:
+        code = _CODES[piece.kind]
+        turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
+        self.note(code, "brought back", piece.top, f"{turns}, {piece.size} bytes")
+        if piece.onward < 0:
+            self.relink(code, piece.top, piece.attach)
+            return
+        self.relink(code, piece.onward, piece.tail)
+        late = [number for number in piece.members if number > piece.onward]
+        if late:
+            self.moves[piece.onward] = late
+            self._date(late)
+
+    def _date(self, numbers: Sequence[int]) -> None:
+        """Make moved records older than the leaf, so that no version takes one for the leaf."""
+        leaf = self.chain.leaf
+        limit = time_of(self.chain.value(leaf.number)) if leaf else None
+        for number in numbers:
+            time = time_of(self.chain.value(number))
+            if limit is not None and time is not None and time >= limit:
+                self.set(number, "timestamp", stamp(just_before(limit)))
+
+    def address_results(self) -> None:
+        """Give a result the id of the call that its record names."""
+        for number, block, call in findings.misaddressed(self.chain):
+            record = self.values.get(number, self.chain.records[number])
+            path = ("message", "content", block, "tool_use_id")
+            self.values[number] = amended(self.data, record, path, call)
+            self.note("LS709", "rewritten", number, f"the result was addressed to call {call}")
+
+    def date_leaf(self) -> None:
+        """Give a leaf without a time one, or no newer version finds the conversation."""
+        number = findings.undated(self.chain)
+        if number < 0:
+            return
+        time = newest(self._main_values())
+        if time is not None:
+            self.set(number, "timestamp", stamp(just_after(time)))
+            self.note("LS710", "dated", number, "got a time right behind the newest one")
+
+    def _main_values(self) -> Iterator[dict[str, Any]]:
+        for node in self.chain.graph.nodes:
+            value = self.chain.value(node.number)
+            if value.get("type") in SPEAKERS or is_boundary(value):
+                yield value

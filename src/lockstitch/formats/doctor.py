@@ -1,0 +1,302 @@
+"""The doctor: what is wrong with a stored session, and the records that mend it.
+
+The order is the same for every format: the bytes first, then the graph, then results that
+survived elsewhere, then the history by the one repair engine; and at last the outcome is read
+again from its own bytes and judged like any other session. If it got no better, nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.formats import lines
+from lockstitch.formats.base import LINES, Context, Format, Transcript, find
+from lockstitch.formats.history import NEW, History, weave
+from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record, raw_of
+from lockstitch.lists import Plan, plan_stored
+from lockstitch.model.parts import CALL, RESULT
+from lockstitch.repair.ledger import Change, Ledger, Quarantined
+from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.rules.rule import place_order
+
+_ROUNDS = 12
+# Fixes that take away what a tool or a person showed the model; only when asked for.
+LOSSY = frozenset({"LS501", "LS502", "LS504"})
+_SAID = {
+    "LS601": "{size} bytes are the torn rest of a record",
+    "LS602": "a record is glued to what stands before it",
+    "LS603": "{size} bytes hold NUL bytes",
+    "LS604": "the file starts with a byte order mark",
+    "LS605": "the record holds bytes that are not UTF-8",
+    "LS606": "the line is no record",
+    "LS608": "the last record has no line break behind it",
+    "LS609": "the record holds raw control characters",
+}
+
+
+class Options(Struct, frozen=True):
+    """How a repair is to be made."""
+
+    strategy: str = "close"
+    lossy: bool = False
+    force_cleanup: bool = False
+
+
+class Mended(Struct):
+    """What a repair comes to: the new records, what was done, what is left."""
+
+    before: Transcript
+    after: Transcript
+    findings: list[Finding]
+    remaining: list[Finding]
+    changes: list[Change]
+    quarantine: list[Quarantined]
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether any record differs."""
+        return self.after is not self.before
+
+
+def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
+    """Say everything that is wrong with a session, in the order of its places."""
+    plan = _plan(transcript.history, frozenset())
+    return _all_findings(form, transcript, plan)
+
+
+def _all_findings(form: Format, transcript: Transcript, plan: Plan) -> list[Finding]:
+    found = [
+        *_storage_findings(transcript.records),
+        *transcript.findings,
+        *_history_findings(form, transcript, plan),
+    ]
+    return sorted(found, key=lambda finding: (place_order(finding.place), finding.code))
+
+
+def _storage_findings(records: Sequence[Record]) -> list[Finding]:
+    return [
+        find(code, record.place, _SAID[code].format(size=record.size))
+        for record in records
+        for code in record.codes
+    ]
+
+
+def _history_findings(form: Format, transcript: Transcript, plan: Plan) -> list[Finding]:
+    history = transcript.history
+    found: list[Finding] = []
+    for finding in plan.findings:
+        number, path = history.home(finding.place)
+        place = transcript.records[number].place if number != NEW else "1"
+        severity = form.severity(finding, transcript)
+        place = ".".join(map(str, (place, *path)))
+        found.append(structs.replace(finding, place=place, severity=severity))
+    return found
+
+
+def _plan(history: History, spared: frozenset[str]) -> Plan:
+    return plan_stored(history.messages, history.dialect, history.model, spared)
+
+
+def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
+    """Work out the repair of a session; the same transcript where nothing has to be done."""
+    findings = findings_of(form, transcript)
+    unchanged = Mended(transcript, transcript, findings, findings, [], [])
+    if not any(finding.fixable for finding in findings):
+        return unchanged
+    ledger = Ledger([], [])
+    after = _mended(form, transcript, options, ledger)
+    remaining = findings_of(form, after)
+    if options.force_cleanup and _bad(remaining):
+        after = _cut_back(form, after, ledger)
+        remaining = findings_of(form, after)
+    if _bad(remaining) > _bad(findings) or after is transcript:
+        return unchanged
+    return Mended(transcript, after, findings, remaining, ledger.changes, ledger.quarantine)
+
+
+def _bad(findings: Sequence[Finding]) -> int:
+    return sum(finding.severity == ERROR for finding in findings)
+
+
+def _mended(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:
+    after = _reread(form, transcript, _cleaned(transcript, ledger))
+    for _ in range(_ROUNDS + len(after.findings)):
+        records = form.straighten(after, ledger)
+        if _same(records, after.records):
+            break
+        after = _reread(form, transcript, records)
+    if options.strategy == "rollback":
+        return _rolled_back(form, after, ledger)
+    return _healed(form, after, options, ledger)
+
+
+def _same(new: Sequence[Record], old: Sequence[Record]) -> bool:
+    return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
+
+
+def _reread(form: Format, origin: Transcript, records: Sequence[Record]) -> Transcript:
+    """Understand changed records; None changed gives the transcript itself."""
+    if _same(records, origin.records):
+        return origin
+    return form.parse(records, origin.context)
+
+
+def _cleaned(transcript: Transcript, ledger: Ledger) -> list[Record]:
+    """Take out what is no record, and give every record its own line."""
+    kept: list[Record] = []
+    for record in transcript.records:
+        for code in record.codes:
+            _note_cleaned(transcript.context, record, code, ledger)
+        if record.kind in (BOM, NUL, TORN) or (record.kind == JSON and not record.is_record):
+            if record.ending and kept and not kept[-1].ending:
+                kept[-1] = structs.replace(kept[-1], ending=record.ending)
+            continue
+        kept.append(structs.replace(record, codes=()) if record.codes else record)
+    return [_ended(r) if r.kind == JSON and not r.ending else r for r in kept]
+
+
+def _ended(record: Record) -> Record:
+    return structs.replace(record, ending=b"\n")
+
+
+def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -> None:
+    rule = RULES[code]
+    gone = record.kind in (TORN, NUL) or code == "LS606"
+    action = "removed" if gone or record.kind == BOM else "rewritten"
+    ledger.note(rule, action, record.place, _SAID[code].format(size=record.size))
+    if gone or code in ("LS605", "LS603"):
+        raw = context.data[record.start : record.end]
+        text = (
+            raw.decode("utf-8", "backslashreplace") if record.kind != NUL else f"NUL * {len(raw)}"
+        )
+        ledger.set_aside(rule, record.place, text)
+
+
+def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:
+    spared = frozenset() if options.lossy else LOSSY
+    history = _with_evidence(transcript, ledger)
+    plan = _plan(history, spared)
+    if not plan.healed or (not plan.changed and history is transcript.history):
+        return transcript
+    _take_over(plan, history, transcript, ledger)
+    strands = weave(history, plan.plain)
+    records = form.stitch(transcript, strands, ledger)
+    return transcript if _same(records, transcript.records) else _reread(form, transcript, records)
+
+
+def _take_over(plan: Plan, history: History, transcript: Transcript, ledger: Ledger) -> None:
+    """Write the engine's ledger into that of the file, with the places of the file."""
+    for change in plan.changes:
+        place = _in_file(change.place, history, transcript)
+        ledger.changes.append(structs.replace(change, place=place))
+    for kept in plan.quarantine:
+        place = _in_file(kept.place, history, transcript)
+        ledger.quarantine.append(structs.replace(kept, place=place))
+
+
+def _in_file(place: str, history: History, transcript: Transcript) -> str:
+    number, path = history.home(place)
+    home = transcript.records[number].place if number != NEW else "1"
+    return ".".join(map(str, (home, *path)))
+
+
+def _with_evidence(transcript: Transcript, ledger: Ledger) -> History:
+    """Put results that survived elsewhere behind calls that have no real answer."""
+    history, evidence = transcript.history, transcript.evidence
+    if not evidence:
+        return history
+    wanted = _unanswered(history) & evidence.keys()
+    if not wanted:
+        return history
+    grown = History(history.dialect, [], [], [], history.model)
+    dialect = new_dialect(history.dialect)
+    views = dialect.read(history.messages)
+    for number, view in enumerate(views):
+        grown.add(history.messages[number], history.sources[number], history.paths[number])
+        for part in view.parts:
+            if part.kind == CALL and part.id in wanted:
+                wanted.discard(part.id)
+                place = _in_file(f"messages.{number}", history, transcript)
+                text = f"the result of call {part.id} was taken from where it survived"
+                ledger.note(RULES["LS708"], "brought back", place, text)
+                message = _carrier(history.dialect, evidence[part.id])
+                grown.add(message, [NEW], [()])
+    return grown
+
+
+def _carrier(dialect: str, result: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": [result]} if dialect == "anthropic" else result
+
+
+def _unanswered(history: History) -> set[str]:
+    """Give the ids of calls that have no result, or only a placeholder."""
+    dialect = new_dialect(history.dialect)
+    calls: set[str] = set()
+    real: set[str] = set()
+    for message in dialect.read(history.messages):
+        for part in message.parts:
+            if part.kind == CALL and part.id:
+                calls.add(part.id)
+            elif part.kind == RESULT and part.id and not dialect.is_placeholder(part):
+                real.add(part.id)
+    return calls - real
+
+
+def _rolled_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
+    """Go back to the end of the last turn before the first place that is wrong."""
+    plan = _plan(transcript.history, frozenset())
+    broken = [finding for finding in plan.findings if finding.severity == ERROR]
+    if not broken:
+        return transcript
+    first = min(int(finding.place.split(".")[1]) for finding in broken)
+    return _kept_until(form, transcript, first, ledger)
+
+
+def _cut_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
+    """Keep the longest beginning of whole turns that is proven valid."""
+    history = transcript.history
+    starts = [n for n, message in enumerate(history.messages) if _opens_turn(message)]
+    for start in reversed(starts):
+        plan = plan_stored(history.messages[:start], history.dialect, history.model)
+        if not any(finding.severity == ERROR for finding in plan.findings):
+            return _kept_until(form, transcript, start, ledger)
+    return transcript
+
+
+def _opens_turn(message: dict[str, Any]) -> bool:
+    if message.get("role") != "user":
+        return False
+    content = message.get("content")
+    blocks = content if type(content) is list else []
+    return not any(type(b) is dict and b.get("type") == "tool_result" for b in blocks)
+
+
+def _kept_until(form: Format, transcript: Transcript, stop: int, ledger: Ledger) -> Transcript:
+    """Drop the turn that holds a message, and all behind it."""
+    history = transcript.history
+    opens = [
+        n
+        for n in range(stop + 1)
+        if _opens_turn(history.messages[min(n, len(history.messages) - 1)])
+    ]
+    start = max((n for n in opens if n <= stop), default=0)
+    rule = RULES["LS101"]
+    for number in range(start, len(history.messages)):
+        place = _in_file(f"messages.{number}", history, transcript)
+        ledger.note(rule, "rolled back", place, "taken off the end of the conversation")
+        ledger.set_aside(rule, place, history.messages[number])
+    strands = weave(history, history.messages[:start])
+    records = form.stitch(transcript, strands, ledger)
+    return _reread(form, transcript, records)
+
+
+def bytes_of(form: Format, transcript: Transcript) -> bytes:
+    """Give the bytes of the file that holds a transcript."""
+    if form.kind == LINES:
+        return lines.write(transcript.context.data, transcript.records)
+    [document] = transcript.records
+    return raw_of(transcript.context.data, document)

@@ -1,0 +1,1 @@
+"""Session files of other programs, whole and broken, and what a repair makes of them."""

@@ -1,0 +1,485 @@
+"""More kinds: what real clients were seen to trip over, and shapes that only look like damage."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from .claude_files import (
+    Book,
+    Case,
+    aside_lines,
+    counted_uuid,
+    dumped,
+    joined,
+    opened,
+    sidechain,
+    torn,
+)
+from .claude_kinds import kind
+
+SURVIVORS = 4
+
+
+# The graph
+
+
+@kind("root_in_middle")
+def root_in_middle(book: Book) -> Case:
+    opened(book).ask("Tell me more.")
+    turn = book.say("This is more.")
+    turn.records[0]["parentUuid"] = None
+    book.work("Go on.", "status")
+    return book.case(touched=1)
+
+
+@kind("root_in_middle_result")
+def root_in_middle_result(book: Book) -> Case:
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    book.answer(turn.calls[0], "built")["parentUuid"] = None
+    book.say("It is built.")
+    return book.case(touched=1)
+
+
+@kind("late_control_record")
+def late_control_record(book: Book) -> Case:
+    """A control record was flushed late, beside the reply; the next turn hangs on it."""
+    prompt = opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    book.answer(turn.calls[0], "built")
+    book.say("It is built.")
+    book.tip = prompt["uuid"]
+    book.system("api_error", error={"status": 529}, retryAttempt=1, maxRetries=10)
+    book.work("Go on.", "status")
+    return book.case(touched=2)
+
+
+@kind("late_hook_summary")
+def late_hook_summary(book: Book) -> Case:
+    prompt = opened(book).ask("Tell me more.")
+    book.say("This is more.")
+    book.tip = prompt["uuid"]
+    book.system("stop_hook_summary", hookCount=1, hookInfos=[{"command": "notify"}])
+    book.ask("Go on.")
+    return book.case(touched=2)
+
+
+@kind("reply_dropped")
+def reply_dropped(book: Book) -> Case:
+    """Killed in a call; the client that resumed hung the next prompt before the call."""
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    book.tip = turn.records[0]["uuid"]
+    book.wait(300)
+    book.work("Are you there?", "status")
+    return book.case(touched=2)
+
+
+@kind("reply_dropped_whole")
+def reply_dropped_whole(book: Book) -> Case:
+    """The same, where the reply was nothing but the call."""
+    prompt = opened(book).ask("Run the build.")
+    book.say(None, "the build")
+    book.tip = prompt["uuid"]
+    book.wait(300)
+    book.work("Are you there?", "status")
+    return book.case(touched=2)
+
+
+@kind("batch_dropped")
+def batch_dropped(book: Book) -> Case:
+    """One of three had finished; the client kept that pair and forgot the other two calls."""
+    opened(book).ask("Run everything.")
+    turn = book.say("All at once.", "build", "tests", "lint")
+    book.answer(turn.calls[0], "built")
+    book.ask("Continue from where you left off.")
+    book.say("I go on.")
+    return book.case()
+
+
+@kind("one_uuid_every_turn")
+def one_uuid_every_turn(book: Book) -> Case:
+    """A kind of record that uses the same id each turn closes a circle."""
+    opened(book)
+    shared = counted_uuid(book.session, "fixed")
+    for words in ("Tell me more.", "And more.", "And more still."):
+        book.system("stop_hook_summary", hookCount=1)["uuid"] = shared
+        book.tip = shared
+        book.ask(words)
+        book.say("This is more.")
+    return book.case(touched=4)
+
+
+@kind("snapshot_with_the_id_of_a_prompt")
+def snapshot_collision(book: Book) -> Case:
+    opened(book)
+    prompt = book.ask("Tell me more.")
+    snapshot = book.snapshot(prompt)
+    snapshot["uuid"], snapshot["parentUuid"] = prompt["uuid"], None
+    book.say("This is more.")
+    return book.case(touched=2)
+
+
+@kind("result_line_missing")
+def result_line_missing(book: Book) -> Case:
+    opened(book)
+    turn = book.work("Run the build.", "the build")
+    book.ask("Good.")
+    lost = next(result for result, call in book.pairs.items() if call == turn.calls[0].mark)
+    book.records = [record for record in book.records if lost not in str(record)]
+    book.marks.remove(lost)
+    return book.case(touched=1)
+
+
+@kind("call_line_missing")
+def call_line_missing(book: Book) -> Case:
+    opened(book)
+    turn = book.work("Run the build.", "the build")
+    book.ask("Good.")
+    book.records.remove(turn.calls[0].record)
+    book.marks.remove(turn.calls[0].mark)
+    return book.case(touched=2)
+
+
+# Records
+
+
+@kind("doubled_lines")
+def doubled_lines(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    lines = book.lines()
+    doubled = [copy for line in lines[:-2] for copy in (line, line)]
+    return book.case(joined([*doubled, *lines[-2:]]))
+
+
+@kind("file_written_twice")
+def file_written_twice(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    lines = book.lines()
+    return book.case(joined([*lines, *lines]))
+
+
+@kind("wrong_call_id", "tree")
+def wrong_call_id(book: Book) -> Case:
+    """A result names a call that is nowhere; the record says which call it belongs to."""
+    opened(book).ask("Run everything.")
+    turn = book.say("All at once.", "build", "tests")
+    book.answer(turn.calls[0], "built")
+    wrong = book.answer(turn.calls[1], "12 passed")
+    wrong["message"]["content"][0]["tool_use_id"] = "toolu_01wrong000000000000000000"
+    book.say("All good.")
+    book.ask("Good.")
+    return book.case(touched=1)
+
+
+@kind("agent_had_finished", "tree")
+def agent_had_finished(book: Book) -> Case:
+    """The call of a sub-agent is open, but the sub-agent's own file holds its report."""
+    opened(book).ask("Explore the code.")
+    prompt = book.words("Find all settings.")
+    asked = book.last
+    call = book.call("explore", "Agent", description="Explore", prompt=prompt)
+    book.marks.pop()
+    book.blocks(call)
+    side = sidechain(book, "a1b2c3d4", prompt)
+    turn = side.say("I search.", "search")
+    side.answer(turn.calls[0], "3 files")
+    inner = book.marks[book.marks.index(asked) + 1 :]
+    side.say("There are three settings.")
+    report = book.last
+    book.pairs |= {report: asked}
+    meta = {
+        "agentType": "Explore",
+        "description": "Explore",
+        "toolUseId": call["id"],
+        "spawnDepth": 1,
+        "finished": True,
+    }
+    folder = f"{book.session}/subagents"
+    files = {
+        f"{folder}/agent-a1b2c3d4.jsonl": aside_lines(side, "a1b2c3d4"),
+        f"{folder}/agent-a1b2c3d4.meta.json": dumped(meta),
+    }
+    return book.case(aside=inner, side=files, touched=0)
+
+
+@kind("empty_prompt")
+def empty_prompt(book: Book) -> Case:
+    opened(book)
+    book.ask("nothing")["message"]["content"] = ""
+    book.marks.pop()
+    book.say("You said nothing.")
+    book.work("Go on.", "status")
+    return book.case(touched=2)
+
+
+@kind("text_before_result")
+def text_before_result(book: Book) -> Case:
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    record = book.answer(turn.calls[0], "built")
+    text = {"type": "text", "text": book.words("By the way.")}
+    record["message"]["content"].insert(0, text)
+    book.say("It is built.")
+    return book.case(touched=1)
+
+
+@kind("null_line")
+def null_line(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    lines = book.lines()
+    return book.case(joined([*lines[:5], b"null", *lines[5:]]), touched=1)
+
+
+@kind("no_message")
+def no_message(book: Book) -> Case:
+    opened(book)
+    del book.ask("nothing")["message"]
+    book.marks.pop()
+    book.work("Go on.", "status")
+    return book.case(touched=2)
+
+
+@kind("null_content")
+def null_content(book: Book) -> Case:
+    opened(book).ask("Say nothing.")
+    book.say("nothing").records[0]["message"]["content"] = None
+    book.marks.pop()
+    book.work("Go on.", "status")
+    return book.case(touched=2)
+
+
+@kind("record_on_two_lines")
+def record_on_two_lines(book: Book) -> Case:
+    """A line feed inside a text was written as it is."""
+    opened(book).ask("Tell me BREAK more.")
+    book.say("This is more.")
+    data = joined(book.lines()).replace(b" BREAK ", b"\n")
+    return book.case(data, touched=2)
+
+
+@kind("garbage_in_middle")
+def garbage_in_middle(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    lines = book.lines()
+    garbage = b'{"type":"user","message":{"role":"user","content":[{{{'
+    return book.case(joined([*lines[:4], garbage, *lines[4:]]), touched=1)
+
+
+# Compaction
+
+
+@kind("compaction_without_summary")
+def compaction_without_summary(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    book.boundary(_spoken(book)[-SURVIVORS:] if book.is_tree else ())
+    return book.case(touched=1)
+
+
+@kind("compaction_with_torn_summary")
+def compaction_with_torn_summary(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    book.boundary(_spoken(book)[-SURVIVORS:] if book.is_tree else ())
+    book.summary("We looked at the settings.")
+    *lines, last = book.lines()
+    return book.case(joined(lines) + torn(last, book.last), spare=[book.last])
+
+
+@kind("compaction_without_summary_and_gone_on")
+def compaction_without_summary_and_gone_on(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    book.boundary()
+    book.work("Are you there?", "again")
+    return book.case(touched=2)
+
+
+@kind("compaction_without_boundary")
+def compaction_without_boundary(book: Book) -> Case:
+    """Both histories may be sent, or the new one alone."""
+    opened(book).work("Go on.", "status")
+    old = [*book.marks]
+    boundary = book.boundary()
+    book.summary("We looked at the settings.")
+    book.work("Now the tests.", "tests")
+    book.records.remove(boundary)
+    return book.case(aside=old, touched=1)
+
+
+@kind("kept_by_a_compaction_but_gone", "tree")
+def kept_but_gone(book: Book) -> Case:
+    """A compaction names a record that is not in the file; the others are still kept."""
+    opened(book).work("Go on.", "status")
+    kept = _spoken(book)[-SURVIVORS:]
+    old = [mark for mark in book.marks if not any(mark in str(record) for record in kept)]
+    lost = {**deepcopy(kept[0]), "uuid": counted_uuid(book.session, "lost")}
+    book.boundary([lost, *kept])
+    book.summary("We looked at the settings.")
+    book.work("Now the tests.", "tests")
+    return book.case(aside=old)
+
+
+@kind("open_call_kept_by_a_compaction", "tree")
+def open_call_kept(book: Book) -> Case:
+    """A call was in flight when the compaction ran, and the compaction kept it."""
+    opened(book).ask("Run the build.")
+    old = [*book.marks]
+    turn = book.say("I build it.", "the build")
+    book.boundary(turn.records)
+    book.summary("We looked at the settings.")
+    book.work("Now the tests.", "tests")
+    return book.case(aside=old)
+
+
+# What only looks like damage
+
+
+@kind("compacted")
+def compacted(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    kept = _spoken(book)[-SURVIVORS:] if book.is_tree else []
+    old = [mark for mark in book.marks if not any(mark in str(record) for record in kept)]
+    book.boundary(kept)
+    book.summary("We looked at the settings.")
+    book.work("Now the tests.", "tests")
+    return book.case(aside=old, healthy=True)
+
+
+@kind("compacted_twice")
+def compacted_twice(book: Book) -> Case:
+    opened(book).boundary()
+    book.summary("We looked at the settings.")
+    book.work("Now the tests.", "tests")
+    old = [*book.marks]
+    book.boundary()
+    book.summary("Settings and tests are done.")
+    book.work("Go on.", "status")
+    return book.case(aside=old, healthy=True)
+
+
+@kind("rewound")
+def rewound(book: Book) -> Case:
+    """The user went back and asked again, 40 seconds later: nothing to bring back."""
+    opened(book)
+    fork, before = book.tip, len(book.marks)
+    book.work("Run the build.", "build")
+    given_up = book.marks[before:]
+    book.tip = fork
+    book.wait(40)
+    book.work("Run the tests instead.", "tests")
+    return book.case(aside=given_up, healthy=True)
+
+
+@kind("rewound_to_the_start")
+def rewound_to_the_start(book: Book) -> Case:
+    opened(book)
+    given_up = [*book.marks]
+    book.tip = None
+    book.wait(40)
+    book.work("Run the tests instead.", "tests")
+    return book.case(aside=given_up, healthy=True)
+
+
+@kind("unknown_records")
+def unknown_records(book: Book) -> Case:
+    opened(book)
+    book.link("hologram", payload={"depth": 3, "ratio": 1.0, "big": 2**70})
+    book.ask("Go on.")
+    book.note("shimmer", state=[1, None, {"x": "\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}])
+    book.say("I go on.")
+    return book.case(healthy=True)
+
+
+@kind("windows_line_ends")
+def windows_line_ends(book: Book) -> Case:
+    opened(book)
+    return book.case(joined(book.lines()).replace(b"\n", b"\r\n"), healthy=True)
+
+
+@kind("open_call_with_windows_line_ends")
+def open_call_with_windows_line_ends(book: Book) -> Case:
+    opened(book).ask("Run the build.")
+    book.say("I build it.", "the build")
+    return book.case(joined(book.lines()).replace(b"\n", b"\r\n"), touched=0)
+
+
+@kind("called_and_answered_in_turns", "tree")
+def called_and_answered_in_turns(book: Book) -> Case:
+    """A tool runs while the message still streams: calls and results alternate in one message."""
+    opened(book).ask("Run everything.")
+    turn = book.say("One by one.", "build", "tests")
+    one, two = turn.calls
+    book.tip = one.record["uuid"]
+    book.answer(one, "built")
+    two.record["parentUuid"] = book.tip
+    book.records.remove(two.record)
+    book.add(two.record)
+    two.record["timestamp"] = book.stamp()
+    book.answer(two, "12 passed")
+    book.say("All good.")
+    return book.case(healthy=True)
+
+
+@kind("progress_in_the_chain", "tree")
+def progress_in_the_chain(book: Book) -> Case:
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    book.progress(turn.calls[0])
+    above = book.progress(turn.calls[0])["uuid"]
+    book.answer(turn.calls[0], "built")["parentUuid"] = above
+    book.say("It is built.")
+    book.system("turn_duration", durationMs=5408)
+    return book.case(healthy=True)
+
+
+@kind("child_before_its_parent")
+def child_before_its_parent(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    book.ask("Good.")
+    records = book.records
+    records[-4], records[-3] = records[-3], records[-4]
+    return book.case(healthy=True)
+
+
+@kind("sidechain_in_the_file", "linear")
+def sidechain_in_the_file(book: Book) -> Case:
+    """Old clients wrote the sub-agent's records into the same file."""
+    opened(book).ask("Explore the code.")
+    turn = book.say("I send someone.", "explore")
+    prompt = f"explore for {turn.calls[0].mark}"
+    before = len(book.marks)
+    side = sidechain(book, "a1b2c3d4", prompt)
+    side.say("There are three settings.")
+    inner = book.marks[before:]
+    book.records += [{**record, "isSidechain": True} for record in side.records]
+    book.now = side.now
+    book.answer(turn.calls[0], "three settings")
+    book.say("Three.")
+    return book.case(aside=inner, healthy=True)
+
+
+@kind("error_of_the_api_shown")
+def error_of_the_api_shown(book: Book) -> Case:
+    opened(book).ask("Go on.")
+    (record,) = book.blocks({"type": "text", "text": "API Error: Request rejected (429)"})
+    record |= {"isApiErrorMessage": True, "error": "rate_limit"}
+    record["message"]["model"] = "<synthetic>"
+    book.ask("Try again.")
+    book.say("I go on.")
+    return book.case(healthy=True)
+
+
+@kind("continued_elsewhere")
+def continued_elsewhere(book: Book) -> Case:
+    """Titles of other sessions on top, records that came from another session below."""
+    book.add({"type": "summary", "summary": "Other work", "leafUuid": counted_uuid("elsewhere")})
+    opened(book)
+    other = counted_uuid(book.session, "other")
+    for record in book.records[1:4]:
+        if "sessionId" in record:
+            record["sessionId"] = other
+    book.work("Go on.", "status")
+    return book.case(healthy=True)
+
+
+def _spoken(book: Book) -> list[dict[str, object]]:
+    return [record for record in book.records if record["type"] in {"user", "assistant"}]

@@ -1,0 +1,286 @@
+"""Every kind of Claude Code file through the command: checked, repaired, again, undone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.oracles.anthropic import problems
+
+from . import claude_oracle as oracle
+from .campaign import Home, Ran, named_lines, session_of
+from .claude_cases import BROKEN, CASES, HEALTHY
+from .claude_files import MARK, Case, joined
+
+NEW_LINE_OF_ANOTHER_RECORD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the commands reported, and the bytes after each of them that writes."""
+
+    home: Home
+    healthy: Ran
+    first_check: Ran
+    diff: Ran
+    repair: Ran
+    second_check: Ran
+    second_repair: Ran
+    undo: Ran
+    mended: dict[str, bytes]
+    again: dict[str, bytes]
+    undone: dict[str, bytes]
+
+    def path(self, case: Case) -> Path:
+        return self.home.paths[str(case)]
+
+    def report(self, ran: Ran, case: Case) -> dict[str, Any]:
+        return session_of(ran, self.path(case))
+
+
+def put(home: Home, case: Case) -> Path:
+    folder = f".claude/projects/-home-ada-{case.name.replace('_', '-')}-{case.layout}"
+    for path, data in case.side.items():
+        home.put(f"{case} {path}", f"{folder}/{path}", data)
+    return home.put(str(case), f"{folder}/{case.session}.jsonl", case.data)
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    home = Home(tmp_path_factory.mktemp("home"))
+    broken = [put(home, case) for case in BROKEN]
+    healthy = [put(home, case) for case in HEALTHY]
+    first_check = home.run("check", "--json", *broken)
+    diff = home.run("repair", "--diff", *broken)
+    untouched = home.run("repair", "--yes", "--json", *healthy)
+    repair = home.run("repair", "--yes", "--json", *broken)
+    mended = home.read()
+    second_check = home.run("check", "--json", *broken)
+    second_repair = home.run("repair", "--yes", "--json", *broken)
+    again = home.read()
+    undo = home.run("undo", *broken)
+    return Life(
+        home,
+        untouched,
+        first_check,
+        diff,
+        repair,
+        second_check,
+        second_repair,
+        undo,
+        mended,
+        again,
+        home.read(),
+    )
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_damage_is_found(life: Life, case: Case) -> None:
+    report = life.report(life.first_check, case)
+    assert report["status"] == "broken"
+    assert report["format"] == "claude-code"
+    assert report["session"] == case.session
+    assert report["findings"]
+    lines = len(case.data.splitlines())
+    for finding in report["findings"]:
+        head = finding["place"].split(".")[0]
+        assert 1 <= int(head) <= lines + 1
+
+
+def test_findings_do_not_show_what_was_said(life: Life) -> None:
+    assert life.first_check.status == 1
+    assert not MARK.search(life.first_check.out.decode() + life.first_check.err)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_the_mended_file_is_valid(life: Life, case: Case) -> None:
+    assert oracle.violations(life.mended[str(case)]) == []
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_nothing_is_lost(life: Life, case: Case) -> None:
+    data = life.mended[str(case)]
+    sent = oracle.marks(data)
+    assert set(case.history) - sent == set()
+    kept = json.dumps(life.report(life.repair, case).get("quarantine"))
+    assert {mark for mark in case.spare if mark not in sent and mark not in kept} == set()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_was_left_behind_on_purpose_stays_there(life: Life, case: Case) -> None:
+    data = life.mended[str(case)]
+    assert not set(case.aside) & oracle.marks(data)
+    everything = b"".join([data, *case.side.values()])
+    assert [mark for mark in case.aside if mark.encode() not in everything] == []
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_each_result_answers_its_own_call(life: Life, case: Case) -> None:
+    paired = oracle.pairs(life.mended[str(case)])
+    assert {mark: paired.get(mark) for mark in case.pairs} == dict(case.pairs)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_a_second_check_is_clean(life: Life, case: Case) -> None:
+    report = life.report(life.second_check, case)
+    assert report["findings"] == []
+    assert report["status"] == "ok"
+    assert life.report(life.repair, case)["remaining"] == []
+
+
+def test_the_exit_status_is_zero_once_all_is_mended(life: Life) -> None:
+    assert (life.repair.status, life.second_check.status, life.second_repair.status) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_a_second_repair_changes_no_byte(life: Life, case: Case) -> None:
+    assert life.again[str(case)] == life.mended[str(case)]
+    assert life.second_repair.changed == ()
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_undo_brings_every_byte_back(life: Life, case: Case) -> None:
+    assert life.undo.status == 0, life.undo.err
+    assert life.undone[str(case)] == case.data
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_lines_that_no_edit_names_keep_their_bytes(life: Life, case: Case) -> None:
+    named = named_lines(life.report(life.repair, case)["edits"])
+    whole = [
+        line
+        for number, line in enumerate(case.data.split(b"\n"), start=1)
+        if number not in named and _is_object(line)
+    ]
+    assert Counter(whole) - Counter(life.mended[str(case)].split(b"\n")) == Counter()
+
+
+@pytest.mark.parametrize("case", [case for case in BROKEN if case.touched is not None], ids=str)
+def test_few_lines_lose_their_bytes(life: Life, case: Case) -> None:
+    before = Counter(line for line in case.data.split(b"\n") if line)
+    gone = before - Counter(life.mended[str(case)].split(b"\n"))
+    assert gone.total() <= (case.touched or 0)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_old_clients_see_no_less_than_before(life: Life, case: Case) -> None:
+    seen = oracle.marks(case.data, naive=True) & set(case.history)
+    assert seen - oracle.marks(life.mended[str(case)], naive=True) == set()
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_old_clients_go_on_from_the_same_record(life: Life, case: Case) -> None:
+    data = life.mended[str(case)]
+    assert oracle.leaf_line(data, naive=True) == oracle.leaf_line(data)
+
+
+@pytest.mark.parametrize("case", [case for case in BROKEN if case.layout == "linear"], ids=str)
+def test_old_clients_accept_what_is_mended_in_their_layout(life: Life, case: Case) -> None:
+    assert oracle.violations(life.mended[str(case)], naive=True) == []
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=str)
+def test_a_healthy_file_keeps_every_byte(life: Life, case: Case) -> None:
+    assert life.healthy.status == 0, life.healthy.err
+    report = life.report(life.healthy, case)
+    assert (report["status"], report["findings"]) == ("ok", [])
+    assert life.mended[str(case)] == case.data
+
+
+def test_healthy_files_leave_no_trace(life: Life) -> None:
+    assert life.healthy.changed == ()
+
+
+def test_commands_that_only_read_change_nothing(life: Life) -> None:
+    assert life.first_check.changed == ()
+    assert life.diff.changed == ()
+    assert life.second_check.changed == ()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.side], ids=str)
+def test_files_of_sub_agents_keep_every_byte(life: Life, case: Case) -> None:
+    for path, data in case.side.items():
+        assert life.mended[f"{case} {path}"] == data
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    home = Home(tmp_path_factory.mktemp("home"))
+    for case in CASES:
+        put(home, case)
+    return home
+
+
+@pytest.mark.parametrize(
+    "words", [("scan",), ("scan", "--json"), ("show",), ("export", "--to", "anthropic")], ids=str
+)
+def test_looking_at_all_files_changes_nothing(reading: Home, words: tuple[str, ...]) -> None:
+    targets = [] if words[0] == "scan" else [reading.paths[str(case)] for case in CASES[:12]]
+    runs = [reading.run(*words, target) for target in targets] or [reading.run(*words)]
+    assert [ran.changed for ran in runs] == [()] * len(runs)
+    assert {ran.status for ran in runs} <= {0, 1}, [ran.err for ran in runs if ran.status > 1]
+
+
+def test_scan_finds_every_session(reading: Home) -> None:
+    found = reading.run("scan", "--json").sessions
+    statuses = {str(case): found[str(reading.paths[str(case)])]["status"] for case in CASES}
+    expected = {str(case): "ok" if case.healthy else "broken" for case in CASES}
+    assert statuses == expected
+
+
+EXPORTED = ("00_healthy", "07_two_of_three", "21_results_on_side_branches", "compacted", "rewound")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in EXPORTED], ids=str)
+def test_an_export_is_what_a_resume_sends(reading: Home, case: Case) -> None:
+    ran = reading.run("export", "--to", "anthropic", reading.paths[str(case)])
+    assert ran.status == 0, ran.err
+    body = json.loads(ran.out)
+    messages = body["messages"] if isinstance(body, dict) else body
+    assert problems(messages) == []
+    marks = set(MARK.findall(json.dumps(messages)))
+    assert set(case.history) <= marks
+    assert not set(case.aside) & marks
+
+
+@pytest.mark.parametrize("name", ["01_open_call_at_tail-tree", "18_torn_and_glued-linear"])
+def test_a_copy_is_the_same_repair(life: Life, tmp_path: Path, name: str) -> None:
+    case = next(case for case in BROKEN if str(case) == name)
+    home = Home(tmp_path)
+    source = put(home, case)
+    out = tmp_path / "copy.jsonl"
+    ran = home.run("repair", "--yes", "-o", out, source)
+    assert ran.status == 0, ran.err
+    assert source.read_bytes() == case.data
+    assert out.read_bytes() == life.mended[name]
+
+
+def test_a_repair_does_not_depend_on_hash_seed_or_clock(life: Life, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    paths = [put(home, case) for case in BROKEN]
+    home.run("repair", "--yes", *paths)
+    now = home.read()
+    assert {name: now[name] == data for name, data in life.mended.items() if name in now} == {
+        name: True for name in life.mended if name in now
+    }
+
+
+def test_a_line_appended_after_a_repair_is_read(life: Life, tmp_path: Path) -> None:
+    """The next append of the program must not be glued to what the repair wrote."""
+    case = next(case for case in BROKEN if str(case) == "06_torn_text-tree")
+    record = {"type": "mode", "mode": "plan", "sessionId": case.session}
+    data = life.mended[str(case)] + joined([json.dumps(record).encode()])
+    assert oracle.violations(data) == []
+    assert tmp_path.exists()
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line.decode()), dict)
+    except ValueError:
+        return False
