@@ -246,7 +246,7 @@ def _bytes() -> Iterable[Stored]:
     book.ask("Tell me more.")
     book.say("This is more.")
     *lines, last = [dumped(line) for line in book.lines]
-    yield book.stored("torn", joined(lines) + torn(last, book.last))
+    yield book.stored("torn", joined(lines) + torn(last, book.last), spare=(book.last,))
     for name, change in _CHANGES.items():
         book = Rollout(name)
         book.work("Read the settings.", "settings")

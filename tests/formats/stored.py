@@ -73,7 +73,7 @@ def marks_in(value: Any) -> Iterator[str]:
             yield from marks_in(item)
 
 
-def of_file(  # noqa: PLR0913  one call describes one file
+def of_file(
     name: str,
     *,
     format: str,  # noqa: A002  the word for it everywhere else

@@ -218,8 +218,10 @@ class Chain:
             return "", []
         messages, segment = metadata.get("preservedMessages"), metadata.get("preservedSegment")
         if type(messages) is dict and type(messages.get("uuids")) is list:
-            found = (self.graph.by_id.get(u) for u in messages["uuids"] if type(u) is str)
-            return str(messages.get("anchorUuid")), [node.number for node in found if node]
+            found = [self.graph.by_id.get(str(name)) for name in messages["uuids"]]
+            # the program keeps all of them or none
+            kept = [node.number for node in found if node is not None]
+            return str(messages.get("anchorUuid")), kept if len(kept) == len(found) else []
         if type(segment) is not dict:
             return "", []
         return str(segment.get("anchorUuid")), self._segment(segment)

@@ -178,15 +178,22 @@ def _compactions(chain: Chain) -> Iterator[Finding]:
         yield from _lost_segment(chain)
 
 
-def _lost_segment(chain: Chain) -> Iterator[Finding]:
+def lost_segment(chain: Chain) -> list[str]:
+    """Give the ids of records that the compaction in force keeps, but that are not there."""
+    if chain.boundary < 0:
+        return []
     metadata = chain.value(chain.boundary).get("compactMetadata")
     kept = metadata.get("preservedMessages") if type(metadata) is dict else None
     named = kept.get("uuids") if type(kept) is dict else None
     if type(named) is not list:
-        return
-    missing = [name for name in named if name not in chain.graph.by_id]
+        return []
+    return [str(name) for name in named if str(name) not in chain.graph.by_id]
+
+
+def _lost_segment(chain: Chain) -> Iterator[Finding]:
+    missing = lost_segment(chain)
     if missing:
-        text = f"{len(missing)} of {len(named)} records that this compaction keeps are missing"
+        text = f"{len(missing)} of the records that this compaction keeps are missing"
         yield find("LS804", _place(chain, chain.boundary), text)
 
 

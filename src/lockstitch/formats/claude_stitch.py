@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import ASSISTANT, SPEAKERS, Chain, calls_in, is_sent
-from lockstitch.formats.claude_straighten import derived_uuid
+from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.history import NEW, Strand
 from lockstitch.formats.records import Record, amended, new_record
@@ -57,6 +57,7 @@ class _Stitcher:
         self.used: set[int] = set()
         self.message_ids: set[str] = set()
         self.minted = 0
+        self.kept_behind: dict[str, str] = {}
 
     def stitch(self, strands: Sequence[Strand]) -> list[Record]:
         units = self._units(strands)
@@ -64,6 +65,7 @@ class _Stitcher:
         line = self._with_controls(units)
         self._link(line)
         self._date(line)
+        self._list_kept(line)
         return self._file(line)
 
     # One unit a line, in the order of the healed history.
@@ -219,16 +221,27 @@ class _Stitcher:
         """Write parents where the line before is another one than it was."""
         order = self.chain.order
         old = dict(zip(order, [NEW, *order], strict=False))
-        apart = self._preserved()
+        kept = self._preserved()
         last: Unit | None = None
+        last_kept: Unit | None = None
         for unit in line:
-            if unit.number in apart:
+            if unit.number in kept or (unit.number == NEW and last_kept is not None):
+                self._link_kept(unit, last_kept)
+                last_kept = unit
                 continue
-            if last is not None and self._needs_link(unit, last, old, apart):
+            last_kept = None
+            if last is not None and self._needs_link(unit, last, old, kept):
                 self._set(unit, "parentUuid", last.uuid)
             elif last is None and (unit.number == NEW or self._hangs_on_lost(unit)):
                 self._set(unit, "parentUuid", None)
             last = unit
+
+    def _link_kept(self, unit: Unit, last: Unit | None) -> None:
+        """Link a line among those that a compaction keeps, and put a new one on its list."""
+        if last is not None and NEW in (unit.number, last.number):
+            self._set(unit, "parentUuid", last.uuid)
+        if last is not None and unit.number == NEW:
+            self.kept_behind[last.uuid] = unit.uuid
 
     def _needs_link(self, unit: Unit, last: Unit, old: dict[int, int], apart: set[int]) -> bool:
         if NEW in (unit.number, last.number):
@@ -249,6 +262,24 @@ class _Stitcher:
         """Give the lines from before a compaction that stay by name, not by their parents."""
         path = set(self.chain.walk.path[self.chain.cut :])
         return {n for n in self.chain.order if n < self.chain.boundary and n not in path}
+
+    def _list_kept(self, line: Sequence[Unit]) -> None:
+        """Add new lines to the list of those that the compaction keeps."""
+        if not self.kept_behind:
+            return
+        boundary = next(unit for unit in line if unit.number == self.chain.boundary)
+        metadata = boundary.record.value["compactMetadata"]
+        if "preservedMessages" in metadata:
+            self._set(boundary, "compactMetadata", kept_names(metadata, self._with_new))
+
+    def _with_new(self, names: list[str]) -> list[str]:
+        grown: list[str] = []
+        for name in names:
+            at: str | None = name
+            while at is not None:
+                grown.append(at)
+                at = self.kept_behind.get(at)
+        return grown
 
     def _set(self, unit: Unit, key: str, value: Any) -> None:
         if unit.record.value.get(key) != value:

@@ -6,7 +6,7 @@ last and newest line, so records that change their place in the chain change it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -27,6 +27,21 @@ def derived_uuid(*parts: str) -> str:
     return str(uuid5(NAMESPACE_URL, ":".join(("lockstitch", *parts))))
 
 
+def kept_names(
+    metadata: dict[str, Any], change: Callable[[list[str]], list[str]]
+) -> dict[str, Any]:
+    """Give the metadata of a compaction that keeps other records."""
+    messages = metadata["preservedMessages"]
+    lists = {key: change(messages[key]) for key in ("uuids", "allUuids") if key in messages}
+    metadata = {**metadata, "preservedMessages": {**messages, **lists}}
+    segment = metadata.get("preservedSegment")
+    names = lists["uuids"]
+    if type(segment) is dict and names:
+        ends = {"headUuid": names[0], "tailUuid": names[-1]}
+        metadata["preservedSegment"] = {**segment, **ends}
+    return metadata
+
+
 def straighten(
     transcript: Transcript, chain: Chain, pieces: Sequence[Stray], ledger: Ledger
 ) -> list[Record]:
@@ -41,6 +56,7 @@ def straighten(
         round_.leave_side_chain,
         round_.undo_torn_compaction,
         round_.follow_compaction,
+        round_.shorten_segment,
         lambda: round_.bring_back(pieces),
         round_.address_results,
         round_.date_leaf,
@@ -177,6 +193,17 @@ class _Round:
         late, parent = findings.stale(self.chain)
         if late >= 0:
             self.relink("LS802", late, parent)
+
+    def shorten_segment(self) -> None:
+        """Take records that are missing off the list of those that a compaction keeps."""
+        missing = set(findings.lost_segment(self.chain))
+        if not missing:
+            return
+        number = self.chain.boundary
+        metadata = self.chain.value(number)["compactMetadata"]
+        kept = kept_names(metadata, lambda names: [n for n in names if n not in missing])
+        self.set(number, "compactMetadata", kept)
+        self.note("LS804", "shortened", number, f"{len(missing)} missing records left its list")
 
     def bring_back(self, pieces: Sequence[Stray]) -> None:
         """Put one lost piece back in front of what follows it on the chain."""

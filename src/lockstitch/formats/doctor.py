@@ -177,9 +177,11 @@ def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -
 
 
 def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:
-    spared = frozenset() if options.lossy else LOSSY
     history = _with_evidence(transcript, ledger)
-    plan = _plan(history, spared)
+    plan = _plan(history, frozenset())
+    spared = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
+    if spared and not options.lossy:
+        plan = _plan(history, spared)
     if not plan.healed or (not plan.changed and history is transcript.history):
         return transcript
     _take_over(plan, history, transcript, ledger)

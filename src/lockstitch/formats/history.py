@@ -61,7 +61,7 @@ class Strand(Struct):
 def parts_of(message: dict[str, Any]) -> list[Any]:
     """Give the parts of a message: the blocks of its content, or the message itself."""
     content = message.get("content")
-    return content if type(content) is list else [message]
+    return content if type(content) is list and content else [message]
 
 
 def weave(history: History, healed: list[dict[str, Any]]) -> list[Strand]:
