@@ -35,6 +35,10 @@ _REFUSALS = {
         "and keeps the present file as a backup"
     ),
 }
+_UNSETTLED = (
+    "the file is mended and its backup is there, but what was done could not be written down, "
+    "so that an undo needs --force"
+)
 
 
 class Run(Struct, frozen=True):
@@ -85,7 +89,11 @@ def replace(  # noqa: PLR0913 - what is done, and clock and chance with their de
         if _is_untouched(before):
             backup.file.unlink(missing_ok=True)
         raise
-    return settle(backup, replaced, details, of=of), replaced
+    try:
+        return settle(backup, replaced, details, of=of), replaced
+    except OSError as error:
+        reason = f"{error.strerror}; {_UNSETTLED}"
+        raise OSError(error.errno, reason, before.path) from error
 
 
 def _is_untouched(before: Snapshot) -> bool:
@@ -97,7 +105,8 @@ def _is_untouched(before: Snapshot) -> bool:
 def keep(before: Snapshot, run: str, *, now: Clock = _now, token: Token = new_run) -> Backup:
     """Save what was read, before it is replaced; durable when it returns."""
     backup = _new(before.path, run, now, token)
-    manifests.create(backup.file, before.data)
+    with files.blaming(before.path):
+        manifests.create(backup.file, before.data)
     known = msgspec.structs.replace(
         backup.manifest, before_digest=before.digest, before_size=before.size
     )
@@ -118,7 +127,8 @@ def keep_rows(
 
 def _new(path: str | Path, run: str, now: Clock, token: Token) -> Backup:
     backup = manifests.new(path, run, now(), token())
-    manifests.open_folder(Path(path).parent)
+    with files.blaming(str(path)):
+        manifests.open_folder(Path(path).parent)
     return backup
 
 

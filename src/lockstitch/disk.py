@@ -41,7 +41,7 @@ APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | _NOFOLLOW
 
 _HERE = -100  # AT_FDCWD
 _EXCHANGE = 2  # RENAME_EXCHANGE
-_NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 
 
 class Open:
@@ -62,7 +62,7 @@ class Open:
 @contextmanager
 def draft(folder: Path) -> Iterator[Open]:
     """Create a private temporary file; whatever has its name in the end is removed."""
-    made = Open(folder / f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}", -1)
+    made = Open(_new_name(folder), -1)
     try:
         made.handle = os.open(made.path, CREATING, 0o600)
         yield made
@@ -70,6 +70,10 @@ def draft(folder: Path) -> Iterator[Open]:
         made.close()
         if not made.kept:
             made.path.unlink(missing_ok=True)
+
+
+def _new_name(folder: Path) -> Path:
+    return folder / f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"
 
 
 def tidy(folder: Path, now: float | None = None) -> int:
@@ -245,22 +249,49 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def is_held(handle: int) -> bool:
-    """Whether anybody has this file, open here for reading only, open for writing now.
+class Watch:
+    """Whether anybody has a file open for writing, for the files of one folder.
 
-    Linux knows it for all users and containers: a read lease is granted only if there is no
-    writer. It is given back at once; whoever opens the file in that instant waits for it.
+    Linux knows it for all users and containers: it grants a read lease only on a file without
+    writers. The lease is given back at once; whoever opens the file in that instant waits for
+    it. Where leases mean nothing (network file systems), the table of processes has to do.
     """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.leases: bool | None = None
+
+    def is_held(self, handle: int) -> bool:
+        """Whether a file, open here for reading only, is open for writing anywhere now."""
+        if sys.platform != "linux" or is_leased(handle):
+            return False
+        if self.leases is None:
+            self.leases = self._grants_leases()
+        return self.leases or bool(holders(os.fstat(handle)))
+
+    def _grants_leases(self) -> bool:
+        """Whether a new file, which nobody can have open for writing, gets a lease here."""
+        path = _new_name(self.folder)
+        handle = os.open(path, (CREATING & ~os.O_RDWR) | os.O_RDONLY, 0o600)
+        try:
+            return is_leased(handle)
+        finally:
+            os.close(handle)
+            path.unlink(missing_ok=True)
+
+
+def is_leased(handle: int) -> bool:
+    """Whether a file, open here for reading only, could be leased for a moment."""
     if sys.platform != "linux":
         return False
     try:
         # The signal of a broken lease is by default one that ends the process.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        return error.errno == errno.EAGAIN or bool(holders(os.fstat(handle)))
-    fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return False
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    return True
 
 
 def holders(file: os.stat_result) -> list[int]:

@@ -143,7 +143,7 @@ def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> 
     """
     folder = Path(before.path).parent
     disk.tidy(folder)
-    with _blaming(before.path), _reopened(before, patience) as old, disk.draft(folder) as new:
+    with blaming(before.path), _reopened(before, patience) as old, disk.draft(folder) as new:
         move = Move(before, data, old, new, patience)
         move.fill()
         move.catch_up()
@@ -151,7 +151,7 @@ def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> 
 
 
 @contextmanager
-def _blaming(path: str) -> Iterator[None]:
+def blaming(path: str) -> Iterator[None]:
     """Name the file the user knows in every failure: the temporary one means nothing to them."""
     try:
         yield

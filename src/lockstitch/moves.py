@@ -83,6 +83,7 @@ class Move:
         self.new = new
         self.patience = patience
         self.path = old.path
+        self.watch = disk.Watch(old.path.parent)
         self.inode = os.fstat(new.handle).st_ino
         self.taken = before.size
         self.torn = _is_torn(before.data)
@@ -106,7 +107,7 @@ class Move:
         while True:
             grown = disk.read(self.old.handle, self.taken)
             self._add(self._following(grown))
-            held = disk.is_held(self.old.handle)
+            held = self.watch.is_held(self.old.handle)
             late = time.monotonic() - start
             if not held and (late > self.patience.held or not (grown or self._is_settling())):
                 return
@@ -163,7 +164,7 @@ class Move:
         while True:
             if self._carry(whole=True):
                 quiet = time.monotonic()
-            held = disk.is_held(self.old.handle)
+            held = self.watch.is_held(self.old.handle)
             now = time.monotonic()
             if not held and now - quiet >= grace:
                 break
@@ -276,7 +277,7 @@ class Move:
             self.new.close()
             deadline = time.monotonic() + self.patience.following
             time.sleep(self.patience.grace)
-            while disk.is_held(handle) and time.monotonic() < deadline:
+            while self.watch.is_held(handle) and time.monotonic() < deadline:
                 time.sleep(self.patience.step)
             lines = disk.read(handle, self.settled)
         finally:

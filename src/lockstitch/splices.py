@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 Spans = list[tuple[int, int]]
@@ -49,6 +50,49 @@ def skip(text: str, at: int) -> int:
     """The next place that is not white space."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
+
+
+def weave(text: str, spans: Spans, old: list[Any], new: list[Any]) -> str:
+    """The text of ``old``, whose elements stand at ``spans``, turned into a text of ``new``.
+
+    An element that is the very same object in both keeps its text and the gap before it.
+    """
+    if not spans:
+        return dump(new)
+    numbers = {id(value): number for number, value in enumerate(old)}
+    gaps = [text[a[1] : b[0]] for a, b in pairwise(spans)]
+    opening = text[: spans[0][0]]
+    usual = gaps[0] if gaps else opening.replace("[", ",", 1) or "\n"
+    style = _style(text, spans, opening)
+    out = [opening]
+    for place, value in enumerate(new):
+        number = numbers.get(id(value))
+        if place:
+            out.append(gaps[number - 1] if number else usual)
+        out.append(_fresh(value, **style) if number is None else text[slice(*spans[number])])
+    return "".join([*out, text[spans[-1][1] :]])
+
+
+def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
+    """How the document writes a message, as options of ``_fresh``."""
+    sample = text[slice(*spans[0])]
+    if "\n" not in sample:
+        return {"separators": (", ", ": ") if '": ' in sample else (",", ":")}
+    base = opening.rpartition("\n")[2]
+    step = sample.split("\n", 2)[1]
+    step = step[len(base) : len(step) - len(step.lstrip())]
+    return {"indent": step or 2, "base": base}
+
+
+def _fresh(value: Any, base: str = "", **style: Any) -> str:
+    return dump(value, **style).replace("\n", f"\n{base}")
+
+
+def reweave(text: str, path: tuple[str | int, ...], old: list[Any], new: list[Any]) -> str:
+    """Turn the list at a path of a JSON text into another one, which shares elements with it."""
+    start, end = _seek(text, path)
+    inner = text[start:end]
+    return text[:start] + weave(inner, member_spans(inner), old, new) + text[end:]
 
 
 def _seek(text: str, path: tuple[str | int, ...]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,18 @@ class Home:
     """A home directory with sessions in it, and the command run inside of it."""
 
     root: Path
+    environ: dict[str, str] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)
 
     def put(self, name: str, path: str, data: bytes) -> Path:
         """Write a session that was last used long ago; *name* is how tests find it again."""
+        return self.make(name, path, lambda target: _write(target, data))
+
+    def make(self, name: str, path: str, write: Callable[[Path], None]) -> Path:
+        """The same for what writes itself."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        write(target)
         os.utime(target, (LONG_AGO, LONG_AGO))
         self.paths[name] = target
         return target
@@ -54,7 +59,7 @@ class Home:
     def run(self, *words: str | Path) -> Ran:
         """Run the command with this home and nothing else of the environment."""
         environ = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        environ |= {"HOME": str(self.root), "NO_COLOR": "1"}
+        environ |= {"HOME": str(self.root), "NO_COLOR": "1", **self.environ}
         before = self.snapshot()
         done = subprocess.run(
             [*LOCKSTITCH, *map(str, words)],
@@ -80,6 +85,10 @@ class Home:
     def read(self) -> dict[str, bytes]:
         """Every session's bytes, by name."""
         return {name: path.read_bytes() for name, path in self.paths.items()}
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
 
 
 def session_of(ran: Ran, path: Path) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def pairs(data: bytes) -> dict[str, str]:
 def leaf_line(data: bytes, *, naive: bool = False) -> int | None:
     """The line of the record where a resume goes on."""
     leaf = _leaf(_entries(data)[0], naive=naive)
-    return leaf and leaf.line
+    return leaf.line if leaf else None
 
 
 def _marks_in(value: Any) -> list[str]:

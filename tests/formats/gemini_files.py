@@ -48,7 +48,7 @@ class Chat(Marks):
         """A finished call; without an answer its result is missing."""
         own = f"run_shell_command-{counted(10, self.session, self.made)}"
         name, args = "run_shell_command", {"command": self.words(f"echo {words}")}
-        call = {"id": own, "name": name, "args": args, "status": "success"}
+        call: Json = {"id": own, "name": name, "args": args, "status": "success"}
         if answer is not None:
             response = {"id": own, "name": name, "response": {"output": self.words(answer)}}
             call["result"] = [{"functionResponse": response}]

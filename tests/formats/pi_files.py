@@ -34,6 +34,7 @@ class Session(Marks):
         header = {"type": "session", "version": 3, "id": self.session}
         self.lines: list[Json] = [header | {"timestamp": self.time(), "cwd": "/home/ada/project"}]
         self.tip: str | None = None
+        self.entries = 0
         self.entry("model_change", provider="anthropic", modelId="claude-sonnet-4-5")
         self.entry("thinking_level_change", thinkingLevel="off")
 
@@ -43,7 +44,8 @@ class Session(Marks):
         return when.isoformat(timespec="milliseconds")[:23] + "Z"
 
     def entry(self, kind: str, **fields: Any) -> Json:
-        own = counted(8, self.session, len(self.lines))
+        self.entries += 1
+        own = counted(8, self.session, self.entries)
         line = {"type": kind, "id": own, "parentId": self.tip, "timestamp": self.time(), **fields}
         self.tip = own
         self.lines.append(line)
@@ -186,27 +188,28 @@ def _pairing() -> Iterable[Stored]:
     book.ask("Read the settings.")
     (key,) = book.say("I read them.", "settings")
     line = book.answer(key, "port = 8080")
-    book.message(**{**line["message"]})
+    book.message(**line["message"])
     book.say("The port is 8080.")
     yield book.stored("doubled_result")
     book = Session("aborted_with_results")
     book.work("Read the settings.", "settings")
     book.ask("Run the build.")
     (key,) = book.say("I build it.", "build", stop="aborted")
-    lost = tuple(book.made[-2:])
+    # pi skips the aborted message; whether it is sent again is up to the repair
+    del book.made[-2:]
+    book.name += "_rest"
     book.answer(key, "built in part")
     book.work("Go on.", "status")
-    yield book.stored("aborted_with_results", aside=lost)
+    yield book.stored("aborted_with_results")
 
 
 def _graph() -> Iterable[Stored]:
     book = Session("missing_line")
     book.work("Read the settings.", "settings")
     book.say("One more thing.")
-    lost = book.lines.pop()
+    book.lines.pop()
     book.made.pop()
     book.work("Run the build.", "build")
-    assert book.lines[-5]["parentId"] == lost["id"]
     yield book.stored("missing_line")
     book = Session("cycle")
     book.work("Read the settings.", "settings")

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from lockstitch.cli.arguments import Command
 
 CLEAN, FINDINGS, FAILED = 0, 1, 2
-COMMANDS = ("check", "heal", "explain")
+COMMANDS = (
+    "scan",
+    "check",
+    "repair",
+    "undo",
+    "show",
+    "export",
+    "heal",
+    "explain",
+    "provider",
+)
 
 
 def main() -> NoReturn:

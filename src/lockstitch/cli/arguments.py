@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lockstitch.dialects.profiles import DIALECTS
+from lockstitch.formats.registry import NAMES as FORMAT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,3 +102,20 @@ MODEL = Option(
     metavar="MODEL",
 )
 JSON = Option("as_json", ("--json",), "Print one JSON document for programs.")
+FORMAT = Option(
+    "form",
+    ("--format",),
+    f"Format of the store: {', '.join(FORMAT_NAMES)}. Detected when not given.",
+    metavar="NAME",
+)
+SESSION = Option(
+    "session",
+    ("--session",),
+    "Id of one session where a store holds many.",
+    metavar="ID",
+)
+FOLLOW = Option(
+    "follow_symlinks",
+    ("--follow-symlinks",),
+    "Work on the file that a symbolic link leads to; refused otherwise.",
+)

@@ -5,79 +5,105 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 import lockstitch
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, reading, terminal, text
-from lockstitch.cli.arguments import DIALECT, JSON, MODEL, Command, Operand, Option
+from lockstitch.cli.arguments import (
+    DIALECT,
+    FORMAT,
+    JSON,
+    MODEL,
+    SESSION,
+    Command,
+    Operand,
+    Option,
+)
+from lockstitch.cli.targets import stored
 from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lockstitch import Finding
+    from collections.abc import Iterator, Sequence
 
 
-class Session(Struct, frozen=True):
-    """One checked conversation; ``error`` says why it could not be checked."""
-
-    target: str
-    dialect: str | None = None
-    messages: int = 0
-    findings: Sequence[Finding] = ()
-    error: str | None = None
-
-    @property
-    def status(self) -> str:
-        """The word for it in reports."""
-        if self.error is not None:
-            return "unreadable"
-        return "broken" if self.findings else "ok"
-
-
-def run(
-    *, files: list[str], dialect: str | None, model: str | None, form: str, as_json: bool
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    targets: list[str],
+    dialect: str | None,
+    model: str | None,
+    form: str | None,
+    session: str | None,
+    output: str,
+    as_json: bool,
 ) -> int:
-    """Check every file, print what was found, and return the exit status."""
-    if as_json and form == "sarif":
-        raise UsageError("--json and --format sarif exclude each other")
+    """Check every target, print what was found, and return the exit status."""
+    if as_json and output == "sarif":
+        raise UsageError("--json and --output-format sarif exclude each other")
     if dialect is not None:
         profile_named(dialect)
-    sessions = (session(target, dialect, model) for target in reading.inputs(files))
-    if form == "text" and not as_json:
-        return _status([_print(checked) for checked in sessions])
+    checked = (
+        report
+        for target in reading.inputs(targets)
+        for report in reports(target, dialect, model, form, session)
+    )
+    if output == "text" and not as_json:
+        return _status([_print(report) for report in checked])
     from lockstitch.cli import machine
 
-    done = list(sessions)
-    terminal.emit(machine.sarif(done) if form == "sarif" else machine.report(done))
+    done = list(checked)
+    terminal.emit(machine.sarif(done) if output == "sarif" else machine.report(done))
     return _status(done)
 
 
-def session(target: str, dialect: str | None, model: str | None) -> Session:
-    """Read and check one target; what cannot be read becomes a session with an error."""
+def reports(
+    target: str, dialect: str | None, model: str | None, form: str | None, session: str | None
+) -> Iterator[Report]:
+    """Check one target: every session in it, or the message list that it is."""
+    try:
+        found = None if dialect else stored(target, form, session)
+    except (Unreadable, UsageError) as error:
+        yield Report(target, form, error=str(error))
+        return
+    if found is None:
+        yield listed(target, dialect, model)
+        return
+    from lockstitch import sessions
+
+    for source in found:
+        report = sessions.check(source)
+        report.target = target if len(found) == 1 else report.target
+        yield report
+
+
+def listed(target: str, dialect: str | None, model: str | None) -> Report:
+    """Read and check one message list; what cannot be read becomes a report with an error."""
     try:
         document = reading.read(target)
         with reading.limits():
             dialect = confirmed(document.value, dialect)
             findings = lockstitch.check(document.value, dialect, model=model)
     except (Unreadable, UsageError) as error:
-        return Session(target, dialect, error=str(error))
-    return Session(target, dialect, document.messages, findings)
+        return Report(target, dialect, error=str(error))
+    count = document.messages
+    return Report(
+        target, dialect, messages=count, reachable=count, dialect=dialect, findings=findings
+    )
 
 
-def _print(checked: Session) -> Session:
+def _print(checked: Report) -> Report:
     if checked.error is not None:
         terminal.complain(f"{text.shown(checked.target)}: {checked.error}")
     for found in checked.findings:
         terminal.say(text.finding(checked.target, str(checked.dialect), found, sys.stdout))
+    for note in checked.notes:
+        terminal.note(f"{text.shown(checked.target)}: note: {note}")
     return checked
 
 
-def _status(sessions: Sequence[Session]) -> int:
-    findings = [found for checked in sessions for found in checked.findings]
-    failed = sum(checked.error is not None for checked in sessions)
+def _status(checked: Sequence[Report]) -> int:
+    findings = [found for report in checked for found in report.findings]
+    failed = sum(report.error is not None for report in checked)
     if findings:
         terminal.note(text.count(findings))
     elif not failed:
@@ -88,27 +114,34 @@ def _status(sessions: Sequence[Session]) -> int:
 COMMAND = Command(
     name="check",
     run=run,
-    summary="Find what a provider would reject in message lists or request bodies.",
+    summary="Find what is wrong with a session, or with a message list or request body.",
     details=(
-        "Reads JSON (a list of messages, or a request body that holds one) or JSONL (a message "
-        "a line) and changes nothing. A finding marked [*] is one that `lockstitch heal` mends; "
-        "`lockstitch explain CODE` tells more about it."
+        "Takes the session files and databases of agent programs (Claude Code, Codex, pi, Gemini "
+        "CLI, opencode, goose, OpenAI Agents), folders of them, the id of a session on this "
+        "machine, JSON (a list of messages, or a request body that holds one) and JSONL. Changes "
+        "nothing. A finding marked [*] is one that `lockstitch repair` (or `heal`, for lists) "
+        "mends; `lockstitch explain CODE` tells more about it."
     ),
     examples=(
-        "lockstitch check conversation.json",
+        "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",
+        "lockstitch check 4ee0c484",
         "lockstitch check --dialect anthropic --json *.json",
-        "lockstitch check --format sarif request.json > findings.sarif",
+        "lockstitch check --output-format sarif request.json > findings.sarif",
         "cat request.json | lockstitch check -d openai-chat:mistral -",
     ),
-    operand=Operand("files", "FILE", "Files to check; - or none for stdin.", many=True),
+    operand=Operand(
+        "targets", "TARGET", "Files, folders or session ids; - or none for stdin.", many=True
+    ),
     options=(
         DIALECT,
         MODEL,
+        FORMAT,
+        SESSION,
         Option(
-            "form",
-            ("--format", "-f"),
+            "output",
+            ("--output-format",),
             "How to print: text, json or sarif.",
-            metavar="FORMAT",
+            metavar="STYLE",
             choices=("text", "json", "sarif"),
             default="text",
         ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lockstitch import Finding, Rule
-    from lockstitch.cli.check import Session
+    from lockstitch.report import Report
 
 VERSION = 1
 
@@ -28,26 +28,30 @@ def encode(**fields: object) -> bytes:
     return json.dumps(plain).encode() + b"\n"
 
 
-def report(sessions: Sequence[Session]) -> bytes:
+def report(sessions: Sequence[Report]) -> bytes:
     """The report of ``check --json``."""
-    return encode(sessions=[_session(checked) for checked in sessions])
+    return encode(sessions=[session(checked) for checked in sessions])
 
 
-def _session(checked: Session) -> dict[str, object]:
+def session(checked: Report) -> dict[str, object]:
+    """One session of a report."""
     fields: dict[str, object] = {
         "target": checked.target,
-        "format": checked.dialect,
-        "session": None,
+        "format": checked.format,
+        "session": checked.session,
         "status": checked.status,
         "messages": checked.messages,
-        "reachable": checked.messages,
-        "unreachable": 0,
+        "reachable": checked.reachable,
+        "unreachable": checked.unreachable,
         "findings": checked.findings,
     }
+    if checked.size:
+        facts = {"project": checked.project, "size": checked.size, "updated": checked.updated}
+        fields |= {**facts, "left": checked.left, "notes": checked.notes}
     return fields if checked.error is None else {**fields, "error": checked.error}
 
 
-def sarif(sessions: Sequence[Session]) -> bytes:
+def sarif(sessions: Sequence[Report]) -> bytes:
     """The same findings as SARIF 2.1.0, with every rule described."""
     rules = catalogue()
     index = {rule.code: number for number, rule in enumerate(rules)}
@@ -97,7 +101,7 @@ def _sarif_result(target: str, found: Finding, index: int) -> dict[str, object]:
     }
 
 
-def _sarif_failure(checked: Session) -> dict[str, object]:
+def _sarif_failure(checked: Report) -> dict[str, object]:
     return {
         "level": "error",
         "message": {"text": checked.error},

@@ -52,11 +52,13 @@ def change(target: str, made: Change, stream: TextIO) -> str:
     return f"{place}: {code} {made.action}: {harmless(made.note)}"
 
 
-def quarantined(target: str, kept: Quarantined, stream: TextIO) -> str:
+def quarantined(
+    target: str, kept: Quarantined, stream: TextIO, where: str = "shown by --json"
+) -> str:
     """One value that had to leave the list."""
     code = paint(kept.code, "bold", "yellow", stream=stream)
     place = _place(target, kept.place, stream)
-    return f"{place}: {code} quarantined: {kept.size} bytes, shown by --json"
+    return f"{place}: {code} quarantined: {kept.size} bytes, {where}"
 
 
 def _place(target: str, place: str, stream: TextIO) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from lockstitch.errors import UsageError
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
@@ -57,18 +58,27 @@ class Transcript(Struct):
     state: Any = None
 
 
+class Quick(Struct):
+    """What a quick pass over a healthy file tells of it."""
+
+    session: str | None
+    project: str | None
+    messages: int
+    turns: int
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
     ``places`` are globs under the home directory, ``variable`` names the environment variable
-    that moves the first folder of them, and ``kind`` says what the store is: lines of JSON, one
-    JSON document, or an SQLite database.
+    that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
+    JSON document (a file whose only record is the whole of it), or an SQLite database.
     """
 
     name: str
     title: str
     dialect: str
-    kind: str = LINES
+    kinds: tuple[str, ...] = (LINES,)
     places: tuple[str, ...] = ()
     variable: str = ""
 
@@ -84,6 +94,10 @@ class Format(ABC):
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         """Understand the records of one session."""
 
+    def quick(self, path: str) -> Quick | None:
+        """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""
+        return None
+
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""
         return list(transcript.records)
@@ -93,6 +107,10 @@ class Format(ABC):
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         """Put a healed history into the records: change, add, move and take out what differs."""
+
+    def fork(self, transcript: Transcript, line: str) -> bytes:
+        """Give a branch that a resume leaves behind as a session of its own."""
+        raise UsageError(f"a session of {self.title} has no branches")
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         """Say how bad a finding on the history is for a resume with this program."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats import claude_stitch, claude_straighten
+from lockstitch.formats import claude_fork, claude_stitch, claude_straighten
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -88,6 +88,9 @@ class ClaudeCode(Format):
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         return claude_stitch.stitch(transcript, transcript.state[0], strands)
+
+    def fork(self, transcript: Transcript, line: str) -> bytes:
+        return claude_fork.fork(transcript, line)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code in _MENDED:

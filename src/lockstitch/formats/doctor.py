@@ -14,9 +14,9 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.formats import lines
-from lockstitch.formats.base import LINES, Context, Format, Transcript, find
+from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
-from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record, raw_of
+from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_stored
 from lockstitch.model.parts import CALL, RESULT
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
@@ -296,9 +296,6 @@ def _kept_until(form: Format, transcript: Transcript, stop: int, ledger: Ledger)
     return _reread(form, transcript, records)
 
 
-def bytes_of(form: Format, transcript: Transcript) -> bytes:
+def bytes_of(transcript: Transcript) -> bytes:
     """Give the bytes of the file that holds a transcript."""
-    if form.kind == LINES:
-        return lines.write(transcript.context.data, transcript.records)
-    [document] = transcript.records
-    return raw_of(transcript.context.data, document)
+    return lines.write(transcript.context.data, transcript.records)

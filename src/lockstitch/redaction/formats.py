@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from lockstitch.redaction.shapes import is_random, is_reference
 
-SHORTEST_RUN = 20
 
 
 class Span(NamedTuple):
@@ -87,7 +86,7 @@ _HEADS = re.compile(
 )
 _TOKENS = tuple(re.compile(known.head + known.body + known.more) for known in FORMATS)
 
-_TELEGRAM = re.compile(r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])")
+_TELEGRAM = re.compile(r"[A-Za-z0-9_-]{34,36}(?![A-Za-z0-9_-])")
 _DIGITS_BEFORE = re.compile(r"(?<![0-9A-Za-z])\d{6,12}:$")
 _DISCORD = re.compile(
     r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,8}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])"

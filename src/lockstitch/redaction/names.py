@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from lockstitch.redaction.formats import Span
-from lockstitch.redaction.shapes import is_hex, is_random, is_reference, is_uuid, is_words
+from lockstitch.redaction.shapes import (
+    RANDOM_NEAR_A_NAME,
+    is_hex,
+    is_id,
+    is_random,
+    is_reference,
+    is_uuid,
+    is_words,
+)
 
 _KINDS = {
     "passphrase": "password",
@@ -18,9 +26,9 @@ _KINDS = {
     "token": "token",
     "credential": "credential",
     "credentials": "credential",
-    "key": "api-key",
+    "key": "key",
 }
-# What makes a key a secret one, and a token none.
+# What makes a key a secret, and what makes a token none.
 _SECRET_KEYS = (
     *("api", "access", "secret", "private", "auth", "account", "encryption", "signing", "master"),
     *("service", "role", "license", "client", "shared", "storage", "subscription", "admin"),
@@ -35,82 +43,69 @@ _PLAIN_ENDINGS = frozenset(
     "ID URL URI PATH FILE NAME TYPE TTL EXPIRY EXPIRES COUNT LIMIT LENGTH SIZE HOST USER PREFIX "
     "HEADER ENV VAR REGEX PATTERN ENDPOINT ALGORITHM POLICY BUDGET USAGE INDEX".split()
 )
-_WORD_BEFORE = re.compile(r"([A-Za-z]+)[_. -]?$")
 _BEFORE = 24
+_WORD_BEFORE = re.compile(r"([A-Za-z]+)[_. -]?$")
+_FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
 
 _NAME = re.compile(r"(?i:passphrase|passw(?:or)?d|pwd|secret|token|credentials?|key)")
-_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|(?=[^A-Za-z0-9]|$)")
-_PLURAL = re.compile(r"(?:_[A-Z0-9]+){1,4}|(?:s|_?\d{1,3})?$")
+_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|(?![A-Za-z0-9])")
+_FIELD_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|(?:s|_?\d{1,3})?$")
 
-# The parts of an assignment; what is read is bounded, so that no text makes this quadratic.
-_SEPARATOR = re.compile(
-    r"""(?P<close>\\{0,3}["'`\]]{0,2})(?P<before>[ \t]{0,8})"""
-    r"""(?P<sign>=>|:=|={1,2}|:(?!:)|(?<=[ \t])is(?=[ \t]))(?P<after>[ \t]{0,8})"""
+# Every part is bounded in what it reads, so that no text makes this quadratic.
+_LONGEST = 256
+_SIGN = re.compile(
+    r"""(?P<close>\\{0,3}["'`\]]{0,2})(?P<before>[ \t*]{0,8})"""
+    r"""(?P<sign>=>|:=|={1,2}|:(?!:)|(?<=[ \t])is:?(?=[ \t])|(?<=["'`]),|>(?=[^\s<]))"""
+    r"""(?P<after>[ \t*]{0,8})"""
 )
-_SPACE = re.compile(r"[ \t]+")
-_ESCAPED = re.compile(r"""\\{1,7}["']([^"'\\\n]{1,256})""")
-_QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])((?:\\.|(?!\1)[^\\\n]){1,256}+)""")
+_SPACE = re.compile(r"[ \t]{1,8}(?=\S)")
+_ESCAPED = re.compile(r"""\\{1,7}["'](?![\s),;\]}])([^"'\\\n]{1,256})""")
+_QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])(?![\s),;\]}])((?:\\.|(?!\1)[^\\\n]){1,256}+)""")
 _BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&]{1,256}+""")
 _IN_ENV = re.compile(r"""[^\s"'`;\\]{1,256}+""")
-_REST_QUOTED = re.compile(r"""[^\s"'`\\]*+""")
-_REST_BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&]*+""")
+_REST = re.compile(r"""[^\s"'`\\,;]*+""")
+_NEAR = re.compile(
+    r"[^\n]{0,40}?(?<![A-Za-z0-9+/_.-])([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_]+\d{0,2}(?:\.[A-Za-z_]\w*)*")
-_NEAR = re.compile(r"[^\n]{0,40}?(?<![A-Za-z0-9+/_.-])([A-Za-z0-9+/_-]{20,256}+={0,2})(?![\w.])")
+_CODE = ("(", "[", "{")
 
-_LONGEST = 256
 _SHORTEST_PASSWORD = 4
 _SHORTEST = 8
 _LONG_WORD = 20
 
 
 def named(text: str, at: int) -> Iterator[Span]:
-    """Find the secret that the name at this place announces."""
+    """Find the secret that the name at this place announces: assigned to it, or close behind."""
     name = _NAME.match(text, at)
-    kind = _kind(text, name) if name else None
-    tail = _TAIL.match(text, name.end()) if name and kind else None
-    if name is None or kind is None or tail is None or _is_plain(tail[0]):
+    tail = _TAIL.match(text, name.end()) if name else None
+    if name is None or tail is None or _is_plain(tail[0]):
         return
-    found = _assigned(text, name, tail.end(), kind)
-    yield found if found else from_near(text, tail.end(), kind)
-
-
-def from_near(text: str, at: int, kind: str) -> Span:
-    """Give what looks random and stands close behind a name, an empty span if nothing does."""
-    token = _NEAR.match(text, at)
-    if token and is_random(token[1], share=0.25) and not is_id(token[1]):
-        return Span(*token.span(1), kind)
-    return Span(at, at, kind)
-
-
-_IDS = re.compile(
-    r"(?:toolu|srvtoolu|mcptoolu|tooluse|call|msg|req|resp|rs|fc|ctc|lsh|run|step|thread|asst|file"
-    r"|session|item|conv|cmpl|chatcmpl|gen|batch|evt|ws|ci|cu|mcp|org|proj|user|sha\d{1,3})[_-]"
-)
-
-
-def is_id(token: str) -> bool:
-    """Tell whether this is an id or a checksum by its prefix."""
-    return _IDS.match(token) is not None
+    kind = _kind(text, name)
+    if kind is None:
+        return
+    found = _assigned(text, name, tail.end(), kind) or _near(text, tail.end(), kind)
+    if found:
+        yield found
 
 
 @lru_cache(4096)
-def kind_of(key: str) -> str | None:
+def kind_of(field: str) -> str | None:
     """Give the kind of secret that a field of this name holds, None if it holds none."""
-    for name in reversed(list(_NAME.finditer(key[:_LONGEST]))):
-        tail = _PLURAL.match(key, name.end())
-        if tail and tail.end() == len(key) and not _is_plain(tail[0]):
-            return _kind(key, name)
+    for name in reversed(list(_NAME.finditer(field[:_LONGEST]))):
+        tail = _FIELD_TAIL.match(field, name.end())
+        if tail and tail.end() == len(field):
+            return None if _is_plain(tail[0]) else _kind(field, name)
     return None
 
 
 def fits(kind: str, value: str) -> bool:
-    """Tell whether a field's whole value, or a quoted text, is such a secret."""
-    if is_reference(value) or len(value) > _LONGEST:
+    """Tell whether a field's whole value, or a text in quotes, is a secret of this kind."""
+    if is_reference(value):
         return False
-    is_spaced = any(char.isspace() for char in value)
+    is_spaced = any(map(str.isspace, value))
     if kind == "password":
-        has_digit = any(char.isdigit() for char in value)
-        return len(value) >= _SHORTEST_PASSWORD and (has_digit or not is_spaced)
+        return len(value) >= _SHORTEST_PASSWORD and (not is_spaced or _has_digit(value))
     return not is_spaced and _is_token(value)
 
 
@@ -118,10 +113,8 @@ def _kind(text: str, name: re.Match[str]) -> str | None:
     kind = _KINDS[name[0].lower()]
     word = _WORD_BEFORE.search(text[max(0, name.start() - _BEFORE) : name.start()])
     before = word[1].lower() if word else ""
-    if kind == "api-key":
-        if not before.endswith(_SECRET_KEYS):
-            return None
-        return "private-key" if before.endswith("private") else kind
+    if kind == "key":
+        return "api-key" if before.endswith(_SECRET_KEYS) else None
     return None if kind == "token" and before.endswith(_PLAIN_TOKENS) else kind
 
 
@@ -131,15 +124,16 @@ def _is_plain(tail: str) -> bool:
 
 
 def _assigned(text: str, name: re.Match[str], at: int, kind: str) -> Span | None:
-    sign = _SEPARATOR.match(text, at)
+    before = text[max(0, name.start() - _BEFORE) : name.start()]
+    sign = _SIGN.match(text, at)
     if sign is None:
-        is_flag = "--" in text[max(0, name.start() - _BEFORE) : name.start()].split(" ")[-1]
-        space = _SPACE.match(text, at) if is_flag else None
+        space = _SPACE.match(text, at) if _FLAG.search(before) else None
         return _value(text, space.end(), kind, tight=True) if space else None
-    is_env = name[0].isupper() and sign["sign"] == "=" and not (sign["before"] + sign["after"])
-    if is_env and (value := _IN_ENV.match(text, sign.end())):
+    if sign["sign"] == ">" and "<" not in before:
+        return None
+    tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
+    if tight and name[0].isupper() and (value := _IN_ENV.match(text, sign.end())):
         return _in_env(text, value, kind)
-    tight = sign["sign"] == "=" and not sign["before"] and not sign["after"]
     return _value(text, sign.end(), kind, tight=tight or bool(sign["close"]))
 
 
@@ -149,33 +143,30 @@ def _in_env(text: str, value: re.Match[str], kind: str) -> Span | None:
     shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
     if len(secret) < shortest or is_reference(secret):
         return None
-    end = value.start() + len(secret)
-    return Span(value.start(), _beyond(text, end, len(secret)), kind)
+    return _whole(text, value.start(), secret, kind)
 
 
 def _value(text: str, at: int, kind: str, *, tight: bool) -> Span | None:
     quoted = _ESCAPED.match(text, at) or _QUOTED.match(text, at)
     if quoted:
-        secret = quoted[quoted.lastindex or 0]
-        start, end = quoted.span(quoted.lastindex or 0)
-        return Span(start, _beyond(text, end, len(secret)), kind) if fits(kind, secret) else None
+        group = quoted.lastindex or 0
+        secret = quoted[group]
+        return _whole(text, quoted.start(group), secret, kind) if fits(kind, secret) else None
     bare = _BARE.match(text, at)
-    if bare is None or text[bare.end() : bare.end() + 1] in tuple("([{"):
+    if bare is None or text[bare.end() : bare.end() + 1] in _CODE:
         return None
     secret = bare[0].rstrip(".:!?")
-    if not _is_bare_secret(kind, secret, tight=tight):
-        return None
-    end = bare.start() + len(secret)
-    return Span(bare.start(), _beyond(text, end, len(secret)), kind)
+    return _whole(text, bare.start(), secret, kind) if _is_bare(kind, secret, tight) else None
 
 
-def _beyond(text: str, end: int, length: int) -> int:
-    """Give the end of a value that is longer than what was read of it."""
-    rest = _REST_QUOTED.match(text, end) if length >= _LONGEST else None
-    return rest.end() if rest else end
+def _whole(text: str, start: int, secret: str, kind: str) -> Span:
+    """Give the span of a value, beyond what was read of it if that was not all."""
+    end = start + len(secret)
+    rest = _REST.match(text, end) if len(secret) == _LONGEST else None
+    return Span(start, rest.end() if rest else end, kind)
 
 
-def _is_bare_secret(kind: str, value: str, *, tight: bool) -> bool:
+def _is_bare(kind: str, value: str, tight: bool) -> bool:
     """Tell whether a value without quotes is a secret, not a piece of code or prose."""
     if is_reference(value) or is_words(value):
         return False
@@ -191,35 +182,44 @@ def _is_token(value: str) -> bool:
         return False
     if value.isalpha():
         return value.isascii() and len(value) >= _LONG_WORD
-    return any(char.isdigit() for char in value) and not value.isdigit()
+    return _has_digit(value) and not value.isdigit()
+
+
+def _has_digit(value: str) -> bool:
+    return any(map(str.isdigit, value))
+
+
+def _near(text: str, at: int, kind: str) -> Span | None:
+    token = _NEAR.match(text, at)
+    if token is None or is_id(token[1]) or not is_random(token[1], RANDOM_NEAR_A_NAME):
+        return None
+    return Span(*token.span(1), kind)
 
 
 _AUTHORIZATION = re.compile(
     r"""(?i:authorization)[\\"'\]]{0,4}\s{0,4}[:=,]\s{0,4}[\\"'`]{0,4}"""
-    r"(?:(?i:bearer|basic|token|apikey|digest|negotiate|bot)\s{1,4})?([A-Za-z0-9._~+/:-]{8,}+={0,2})"
+    r"(?:(?i:bearer|basic|token|apikey|digest|negotiate|bot)\s{1,4})?"
+    r"([A-Za-z0-9._~+/:-]{7,}+={0,2}(?<!\.))"
 )
-_BEARER = re.compile(r"(?i:bearer)\s{1,4}([A-Za-z0-9._~+/-]{16,}+={0,2})")
+_BEARER = re.compile(r"(?i:bearer)\s{1,4}([A-Za-z0-9._~+/-]{15,}+={0,2}(?<!\.))")
 _USER = re.compile(r""" -u[ =]{1,2}["']?[^\s:"'$]{1,64}:([^\s"'@$]{4,128})""")
 
 
 def authorization(text: str, at: int) -> Iterator[Span]:
     """Find the credentials in an ``Authorization`` header."""
-    yield from _judged(_AUTHORIZATION.match(text, at))
+    yield from _credentials(_AUTHORIZATION.match(text, at), "token")
 
 
 def bearer(text: str, at: int) -> Iterator[Span]:
     """Find the token behind the word Bearer."""
-    yield from _judged(_BEARER.match(text, at))
+    yield from _credentials(_BEARER.match(text, at), "token")
 
 
 def user_option(text: str, at: int) -> Iterator[Span]:
     """Find the password of ``curl -u user:password``."""
-    found = _USER.match(text, at)
-    if found and not found[1].isdigit() and not is_words(found[1]):
-        yield Span(*found.span(1), "password")
+    yield from _credentials(_USER.match(text, at), "password")
 
 
-def _judged(found: re.Match[str] | None) -> Iterator[Span]:
-    if found and not is_words(found[1]) and not is_reference(found[1]):
-        end = found.end(1) - (found[1].endswith(".") and 1)
-        yield Span(found.start(1), end, "token")
+def _credentials(found: re.Match[str] | None, kind: str) -> Iterator[Span]:
+    if found and not (is_words(found[1]) or is_reference(found[1]) or found[1].isdigit()):
+        yield Span(*found.span(1), kind)

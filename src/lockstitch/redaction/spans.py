@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from lockstitch.redaction import formats, names
-from lockstitch.redaction.formats import SHORTEST_RUN, Span
-from lockstitch.redaction.shapes import LONGEST_TOKEN, is_random
+from lockstitch.redaction.formats import Span
+from lockstitch.redaction.shapes import is_id, is_random
 
 PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9-]{1,40}):(\d{1,9})\]")
-SHORTEST = 8
+# No key without a known format or a name is longer: what is longer is data.
+LONGEST_TOKEN = 256
 SHORTEST_TOKEN = 32
+SHORTEST_RUN = 20
+SHORTEST = 8
 
 Finder = Callable[[str, int], Iterator[Span]]
-# A word that must be in the text (in small letters) for each kind, and who looks there.
-_MARKS: tuple[tuple[bytes, Finder], ...] = (
+Marks = tuple[tuple[bytes, Finder], ...]
+# What must stand in the text, in small letters, and who looks at it there.
+_MARKS: Marks = (
     (b"eyj", formats.jwt),
     (b"-----begin", formats.private_key),
     (b"hooks.slack.com", formats.slack_hook),
     (b"/webhooks/", formats.webhook),
     (b"://", formats.password_in_url),
 )
-_NAMES: tuple[tuple[bytes, Finder], ...] = (
+_NAMES: Marks = (
     (b"secret", names.named),
     (b"token", names.named),
     (b"key", names.named),
-    (b"pass", names.named),
+    (b"passw", names.named),
+    (b"passphrase", names.named),
     (b"pwd", names.named),
     (b"credential", names.named),
     (b"authorization", names.authorization),
@@ -35,42 +40,58 @@ _NAMES: tuple[tuple[bytes, Finder], ...] = (
 )
 
 
-def _table(more: str) -> bytes:
-    """A map of all characters of a token to "a" and of everything else to a space."""
+def _table(more: bytes) -> bytes:
+    """Map the characters of a token to "a" and all others to a space."""
     return bytes(
-        ord("a") if code < 128 and (chr(code).isalnum() or chr(code) in more) else ord(" ")  # noqa: PLR2004 - ASCII
-        for code in range(256)
+        ord("a") if bytes([code]).isalnum() or code in more else ord(" ") for code in range(256)
     )
 
 
-_NAMES_ONLY = _table("_-")
-_WITH_BASE64 = _table("_-+/=")
+_NAME_LIKE = _table(b"_-")
+_BASE64_LIKE = _table(b"_-+/=")
 
 
-def spans(text: str, *, formats_only: bool = False) -> list[Span]:
-    """Find the secrets in a text: in order, none touching another or a placeholder."""
+def spans(text: str, kind: str | None = None, *, formats_only: bool = False) -> list[Span]:
+    """Find the secrets in a text: in order, none overlapping another or a placeholder.
+
+    ``kind`` is the kind of secret that the text is the value of, if its field says so.
+    """
+    if kind is not None and names.fits(kind, text):
+        return _settled(text, _known(text, *_bytes(text)), [Span(0, len(text), kind)])
     if len(text) < SHORTEST:
         return []
-    # One byte a character, so that places in the bytes are places in the text.
+    data, low = _bytes(text)
+    if formats_only:
+        return _settled(text, _known(text, data, low))
+    return _settled(
+        text,
+        _known(text, data, low),
+        _marked(text, low, _NAMES),
+        _random_tokens(text, data),
+    )
+
+
+def _bytes(text: str) -> tuple[bytes, bytes]:
+    """Give one byte a character, as written and in small letters: places stay the same."""
     data = text.encode("latin-1", "replace")
-    found = [*_marked(text, data.lower(), _MARKS if formats_only else _MARKS + _NAMES)]
-    for start, end in _runs(data.translate(_NAMES_ONLY), SHORTEST_RUN):
-        found += formats.in_run(text, start, end)
-    if not formats_only:
-        for start, end in _runs(data.translate(_WITH_BASE64), SHORTEST_TOKEN):
-            found += _random(text, start, end)
-    return _united(text, found) if found else found
+    return data, data.lower()
 
 
-def _marked(text: str, low: bytes, marks: tuple[tuple[bytes, Finder], ...]) -> Iterator[Span]:
+def _known(text: str, data: bytes, low: bytes) -> Iterator[Span]:
+    for start, end in _runs(data.translate(_NAME_LIKE), SHORTEST_RUN):
+        yield from formats.in_run(text, start, end)
+    yield from _marked(text, low, _MARKS)
+
+
+def _marked(text: str, low: bytes, marks: Marks) -> Iterator[Span]:
     for mark, find in marks:
         at = low.find(mark)
         while at >= 0:
-            end = at + 1
+            behind = at + len(mark)
             for span in find(text, at):
                 yield span
-                end = max(end, span.end)
-            at = low.find(mark, end)
+                behind = max(behind, span.end)
+            at = low.find(mark, behind)
 
 
 def _runs(mapped: bytes, shortest: int) -> Iterator[tuple[int, int]]:
@@ -85,54 +106,81 @@ def _runs(mapped: bytes, shortest: int) -> Iterator[tuple[int, int]]:
 
 _CHECKSUM = re.compile(r"(?i:sha\d{1,3}|h1|md5|integrity|checksum|digest|etag|hash|base64)\W{1,4}$")
 _DATA = re.compile(r"iVBOR|/9j/|R0lGOD|UklGR|JVBER|AAAA|MII|PHN2Z|d09G|H4sI|UEsDB|T2dnU|SUQz")
+_TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_+/-]*[A-Za-z0-9])?={0,2}")
+_STEP = re.compile(r"[^/]+")
 _WRAPPED = (60, 64, 70, 72, 76)
-_STEPS = re.compile(r"[^/]*[aeiouAEIOU][^/]*[a-z][^/]*")
 
 
-def _random(text: str, start: int, end: int) -> Iterator[Span]:
-    """Give a long token that no person typed, unless it is known to be something harmless."""
-    while start < end and text[start] in "=/+-_":
-        start += 1
-    token = text[start:end].rstrip("-_/")
-    if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN or "=" in token.rstrip("="):
-        for piece in re.finditer(r"[^=]+", token) if len(token) <= LONGEST_TOKEN * 4 else ():
-            if piece[0] != token.rstrip("="):
-                yield from _random(text, start + piece.start(), start + piece.end())
+def _random_tokens(text: str, data: bytes) -> Iterator[Span]:
+    """Find long tokens that no person typed, unless they are known to be harmless."""
+    for start, end in _runs(data.translate(_BASE64_LIKE), SHORTEST_TOKEN):
+        at = start
+        while at < end and (token := _TOKEN.search(text, at, end)):
+            if SHORTEST_TOKEN <= len(token[0]) <= LONGEST_TOKEN:
+                yield from _judged(text, token)
+            at = token.end()
+
+
+def _judged(text: str, token: re.Match[str]) -> Iterator[Span]:
+    if _is_harmless(text, token.start(), token[0]):
         return
-    if _is_harmless(text, start, token):
+    if "/" not in token[0] or "+" in token[0]:
+        if is_random(token[0]):
+            yield Span(*token.span(), "secret")
         return
-    if "/" in token and "+" not in token:
-        for step in re.finditer(r"[^/]+", token):
-            if len(step[0]) >= SHORTEST_TOKEN and is_random(step[0]):
-                yield Span(start + step.start(), start + step.end(), "secret")
-    elif is_random(token):
-        yield Span(start, start + len(token), "secret")
+    for step in _STEP.finditer(text, *token.span()):
+        if len(step[0]) >= SHORTEST_TOKEN and is_random(step[0]):
+            yield Span(*step.span(), "secret")
 
 
 def _is_harmless(text: str, start: int, token: str) -> bool:
-    if names.is_id(token) or _DATA.match(token):
-        return True
-    if _CHECKSUM.search(text[max(0, start - 16) : start]):
+    if is_id(token) or _DATA.match(token) or _CHECKSUM.search(text[max(0, start - 16) : start]):
         return True
     return len(token) in _WRAPPED and _is_wrapped(text, start, len(token))
 
 
 def _is_wrapped(text: str, start: int, length: int) -> bool:
-    """Tell whether this is a line of a longer base64 text: a full line stands beside it."""
-    beside = (text[start + length + 1 : start + 2 * length + 1], text[start - length - 1 : start - 1])
-    return any(len(line) > length // 2 and line.split(None, 1)[0] == line for line in beside)
+    """Tell whether this is a line of a longer base64 text: another full line stands beside it."""
+    behind = text[start + length + 1 : start + 2 * length + 1]
+    before = text[max(0, start - length - 1) : max(0, start - 1)]
+    return any(len(line) == length and line.split() == [line] for line in (before, behind))
 
 
-def _united(text: str, found: list[Span]) -> list[Span]:
-    """Join what overlaps, the first and longest kind winning, and leave placeholders alone."""
-    done = [match.span() for match in PLACEHOLDER.finditer(text)] if "[redacted:" in text else []
-    united: list[Span] = []
-    for span in sorted(found, key=lambda span: (span.start, -span.end)):
-        if span.start == span.end or any(s < span.end and span.start < e for s, e in done):
-            continue
-        if united and span.start < united[-1].end:
-            last = united[-1]
-            united[-1] = Span(last.start, max(last.end, span.end), last.kind)
-        else:
-            united.append(span)
-    return united
+def _settled(
+    text: str, known: Iterable[Span], named: Iterable[Span] = (), random: Iterable[Span] = ()
+) -> list[Span]:
+    """Let each layer have what the layers before it left.
+
+    Of a named secret that holds a known one only the rest is taken, so that the known one has
+    the same placeholder everywhere.
+    """
+    layers = [list(known), list(named), list(random)]
+    if not any(layers):
+        return []
+    taken = bytearray(len(text))
+    for done in PLACEHOLDER.finditer(text):
+        _take(taken, *done.span())
+    settled: list[Span] = []
+    for layer in layers:
+        for span in sorted(layer, key=lambda span: (span.start, -span.end)):
+            for start, end in _left(taken, span, in_pieces=layer is layers[1]):
+                _take(taken, start, end)
+                settled.append(Span(start, end, span.kind))
+    return sorted(settled)
+
+
+def _take(taken: bytearray, start: int, end: int) -> None:
+    taken[start:end] = b"\1" * (end - start)
+
+
+def _left(taken: bytearray, span: Span, *, in_pieces: bool) -> Iterator[tuple[int, int]]:
+    at, end = span.start, span.end
+    if taken.find(1, at, end) < 0:
+        yield at, end
+        return
+    while in_pieces and 0 <= at < end:
+        stop = taken.find(1, at, end)
+        stop = end if stop < 0 else stop
+        if stop - at >= SHORTEST:
+            yield at, stop
+        at = taken.find(0, stop, end)

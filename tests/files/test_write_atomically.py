@@ -75,7 +75,7 @@ path, step = pathlib.Path(sys.argv[1]), 0
 
 def die(frame, event, arg):
     global step
-    if not frame.f_code.co_filename.endswith("files.py"):
+    if not frame.f_code.co_filename.endswith(("files.py", "disk.py")):
         return None
     step -= 1
     if not step:

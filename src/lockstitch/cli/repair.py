@@ -1,0 +1,262 @@
+"""``lockstitch repair``: a broken session mended where it is, with a backup and a way back."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lockstitch import backups, files, sessions
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
+from lockstitch.cli.arguments import FOLLOW, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import sources
+from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
+from lockstitch.formats.doctor import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockstitch.formats.doctor import Mended
+    from lockstitch.formats.sources import Opened, Source
+    from lockstitch.sessions import Repaired
+
+
+class How(Struct, frozen=True):
+    """How the command was asked to go about it."""
+
+    options: Options
+    run: str
+    yes: bool
+    diff: bool
+    output: str | None
+    branch: str | None
+    follow: bool
+    quiet: bool
+
+
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    targets: list[str],
+    yes: bool,
+    diff: bool,
+    output: str | None,
+    strategy: str,
+    lossy: bool,
+    force_cleanup: bool,
+    branch: str | None,
+    form: str | None,
+    session: str | None,
+    follow_symlinks: bool,
+    as_json: bool,
+) -> int:
+    """Repair every session that the targets name, and return the exit status."""
+    if branch is not None and output is None:
+        raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
+    options = Options(strategy, lossy, force_cleanup)
+    how = How(options, backups.new_run(), yes, diff, output, branch, follow_symlinks, quiet=as_json)
+    done = list(_each(targets, form, session, how))
+    if as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.encode(sessions=[_fields(*one) for one in done]))
+    return _status(done, how)
+
+
+Done = tuple[str, "Repaired | LockstitchError", bool]
+
+
+def _each(targets: list[str], form: str | None, session: str | None, how: How) -> Iterator[Done]:
+    for target, found in sources(targets, form, session):
+        if isinstance(found, LockstitchError):
+            yield _failed(target, found)
+            continue
+        if how.output is not None and len(found) > 1:
+            raise UsageError(f"{target}: holds {len(found)} sessions; -o takes one")
+        for source in found:
+            name = target if len(found) == 1 else source.path
+            try:
+                yield _one(name, source, how)
+            except LockstitchError as error:
+                yield _failed(name, error)
+
+
+def _failed(target: str, error: LockstitchError) -> Done:
+    terminal.complain(f"{text.shown(target)}: {error}")
+    return target, error, False
+
+
+def _one(name: str, source: Source, how: How) -> Done:
+    """Plan, show, ask and write the repair of one session."""
+    session = sessions.opened(source, follow_symlinks=how.follow)
+    if how.branch is not None:
+        return _forked(name, session, how)
+    mended = sessions.planned(session, how.options)
+    if not how.quiet:
+        _show_plan(name, session, mended, how)
+    outlook = sessions.outlook(session, mended)
+    if not mended.changed or how.diff:
+        return name, outlook, False
+    if how.output is not None:
+        files.write_atomically(how.output, sessions.copied(session, mended))
+        return name, outlook, True
+    if not how.yes and not _agreed():
+        return name, outlook, False
+    return name, _written(session, mended, how), True
+
+
+def _written(session: Opened, mended: Mended, how: How) -> Repaired:
+    try:
+        return sessions.applied(session, mended, how.run)
+    except Busy:
+        raise
+    except Conflict:
+        again = sessions.repair(
+            session.source, how.options, run=how.run, follow_symlinks=how.follow
+        )
+        terminal.note("The session went on meanwhile; it was read and repaired again.")
+        return again
+
+
+def _agreed() -> bool:
+    """Ask the person at the terminal; nobody there means no."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        terminal.note("Nothing was written: --yes applies this plan.")
+        return False
+    terminal.flush()
+    sys.stderr.write("Apply this? A backup is kept. [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _forked(name: str, session: Opened, how: How) -> Done:
+    data = session.source.form.fork(session.transcript, str(how.branch))
+    files.write_atomically(str(how.output), data)
+    outlook = sessions.outlook(session, None)
+    terminal.note(f"Wrote the branch from line {how.branch} to {text.shown(str(how.output))}.")
+    return name, outlook, True
+
+
+def _show_plan(name: str, session: Opened, mended: Mended, how: How) -> None:
+    if how.diff:
+        from lockstitch.cli.difference import difference
+
+        for line in difference(mended, name):
+            terminal.say(line)
+    for made in mended.changes:
+        terminal.note(text.change(name, made, sys.stderr))
+    for kept in mended.quarantine:
+        terminal.note(text.quarantined(name, kept, sys.stderr, "kept with the backup"))
+    for found in mended.remaining:
+        terminal.note(
+            text.finding(name, str(session.transcript.history.dialect), found, sys.stderr)
+        )
+    for note in mended.before.notes:
+        terminal.note(f"{text.shown(name)}: note: {note}")
+
+
+def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
+    from lockstitch.cli import machine
+    from lockstitch.report import Report
+
+    if isinstance(outcome, LockstitchError):
+        report = Report(name, error=str(outcome))
+        return {**machine.session(report), "edits": [], "backup": None, "remaining": []}
+    outcome.report.target = name
+    fields = machine.session(outcome.report)
+    left = outcome.remaining if written else outcome.report.findings
+    fields["status"] = "broken" if left else "ok"
+    quarantine = [{"code": q.code, "place": q.place, "size": q.size} for q in outcome.quarantine]
+    return {
+        **fields,
+        "edits": outcome.changes,
+        "quarantine": quarantine,
+        "backup": outcome.backup,
+        "remaining": outcome.remaining,
+        "applied": written,
+    }
+
+
+def _status(done: list[Done], how: How) -> int:
+    repaired = [
+        (outcome, written)
+        for _, outcome, written in done
+        if not isinstance(outcome, LockstitchError)
+    ]
+    findings = [found for outcome, _ in repaired for found in outcome.report.findings]
+    left = [f for o, written in repaired for f in (o.remaining if written else o.report.findings)]
+    _say(repaired, findings, left, how)
+    if len(repaired) < len(done):
+        return FAILED
+    return FINDINGS if left else CLEAN
+
+
+def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) -> None:
+    backups_made = [outcome.backup for outcome, _ in repaired if outcome.backup]
+    mended = sum(written for _, written in repaired)
+    if mended:
+        noun = "session" if mended == 1 else "sessions"
+        terminal.note(f"Repaired {mended} {noun}; {text.tally(findings) or 'no findings'} before.")
+    elif repaired and not findings:
+        terminal.note("All clean.")
+    if backups_made and not how.quiet:
+        terminal.note(f"Backup: {text.shown(backups_made[0])}")
+        more = len(backups_made) - 1
+        more_text = f" and {more} more" if more else ""
+        terminal.note(f"`lockstitch undo` takes it back{more_text}.")
+    if left and mended:
+        terminal.note(f"Left: {text.tally(left)}.")
+
+
+COMMAND = Command(
+    name="repair",
+    run=run,
+    summary="Mend broken sessions where they are: planned, shown, backed up, undoable.",
+    details=(
+        "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
+        "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
+        "beside the session, and `lockstitch undo` brings it back byte for byte. Lines that the "
+        "program appends meanwhile are carried over. Real results are looked for everywhere they "
+        "may have survived before a neutral one is written."
+    ),
+    examples=(
+        "lockstitch repair session.jsonl",
+        "lockstitch repair --yes ~/.claude/projects",
+        "lockstitch repair session.jsonl --diff",
+        "lockstitch repair session.jsonl -o mended.jsonl",
+        "lockstitch repair session.jsonl --strategy rollback --yes",
+        "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
+    ),
+    operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
+    options=(
+        Option("yes", ("--yes", "-y"), "Apply without asking."),
+        Option("diff", ("--diff",), "Only show the lines that would change."),
+        Option("output", ("--output", "-o"), "Write a mended copy here.", metavar="FILE"),
+        Option(
+            "strategy",
+            ("--strategy",),
+            "close: answer open calls; rollback: go back to the last complete turn.",
+            metavar="HOW",
+            choices=("close", "rollback"),
+            default="close",
+        ),
+        Option(
+            "lossy", ("--lossy",), "Allow fixes that take something away, such as broken images."
+        ),
+        Option(
+            "force_cleanup",
+            ("--force-cleanup",),
+            "If anything is left: go back to the last state that is proven valid.",
+        ),
+        Option(
+            "branch",
+            ("--branch",),
+            "Write the branch that starts at this line as a session of its own (with -o).",
+            metavar="LINE",
+        ),
+        FORMAT,
+        SESSION,
+        FOLLOW,
+        JSON,
+    ),
+)

@@ -1,0 +1,254 @@
+"""``lockstitch scan``: every agent session of this machine, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from lockstitch import sessions
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
+from lockstitch.cli.arguments import JSON, Command, Operand, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lockstitch.report import Report
+
+# Below this many bytes in all, starting other processes costs more than it saves.
+_WORTH_WORKERS = 32 << 20
+
+
+class Row(Struct):
+    """One line of the table: the sessions of one program in one project."""
+
+    program: str
+    project: str
+    sessions: int = 0
+    broken: int = 0
+    unreachable: int = 0
+    size: int = 0
+    updated: float = 0.0
+
+    def add(self, report: Report) -> None:
+        """Count a session in."""
+        self.sessions += 1
+        self.broken += report.status != "ok"
+        self.unreachable += report.unreachable
+        self.size += report.size
+        self.updated = max(self.updated, report.updated)
+
+
+def run(*, paths: list[str], workers: str | None, every: bool, as_json: bool) -> int:
+    """Scan, print a table or a report, and return the exit status."""
+    missing = [path for path in paths if not os.path.lexists(path)]
+    for path in missing:
+        terminal.complain(f"{text.shown(path)}: no such file or folder")
+    given = [path for path in paths if path not in missing]
+    files = [] if missing and not given else list(sessions.paths(given))
+    found = list(_scanned(files, _workers(workers, files)))
+    if as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.report(found))
+    else:
+        _print(found, every)
+    return _status(found, failed=bool(missing))
+
+
+def _workers(asked: str | None, files: Sequence[str]) -> int:
+    if asked is not None and asked.isdigit():
+        return max(int(asked), 1)
+    small = sum(_size(path) for path in files) < _WORTH_WORKERS
+    return 1 if small else min(_cores(), max(len(files), 1))
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
+    except OSError:
+        return 0
+
+
+def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:
+    """Check all files, the largest first so that no core waits for one at the end."""
+    order = sorted(files, key=_size, reverse=True)
+    reports: Iterable[list[Report]]
+    if workers == 1:
+        reports = map(sessions.scan_file, order)
+        yield from _gathered(order, reports)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # A fresh interpreter a worker: forking a process that may have threads is not safe.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
+    try:
+        yield from _gathered(order, pool.map(sessions.scan_file, order, chunksize=1))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the process that started the workers."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _gathered(order: Sequence[str], reports: Iterable[list[Report]]) -> Iterator[Report]:
+    sizes = [_size(path) for path in order]
+    with _progress(sum(sizes)) as advance:
+        for size, found in zip(sizes, reports, strict=True):
+            advance(size)
+            yield from found
+
+
+class _progress:  # noqa: N801 - used like a function
+    """A progress bar with an estimate on a terminal, nothing anywhere else."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.bar = None
+        if total and sys.stderr is not None and terminal.shows_colour(sys.stderr):
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
+            self.bar = Progress(
+                TextColumn("Scanning"),
+                BarColumn(),
+                DownloadColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self.task = self.bar.add_task("scan", total=total)
+
+    def __enter__(self) -> Callable[[int], None]:
+        if self.bar is None:
+            return lambda _: None
+        self.bar.start()
+        return self._advance
+
+    def _advance(self, size: int) -> None:
+        if self.bar is not None:
+            self.bar.advance(self.task, size)
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def rows(reports: Iterable[Report]) -> list[Row]:
+    """The table: by program and project, the last used first."""
+    table: dict[tuple[str, str], Row] = {}
+    for report in reports:
+        key = (report.format or "unknown", report.project or os.path.dirname(report.target))  # noqa: PTH120
+        table.setdefault(key, Row(*key)).add(report)
+    return sorted(table.values(), key=lambda row: (row.program, -row.updated))
+
+
+_HEADS = ("program", "project", "sessions", "healthy", "broken", "unreachable", "last used", "size")
+
+
+def _print(found: Sequence[Report], every: bool) -> None:
+    from datetime import UTC, datetime
+
+    lines = [_HEADS]
+    for row in rows(found):
+        when = datetime.fromtimestamp(row.updated, UTC).strftime("%Y-%m-%d")
+        healthy = row.sessions - row.broken
+        counts = (row.sessions, healthy, row.broken, row.unreachable)
+        project = terminal.harmless(row.project)
+        lines.append((row.program, project, *map(str, counts), when, _human(row.size)))
+    for line in _aligned(lines) if found else ():
+        terminal.say(line)
+    for report in sorted(found, key=lambda one: one.target):
+        if report.status != "ok" or every:
+            terminal.say(_line(report))
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Columns of equal width: names to the left, numbers to the right."""
+    widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADS))]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if place < 2 else cell.rjust(width)  # noqa: PLR2004 - two names first
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _line(report: Report) -> str:
+    """One session: what is wrong with it, by code."""
+    name = terminal.harmless(report.target)
+    if report.error is not None:
+        return f"{name}: unreadable: {terminal.harmless(report.error)}"
+    codes: dict[str, int] = {}
+    for finding in report.findings:
+        codes[finding.code] = codes.get(finding.code, 0) + 1
+    listed = ", ".join(f"{code} x{n}" if n > 1 else code for code, n in sorted(codes.items()))
+    left = f"; {report.unreachable} turns ({_human(report.left)}) unreachable"
+    return f"{name}: {listed or 'ok'}{left if report.unreachable else ''}"
+
+
+def _human(size: int) -> str:
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":  # noqa: PLR2004 - a thousand of one is one of the next
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def _status(found: Sequence[Report], *, failed: bool) -> int:
+    broken = sum(report.status == "broken" for report in found)
+    unreadable = sum(report.status == "unreadable" for report in found)
+    healthy = len(found) - broken - unreadable
+    parts = [f"{len(found)} sessions: {healthy} healthy", f"{broken} broken"]
+    if unreadable:
+        parts.append(f"{unreadable} unreadable")
+    terminal.note(", ".join(parts) + ".")
+    if broken:
+        terminal.note("`lockstitch repair TARGET` mends them; `lockstitch show TARGET` shows them.")
+    if failed or unreadable:
+        return FAILED
+    return FINDINGS if broken else CLEAN
+
+
+COMMAND = Command(
+    name="scan",
+    run=run,
+    summary="Find every agent session on this machine, or below PATH, and check them all.",
+    details=(
+        "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
+        "goose keep their sessions, reads every file on all cores and changes nothing. "
+        "`unreachable` counts the turns that a resume would leave behind without a word."
+    ),
+    examples=(
+        "lockstitch scan",
+        "lockstitch scan ~/.claude/projects",
+        "lockstitch scan --json > report.json",
+    ),
+    operand=Operand("paths", "PATH", "Files or folders instead of the known places.", many=True),
+    options=(
+        Option("workers", ("--workers", "-w"), "How many processes to use.", metavar="N"),
+        Option("every", ("--all", "-a"), "List the healthy sessions, too."),
+        JSON,
+    ),
+)

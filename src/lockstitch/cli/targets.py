@@ -1,0 +1,73 @@
+"""What a person names on the command line, as sessions or as plain message lists."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lockstitch.cli.reading import STDIN
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lockstitch.formats.sources import Source
+
+_LIST = "list"
+
+
+def stored(target: str, form: str | None, session: str | None) -> list[Source] | None:
+    """The sessions that a target names; None if it is a message list, or nothing that is known."""
+    if target == STDIN or (form is None and _starts_as_list(target)):
+        return None
+    from lockstitch import sessions
+
+    try:
+        found = sessions.sources(target, format=form, session=session)
+    except Unreadable:
+        if form is None and os.path.isfile(target):  # noqa: PTH113 - start-up time
+            return None
+        raise
+    if form is None and [source.format for source in found] == [_LIST]:
+        return None
+    return found
+
+
+def _starts_as_list(target: str) -> bool:
+    try:
+        with open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
+            return file.read(64).lstrip().startswith(b"[")
+    except OSError:
+        return False
+
+
+def sources(
+    targets: Sequence[str], form: str | None, session: str | None
+) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
+    """Each target with its sessions, or with the error that says why there are none."""
+    from lockstitch import sessions
+
+    if not targets:
+        raise UsageError("nothing to do: give a file, a folder or the id of a session")
+    for target in targets:
+        try:
+            found = sessions.sources(target, format=form, session=session)
+            if not found:
+                raise Unreadable("holds no session")
+            yield target, found
+        except LockstitchError as error:
+            yield target, error
+
+
+def one(target: str | None, form: str | None, session: str | None) -> Source:
+    """The only session that a target names."""
+    if target is None:
+        raise UsageError("nothing to read: give a file or the id of a session")
+    [(name, found)] = sources([target], form, session)
+    if isinstance(found, LockstitchError):
+        raise type(found)(f"{name}: {found}")
+    if len(found) > 1:
+        ids = ", ".join(str(source.session) for source in found[:3] if source.session)
+        more = f" such as {ids}" if ids else ""
+        raise UsageError(f"{name}: holds {len(found)} sessions; name one with --session{more}")
+    return found[0]

@@ -1,0 +1,124 @@
+"""``lockstitch undo``: the last repair taken back, byte for byte."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from lockstitch import backups
+from lockstitch.cli import CLEAN, FAILED, terminal, text
+from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.errors import LockstitchError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockstitch.backups import Backup
+
+
+def run(*, targets: list[str], listing: bool, force: bool, as_json: bool) -> int:
+    """Undo the last repair of every target, or list the backups, and return the exit status."""
+    if not targets:
+        raise UsageError("nothing to undo: give a file or a folder that was repaired")
+    paths = [path for target in targets for path in _paths(target)]
+    if listing:
+        return _list(paths, as_json)
+    done = [_undone(path, run_id, force) for path, run_id in paths]
+    if as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.encode(sessions=done))
+    return FAILED if any(one["error"] for one in done) else CLEAN
+
+
+def _paths(target: str) -> Iterator[tuple[str, str | None]]:
+    """The files that one target means: itself, or those of the newest repair below a folder."""
+    if not os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
+        yield _resolved(target), None
+        return
+    for found in backups.runs(target):
+        due = [one for one in found.backups if one.status != "undone" and not _is_undo(one)]
+        if due:
+            yield from ((one.path, found.id) for one in due)
+            return
+    raise UsageError(f"{target}: holds no backup to go back to")
+
+
+def _is_undo(backup: Backup) -> bool:
+    return backup.manifest is not None and backup.manifest.of is not None
+
+
+def _resolved(target: str) -> str:
+    """A path, or the file of the session that an id names."""
+    if os.path.lexists(target) or os.sep in target:
+        return target
+    from lockstitch.cli.targets import one
+
+    return one(target, None, None).path
+
+
+def _undone(path: str, run_id: str | None, force: bool) -> dict[str, Any]:
+    try:
+        undone = backups.undo(path, run=run_id, force=force, restore=_restore)
+    except (LockstitchError, OSError) as error:
+        terminal.complain(f"{text.shown(path)}: {error}")
+        return {"target": path, "restored": None, "error": str(error)}
+    terminal.note(f"{text.shown(path)}: as it was before {undone.restored.time:%Y-%m-%d %H:%M:%S}.")
+    return {"target": path, "restored": undone.restored.stem, "error": None}
+
+
+def _restore(backup: Backup) -> None:
+    from lockstitch.formats import rows
+
+    rows.restore(backup)
+
+
+def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
+    found = [backup for path, _ in paths for backup in backups.listed(path)]
+    if as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.encode(backups=[_fields(backup) for backup in found]))
+        return CLEAN
+    for backup in found:
+        size = backup.manifest.before_size if backup.manifest else 0
+        when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
+        terminal.say(f"{when}  {backup.status:<10}  {size:>10}  {text.shown(str(backup.file))}")
+    if not found:
+        terminal.note("No backups.")
+    return CLEAN
+
+
+def _fields(backup: Backup) -> dict[str, Any]:
+    manifest = backup.manifest
+    return {
+        "target": backup.path,
+        "backup": str(backup.file),
+        "time": backup.time.isoformat(),
+        "status": backup.status,
+        "run": backup.run,
+        "codes": (manifest.details if manifest else {}).get("codes", []),
+    }
+
+
+COMMAND = Command(
+    name="undo",
+    run=run,
+    summary="Take the last repair of a session back, byte for byte.",
+    details=(
+        "For a folder: the last repair that touched files in it, all of them. Refuses if a file is "
+        "no longer what the repair left, because its program has gone on; --force restores it "
+        "anyway and keeps the present state as another backup. An undo can itself be undone."
+    ),
+    examples=(
+        "lockstitch undo session.jsonl",
+        "lockstitch undo ~/.claude/projects",
+        "lockstitch undo --list session.jsonl",
+    ),
+    operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
+    options=(
+        Option("listing", ("--list", "-l"), "List the backups and change nothing."),
+        Option("force", ("--force",), "Restore even if the session has gone on since."),
+        JSON,
+    ),
+)

@@ -1,0 +1,244 @@
+"""Where sessions are: the places of known programs, files, folders, ids; and opening one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.files import Snapshot, snapshot
+from lockstitch.formats import lines
+from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
+from lockstitch.formats.records import Record
+from lockstitch.formats.registry import NAMES, format_named, format_of
+
+_MAGIC = b"SQLite format 3\0"
+_HEAD = 1 << 18
+_HEAD_LINES = 40
+_SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
+_OWN_FOLDER = ".lockstitch"
+
+
+class Source(Struct, frozen=True):
+    """One session in its store: the path, its format, and its id where a store holds many."""
+
+    path: str
+    format: str
+    kind: str
+    session: str | None = None
+
+    @property
+    def form(self) -> Format:
+        """The format itself."""
+        return format_named(self.format)
+
+
+class Opened(Struct):
+    """A session that was read; ``before`` is what its file held, None for a database."""
+
+    source: Source
+    transcript: Transcript
+    before: Snapshot | None = None
+
+
+def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Give the files of all programs that are known, wherever the environment put them."""
+    for name in NAMES:
+        try:
+            form = format_named(name)
+        except ModuleNotFoundError:
+            continue
+        for place in form.places:
+            yield from map(str, sorted(_matches(home, environ, form.variable, place)))
+
+
+def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> Iterable[Path]:
+    first, _, rest = place.partition("/")
+    moved = environ.get(variable) if variable else None
+    if moved and variable.startswith("XDG"):
+        return Path(moved).glob(place.split("/", 2)[2])
+    return Path(moved).glob(rest) if moved else (home / first).glob(rest)
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """Give the files below a folder that may hold sessions, in a steady order."""
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
+        for name in sorted(names):
+            if name.endswith(_SUFFIXES):
+                yield os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
+
+
+def found(
+    target: str, name: str | None, session: str | None, home: Path, environ: Mapping[str, str]
+) -> list[Source]:
+    """Give the sessions that a target names: a file, a folder, or an id or its beginning."""
+    path = target.removeprefix("sqlite:///") if target.startswith("sqlite:///") else target
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
+        inside = [source for file in files_below(path) for source in _known(file, name)]
+        return [one for one in inside if session is None or one.session == session]
+    if os.path.lexists(path):
+        return [one for one in sources_of(path, name) if session in (None, one.session)]
+    if os.sep in target or target.endswith(_SUFFIXES):
+        raise Unreadable("no such file")
+    return [_by_id(target, home, environ)]
+
+
+def _known(path: str, name: str | None) -> list[Source]:
+    try:
+        return sources_of(path, name)
+    except (Unreadable, UsageError):
+        return []
+
+
+def sources_of(path: str, name: str | None = None) -> list[Source]:
+    """Give the sessions in one file; raises Unreadable if no program's format fits."""
+    head = _head(path)
+    if head.startswith(_MAGIC):
+        return _rows(path, name)
+    kind, values = _values(path, head)
+    form = format_named(name) if name else format_of(kind, os.path.basename(path), values)  # noqa: PTH119
+    if form is None:
+        raise Unreadable("holds no session of a program that is known")
+    return [Source(path, form.name, kind)]
+
+
+def _rows(path: str, name: str | None) -> list[Source]:
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    tables = sorted(rows.tables(path))
+    form = format_named(name) if name else format_of(SQLITE, path, tables)
+    if form is None:
+        raise Unreadable("is a database, but of no program that is known")
+    return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
+
+
+def _head(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
+            return file.read(_HEAD)
+    except OSError as error:
+        raise Unreadable(_said(error)) from error
+
+
+def _said(error: OSError) -> str:
+    words = {2: "no such file", 13: "permission denied", 21: "is a folder, not a file"}
+    return words.get(error.errno or 0, error.strerror or "cannot be read")
+
+
+def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
+    """Read the first values of a file, and tell lines of JSON from one document."""
+    if not head.strip(b"\0 \t\r\n"):
+        raise Unreadable("is empty")
+    values = [*_first_values(head)]
+    if any(type(value) is dict for value in values) and not _is_document(values, head):
+        return LINES, values
+    try:
+        data = head if len(head) < _HEAD else Path(path).read_bytes()
+        return DOCUMENT, [lines.decode(data.removeprefix(b"\xef\xbb\xbf"))]
+    except (ValueError, RecursionError):
+        return LINES, values
+
+
+def _is_document(values: Sequence[Any], head: bytes) -> bool:
+    """Tell whether the only line is an object that holds a whole conversation."""
+    [first, *rest] = values
+    whole = not rest and head.count(b"\n") <= 1 and type(first) is dict
+    return whole and any(type(value) is list for value in first.values())
+
+
+def _first_values(head: bytes) -> Iterator[Any]:
+    for line in head.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:_HEAD_LINES]:
+        try:
+            yield lines.decode(line.strip(b"\0"))
+        except (ValueError, RecursionError):
+            continue
+
+
+def _by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source:
+    """Find a session of this machine by its id, or by a beginning that only one has."""
+    matches = [
+        source
+        for path in home_places(home, environ)
+        if target in path or path.endswith((".db", ".sqlite"))
+        for source in _known(path, None)
+        if _named(source).startswith(target) or f"-{target}" in _named(source)
+    ]
+    if not matches:
+        raise Unreadable("is neither a file nor the id of a session on this machine")
+    if len(matches) > 1:
+        raise UsageError(f"is the beginning of {len(matches)} sessions; give more of the id")
+    return matches[0]
+
+
+def _named(source: Source) -> str:
+    return source.session or Path(source.path).stem
+
+
+def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
+    """Read a session, once, and understand it."""
+    if source.kind == SQLITE:
+        from lockstitch.formats import rows  # noqa: PLC0415 - see above
+
+        loaded = rows.load(source.path, source.form, str(source.session))
+        name = str(source.session)
+        return Opened(source, source.form.parse(loaded, Context(b"", name)))
+    before = snapshot(source.path, follow_symlinks=follow_symlinks)
+    return Opened(source, understood(source, before.data), before)
+
+
+def understood(source: Source, data: bytes) -> Transcript:
+    """Understand the bytes of a session's file."""
+    name = os.path.basename(source.path)  # noqa: PTH119 - pathlib costs start-up time
+    context = Context(data, name, Beside(source.path))
+    return source.form.parse(records_of(source, data), context)
+
+
+def records_of(source: Source, data: bytes) -> list[Record]:
+    """Take the bytes of a file apart into records."""
+    if source.kind == LINES:
+        return lines.read(data, source.form.is_record)
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        value = lines.decode(text)
+    except (ValueError, RecursionError):
+        raise Unreadable("is not JSON, or is cut off") from None
+    start = len(data) - len(text)
+    bom = [Record("1", None, "bom", 0, start, b"", codes=("LS604",))] if start else []
+    return [*bom, Record("1", value, start=start, end=len(data), ending=b"")]
+
+
+class Beside(Mapping[str, bytes]):
+    """The sub-agents' files of a session, read when somebody asks for them."""
+
+    def __init__(self, path: str) -> None:
+        base = Path(path)
+        self._folder = base.parent / base.name.removesuffix(".jsonl") / "subagents"
+        self._names: list[str] | None = None
+
+    def _listed(self) -> list[str]:
+        if self._names is None:
+            found = self._folder.iterdir() if self._folder.is_dir() else ()
+            self._names = sorted(path.name for path in found if path.name.startswith("agent-"))
+        return self._names
+
+    def __getitem__(self, name: str) -> bytes:
+        """Give the content of one of them."""
+        if name not in self._listed():
+            raise KeyError(name)
+        try:
+            return (self._folder / name).read_bytes()
+        except OSError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        """Give their names."""
+        return iter(self._listed())
+
+    def __len__(self) -> int:
+        """Give their number."""
+        return len(self._listed())

@@ -1,0 +1,97 @@
+"""Anthropic's Messages API, from the provider's side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lockstitch.provider.wire import Turn, Wire, arguments, event, names, pieces
+
+
+class Anthropic(Wire):
+    """``POST /v1/messages``."""
+
+    dialect = "anthropic"
+    path = "/v1/messages"
+    required = ("model", "max_tokens", "messages")
+    list_key = "messages"
+
+    def tools(self, body: Mapping[str, Any]) -> set[str]:
+        return names(body.get("tools"), "name")
+
+    def whole(self, turn: Turn) -> dict[str, Any]:
+        usage = {"input_tokens": turn.tokens, "output_tokens": turn.spoken}
+        return {
+            **_opening(turn),
+            "content": _blocks(turn),
+            "stop_reason": _stop_reason(turn),
+            "usage": usage,
+        }
+
+    def stream(self, turn: Turn) -> Iterator[bytes]:
+        yield event({"type": "message_start", "message": _opening(turn)})
+        yield event({"type": "ping"})
+        for index, block in enumerate(_blocks(turn)):
+            yield from _block_events(index, block, turn)
+        yield event(
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": _stop_reason(turn), "stop_sequence": None},
+                "usage": {"output_tokens": turn.spoken},
+            }
+        )
+        yield event({"type": "message_stop"})
+
+    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
+        error = {"type": kind, "message": text}
+        return {"type": "error", "error": error, "request_id": f"req_{ident}"}
+
+    def lacks(self, field: str) -> str:
+        return f"{field}: Field required"
+
+    def not_json(self) -> str:
+        return "The request body is not valid JSON."
+
+
+def _opening(turn: Turn) -> dict[str, Any]:
+    return {
+        "id": f"msg_{turn.ident}",
+        "type": "message",
+        "role": "assistant",
+        "model": turn.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": turn.tokens, "output_tokens": 1},
+    }
+
+
+def _blocks(turn: Turn) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if turn.reply.text:
+        blocks.append({"type": "text", "text": turn.reply.text})
+    for number, call in enumerate(turn.reply.calls):
+        ident = f"toolu_{turn.ident}{number:02}"
+        blocks.append(
+            {"type": "tool_use", "id": ident, "name": call.name, "input": call.arguments}
+        )
+    return blocks
+
+
+def _stop_reason(turn: Turn) -> str:
+    return "tool_use" if turn.reply.calls else "end_turn"
+
+
+def _block_events(index: int, block: dict[str, Any], turn: Turn) -> Iterator[bytes]:
+    """One block: an empty one first, then what belongs in it bit by bit."""
+    if block["type"] == "text":
+        empty, kind, field, text = {"text": ""}, "text_delta", "text", block["text"]
+    else:
+        call = turn.reply.calls[index - bool(turn.reply.text)]
+        empty, kind, field, text = {"input": {}}, "input_json_delta", "partial_json", arguments(call)
+    start = {"type": "content_block_start", "index": index, "content_block": {**block, **empty}}
+    yield event(start)
+    for piece in pieces(text):
+        delta = {"type": kind, field: piece}
+        yield event({"type": "content_block_delta", "index": index, "delta": delta})
+    yield event({"type": "content_block_stop", "index": index})

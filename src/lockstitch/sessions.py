@@ -1,0 +1,221 @@
+"""Stored sessions for people who call them from Python: what every command line call does.
+
+>>> from lockstitch import sessions
+>>> for report in sessions.scan():            # every agent session of this machine
+...     print(report.target, report.status)
+>>> sessions.repair("session.jsonl").remaining
+[]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from lockstitch import backups
+from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable
+from lockstitch.formats import doctor
+from lockstitch.formats.base import SQLITE, Transcript
+from lockstitch.formats.doctor import Mended, Options
+from lockstitch.formats.sources import (
+    Opened,
+    Source,
+    files_below,
+    found,
+    home_places,
+    opened,
+    sources_of,
+    understood,
+)
+from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.report import Report
+from lockstitch.rules import Finding
+
+_TRIES = 5
+
+
+class Repaired(Struct):
+    """What a repair did to one session, or would do; ``backup`` says where the original is."""
+
+    report: Report
+    remaining: list[Finding] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    quarantine: list[Quarantined] = field(default_factory=list)
+    backup: str | None = None
+    carried: int = 0
+
+
+def sources(
+    target: str,
+    *,
+    format: str | None = None,  # noqa: A002 - the word that the command line has for it
+    session: str | None = None,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> list[Source]:
+    """Give the sessions that a target names: a file, a folder, an id or its beginning."""
+    where = home or Path.home()
+    return found(target, format, session, where, os.environ if environ is None else environ)
+
+
+def paths(
+    targets: Iterable[str] = (),
+    *,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """Give the files to scan: those below the targets, or all known places of this machine."""
+    given = list(targets)
+    for target in given:
+        if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
+            yield from files_below(target)
+        else:
+            yield target
+    if not given:
+        where = home or Path.home()
+        yield from dict.fromkeys(home_places(where, os.environ if environ is None else environ))
+
+
+def scan(targets: Iterable[str] = (), **places: Any) -> Iterator[Report]:
+    """Check every session below some paths, or of this machine; other files are left out."""
+    for path in paths(targets, **places):
+        yield from scan_file(path)
+
+
+def scan_file(path: str) -> list[Report]:
+    """Check the sessions of one file; none if it belongs to no program that is known."""
+    try:
+        return [check(source) for source in sources_of(path)]
+    except Unreadable as error:
+        return [] if "program" in str(error) else [Report(path, error=str(error))]
+    except (LockstitchError, OSError) as error:
+        return [Report(path, error=str(error))]
+
+
+def check(source: Source, *, follow_symlinks: bool = True) -> Report:
+    """Say what is wrong with a session; changes nothing."""
+    try:
+        quick = source.form.quick(source.path) if source.kind != SQLITE else None
+        if quick is not None:
+            return _proven(source, quick)
+        session = opened(source, follow_symlinks=follow_symlinks)
+        report = described(session)
+        report.findings = doctor.findings_of(source.form, session.transcript)
+    except LockstitchError as error:
+        return Report(source.path, source.format, source.session, error=str(error))
+    except (RecursionError, MemoryError):
+        return Report(source.path, source.format, source.session, error="is too large or too deep")
+    return report
+
+
+def _proven(source: Source, quick: Any) -> Report:
+    report = Report(source.path, source.format, quick.session, quick.project, quick.messages)
+    report.reachable, report.dialect = quick.turns, source.form.dialect
+    report.size, report.updated = _file_facts(source.path)
+    return report
+
+
+def described(session: Opened) -> Report:
+    """Say what a session is, without judging it."""
+    transcript, source = session.transcript, session.source
+    size, updated = _file_facts(source.path)
+    return Report(
+        target=source.path,
+        format=source.format,
+        session=transcript.session or source.session,
+        project=transcript.project,
+        messages=len(transcript.history.messages),
+        reachable=transcript.turns,
+        unreachable=transcript.left,
+        left=transcript.left_size,
+        size=size,
+        updated=updated,
+        dialect=transcript.history.dialect,
+        notes=list(transcript.notes),
+    )
+
+
+def _file_facts(path: str) -> tuple[int, float]:
+    status = os.stat(path)  # noqa: PTH116 - pathlib costs start-up time
+    return status.st_size, status.st_mtime
+
+
+def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B008 - frozen
+    """Work out the repair of a session that was read."""
+    return doctor.mend(session.source.form, session.transcript, options)
+
+
+def repair(
+    source: Source | str,
+    options: Options = Options(),  # noqa: B008 - frozen
+    *,
+    run: str | None = None,
+    follow_symlinks: bool = False,
+) -> Repaired:
+    """Mend a session where it is, with a backup; raises Conflict if it cannot be done safely.
+
+    A file that changes while the repair is worked out is read again and planned anew.
+    """
+    if isinstance(source, str):
+        [source] = sources(source)
+    for attempt in range(1, _TRIES + 1):
+        session = opened(source, follow_symlinks=follow_symlinks)
+        try:
+            return applied(session, planned(session, options), run or backups.new_run())
+        except Busy:
+            raise
+        except Conflict:
+            if attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")
+
+
+def outlook(session: Opened, mended: Mended | None) -> Repaired:
+    """Say what a repair would come to, without writing it."""
+    report = described(session)
+    if mended is None:
+        return Repaired(report)
+    report.findings = mended.findings
+    return Repaired(report, mended.remaining, mended.changes, mended.quarantine)
+
+
+def applied(session: Opened, mended: Mended, run: str) -> Repaired:
+    """Write a planned repair, with its backup."""
+    done = outlook(session, mended)
+    if not mended.changed:
+        return done
+    details = {
+        "codes": sorted({finding.code for finding in mended.findings}),
+        "changes": msgspec.to_builtins(mended.changes),
+        "quarantine": msgspec.to_builtins(mended.quarantine),
+    }
+    if session.before is None:
+        done.backup = _save_rows(session.source, mended, run)
+        return done
+    data = doctor.bytes_of(mended.after)
+    backup, replaced = backups.replace(session.before, data, run, details)
+    done.backup, done.carried = str(backup.file), replaced.carried
+    return done
+
+
+def _save_rows(source: Source, mended: Mended, run: str) -> str:
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    return rows.repair(source.path, source.form, mended.before.records, mended.after.records, run)
+
+
+def copied(session: Opened, mended: Mended) -> bytes:
+    """Give the bytes of the mended session, to be written elsewhere."""
+    if session.before is None:
+        raise Unreadable("is in a database; a copy of one session of it cannot be written")
+    return doctor.bytes_of(mended.after)
+
+
+def reread(session: Opened, data: bytes) -> Transcript:
+    """Understand other bytes as the same session."""
+    return understood(session.source, data)

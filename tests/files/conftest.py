@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockstitch import disk
+
+LINES = b'{"n": 1}\n{"n": 2}\n'
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(LINES)
+    return path
+
+
+@pytest.fixture
+def without_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "is_leased", lambda _: False)
+
+
+@pytest.fixture(params=["exchange", "link", "rename"])
+def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All three ways to swap two files, whatever this file system offers."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if request.param != "exchange":
+        monkeypatch.setattr(disk, "_exchanged", lambda *_: False)
+    if request.param == "rename":
+        monkeypatch.setattr(os, "link", refuse)
+    return str(request.param)
+
+
+@pytest.fixture
+def around_swap(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let something happen right before and right after the first swap of two files."""
+
+    def arrange(before: Callable[[], object] = int, after: Callable[[], object] = int) -> None:
+        real = disk.swap
+
+        def swap(new: Path, target: Path) -> bool:
+            monkeypatch.setattr(disk, "swap", real)
+            before()
+            done = real(new, target)
+            after()
+            return done
+
+        monkeypatch.setattr(disk, "swap", swap)
+
+    return arrange
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(f"{disk.PREFIX}*")]

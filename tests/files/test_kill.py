@@ -1,0 +1,179 @@
+"""Killed, interrupted or failed at every step: the old file or the new one, and its backup."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstitch import backups
+from tests.files import driver
+from tests.files.conftest import leftovers
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+PIPE = subprocess.PIPE
+
+
+class Driver:
+    """The repairing program, one child after the other."""
+
+    def __init__(self, process: subprocess.Popen[str], path: Path) -> None:
+        self.process = process
+        self.path = path
+
+    def send(self, order: str = "") -> None:
+        """Start one repair of the old file, with no trace of the one before."""
+        driver.restore(self.path)
+        shutil.rmtree(self.path.parent / backups.FOLDER, ignore_errors=True)
+        for name in leftovers(self.path.parent):
+            (self.path.parent / name).unlink()
+        assert self.process.stdin
+        self.process.stdin.write(f"{order}\n")
+        self.process.stdin.flush()
+
+    def read(self, word: str) -> tuple[str, list[str]]:
+        """What stands behind the next line that begins with a word, and the lines before it."""
+        assert self.process.stdout
+        before = []
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word).strip(), before
+            before.append(line.strip())
+        raise AssertionError("the driver died")
+
+    def check(self) -> str:
+        """The file is whole, and if it is the new one its backup is there; says which it is."""
+        data = self.path.read_bytes()
+        assert data in (driver.OLD, driver.NEW)
+        if data == driver.OLD:
+            return "old"
+        [backup] = backups.listed(self.path)
+        assert backup.file.read_bytes() == driver.OLD
+        assert backups.ready(self.path, force=True) == backup
+        return "new"
+
+
+@pytest.fixture
+def way() -> str:
+    return "exchange"
+
+
+@pytest.fixture
+def driven(tmp_path: Path, way: str) -> Iterator[Driver]:
+    path = tmp_path / "folder" / "session.jsonl"
+    path.parent.mkdir()
+    command = [sys.executable, "-m", "tests.files.driver", str(path), way]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        yield Driver(process, path)
+        assert process.stdin
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("way", ["exchange", "link", "rename"])
+def test_killed_at_every_line_of_our_code(driven: Driver) -> None:
+    outcomes = []
+    for count in range(1, 5000):
+        driven.send(f"{count} kill")
+        status, _ = driven.read("ended")
+        outcomes.append((status, driven.check()))
+        if status == "0":
+            break
+    assert len(outcomes) > 200
+    assert set(outcomes) == {("-9", "old"), ("-9", "new"), ("0", "new")}
+    assert outcomes == sorted(outcomes, key=lambda outcome: outcome[1], reverse=True)
+
+
+# An interrupt in the middle of the cleaning up can leave a draft, which is swept later.
+CLEANING_UP = {"draft", "close"}
+
+
+def test_interrupted_at_every_line_of_our_code(driven: Driver) -> None:
+    outcomes = set()
+    for count in range(1, 5000):
+        driven.send(f"{count} interrupt")
+        status, lines = driven.read("ended")
+        where = {line.split()[1] for line in lines if line.startswith("at ")}
+        if not where & CLEANING_UP:
+            assert leftovers(driven.path.parent) == [], where
+        outcomes.add((status, driven.check()))
+        if status == "0":
+            break
+    assert outcomes == {("1", "old"), ("1", "new"), ("0", "new")}
+
+
+# strace: the same at every system call, whatever code made it.
+
+
+def watched(driven: Driver, *options: str) -> tuple[str, list[str]]:
+    """Run one repair under strace from its first step on; its exit status and what it said."""
+    driven.send()
+    pid, _ = driven.read("started")
+    wait_until_stopped(pid)
+    with subprocess.Popen(["strace", "-f", "-p", pid, *options], stderr=PIPE, text=True) as strace:
+        assert strace.stderr
+        said = strace.stderr.readline()
+        subprocess.run(["kill", "-CONT" if "attached" in said else "-KILL", pid], check=True)
+        ended = driven.read("ended")
+        strace.stderr.read()
+    if "attached" not in said:
+        pytest.skip(f"NOT TESTED at system calls: strace may not attach here ({said.strip()})")
+    return ended
+
+
+def wait_until_stopped(pid: str) -> None:
+    deadline = time.monotonic() + 30
+    while ") T " not in Path(f"/proc/{pid}/stat").read_text("utf-8"):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def system_calls(driven: Driver, tmp_path: Path) -> Counter[str]:
+    """How often a repair makes which system call."""
+    if shutil.which("strace") is None:
+        pytest.skip("NOT TESTED at system calls: strace is not installed")
+    log = tmp_path / "log"
+    assert watched(driven, "-o", str(log))[0] == "0"
+    calls = re.findall(r"^\d+ +(\w+)\(", log.read_text("utf-8", "replace"), re.MULTILINE)
+    return Counter(calls)
+
+
+def test_killed_at_every_system_call(driven: Driver, tmp_path: Path) -> None:
+    calls = system_calls(driven, tmp_path)
+    assert {"fsync", "renameat2", "write", "openat", "mkdir"} <= set(calls)
+    outcomes: Counter[tuple[str, str]] = Counter()
+    for name, count in calls.items():
+        for number in range(1, count + 1):
+            inject = f"inject={name}:signal=SIGKILL:when={number}"
+            status, _ = watched(driven, "-o", "/dev/null", "-e", inject)
+            outcomes[status, driven.check()] += 1
+    print(outcomes)
+    assert set(outcomes) <= {("-9", "old"), ("-9", "new"), ("0", "new")}
+    assert outcomes["-9", "old"] > 50
+    assert outcomes["-9", "new"] > 10
+
+
+FALLIBLE = ("openat", "write", "fsync", "renameat2", "rename", "mkdir", "fchmod", "pread64")
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EACCES"])
+def test_failed_at_every_system_call(driven: Driver, tmp_path: Path, error: str) -> None:
+    calls = system_calls(driven, tmp_path)
+    outcomes: Counter[tuple[str, str]] = Counter()
+    for name in FALLIBLE:
+        for number in range(1, calls[name] + 1):
+            inject = f"inject={name}:error={error}:when={number}"
+            status, lines = watched(driven, "-o", "/dev/null", "-e", inject)
+            assert leftovers(driven.path.parent) == []
+            outcomes[status, driven.check()] += 1
+            print(name, number, status, lines)
+            if status != "0":
+                # Errors of the library come without the path, which the command puts in front.
+                assert str(driven.path) in lines[-1] or "Unreadable" in lines[-1], (name, number)
+    assert outcomes["1", "old"] > 10
