@@ -33,5 +33,5 @@ bench: .venv/.installed-dev
 	touch $@
 
 .venv/.installed-dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,interop]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,interop,provider]'
 	touch $@ .venv/.installed

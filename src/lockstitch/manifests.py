@@ -127,13 +127,13 @@ def create(path: Path, data: bytes) -> None:
     try:
         disk.write(handle, data)
         os.fsync(handle)
+        _hand_over(path)
+        disk.sync_folder(path.parent)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     finally:
         os.close(handle)
-    _hand_over(path)
-    disk.sync_folder(path.parent)
 
 
 def note(backup: Backup, **changes: Any) -> Backup:
@@ -158,7 +158,7 @@ def saved(backup: Backup) -> bytes:
     try:
         found = files.snapshot(backup.file)
     except LockstitchError as error:
-        raise Unreadable(f"has a backup that cannot be read: it {error}") from error
+        raise Unreadable(f"has a backup that cannot be read: {error}") from error
     if backup.manifest.before_digest not in ("", found.digest):
         raise Unreadable("has a backup that is damaged: its digest is not the one written down")
     return found.data

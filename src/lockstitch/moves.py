@@ -70,8 +70,8 @@ class Move:
 
     ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
     inside a line; ``written`` is where our last writing to the new file ended, and ``ended``
-    whether that ended a line. ``settled`` is its length at the swap, ``carried`` are the pieces
-    that were added to it since.
+    whether that ended a line. ``settled`` is its length at the swap, ``added`` are the ranges in
+    it that were taken over.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Move:
         self.torn = _is_torn(before.data)
         self.ended = not _is_torn(data)
         self.written = self.settled = len(data)
-        self.carried: list[bytes] = []
+        self.added: list[tuple[int, int]] = []
 
     def fill(self) -> None:
         """Write the data, with the owner and the mode of the old file."""
@@ -182,9 +182,7 @@ class Move:
             return False
         if os.fstat(self.new.handle).st_size != self.written:
             self._await_line_end()
-        text = self._following(grown)
-        self._add(text)
-        self.carried.append(text)
+        self._add(self._following(grown))
         return True
 
     def _following(self, grown: bytes) -> bytes:
@@ -201,11 +199,15 @@ class Move:
         return grown if was_torn or self.ended else b"\n" + grown
 
     def _add(self, text: bytes) -> None:
-        if text:
-            disk.write(self.new.handle, text)
-            self.written = os.lseek(self.new.handle, 0, os.SEEK_CUR)
-            self.ended = not _is_torn(text)
-            os.fsync(self.new.handle)
+        if not text:
+            return
+        count = os.write(self.new.handle, text)
+        self.written = os.lseek(self.new.handle, 0, os.SEEK_CUR)
+        self.added.append((self.written - count, self.written))
+        if count < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.ended = not _is_torn(text)
+        os.fsync(self.new.handle)
 
     def _await_line_end(self) -> None:
         """Wait until those who append to the new file have finished their line."""
@@ -221,7 +223,7 @@ class Move:
         return self.torn and self._age() < self.patience.torn
 
     def _is_live(self) -> bool:
-        return bool(self.carried) or self._age() < _LIVE
+        return bool(self.added) or self._age() < _LIVE
 
     def _age(self) -> float:
         return time.time() - os.fstat(self.old.handle).st_mtime
@@ -279,13 +281,17 @@ class Move:
             time.sleep(self.patience.grace)
             while self.watch.is_held(handle) and time.monotonic() < deadline:
                 time.sleep(self.patience.step)
-            lines = disk.read(handle, self.settled)
+            lines = self._of_others(disk.read(handle))
         finally:
             os.close(handle)
-        for piece in self.carried:
-            lines = lines.replace(piece, b"", 1)
         if lines:
             disk.append(self.path, lines if disk.ends_line(self.old.handle) else b"\n" + lines)
+
+    def _of_others(self, found: bytes) -> bytes:
+        """What stands in the new file since the swap and was not added by us."""
+        ends = [self.settled, *(end for _, end in self.added if end > self.settled)]
+        starts = [*(start for start, _ in self.added if start >= self.settled), len(found)]
+        return b"".join(found[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 def _is_torn(data: bytes) -> bool:

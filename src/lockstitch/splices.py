@@ -84,6 +84,11 @@ def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
     return {"indent": step or 2, "base": base}
 
 
+def alike(sample: str, value: Any) -> str:
+    """Write a value on one line, spaced as a sample is."""
+    return dump(value, **_style(sample, [(0, len(sample))], ""))
+
+
 def _fresh(value: Any, base: str = "", **style: Any) -> str:
     return dump(value, **style).replace("\n", f"\n{base}")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from tests.files.conftest import leftovers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 PIPE = subprocess.PIPE
+STRACE = shutil.which("strace") or ""
 
 
 class Driver:
@@ -116,10 +119,10 @@ def watched(driven: Driver, *options: str) -> tuple[str, list[str]]:
     driven.send()
     pid, _ = driven.read("started")
     wait_until_stopped(pid)
-    with subprocess.Popen(["strace", "-f", "-p", pid, *options], stderr=PIPE, text=True) as strace:
+    with subprocess.Popen([STRACE, "-f", "-p", pid, *options], stderr=PIPE, text=True) as strace:
         assert strace.stderr
         said = strace.stderr.readline()
-        subprocess.run(["kill", "-CONT" if "attached" in said else "-KILL", pid], check=True)
+        os.kill(int(pid), signal.SIGCONT if "attached" in said else signal.SIGKILL)
         ended = driven.read("ended")
         strace.stderr.read()
     if "attached" not in said:
@@ -136,7 +139,7 @@ def wait_until_stopped(pid: str) -> None:
 
 def system_calls(driven: Driver, tmp_path: Path) -> Counter[str]:
     """How often a repair makes which system call."""
-    if shutil.which("strace") is None:
+    if not STRACE:
         pytest.skip("NOT TESTED at system calls: strace is not installed")
     log = tmp_path / "log"
     assert watched(driven, "-o", str(log))[0] == "0"
@@ -153,7 +156,6 @@ def test_killed_at_every_system_call(driven: Driver, tmp_path: Path) -> None:
             inject = f"inject={name}:signal=SIGKILL:when={number}"
             status, _ = watched(driven, "-o", "/dev/null", "-e", inject)
             outcomes[status, driven.check()] += 1
-    print(outcomes)
     assert set(outcomes) <= {("-9", "old"), ("-9", "new"), ("0", "new")}
     assert outcomes["-9", "old"] > 50
     assert outcomes["-9", "new"] > 10
@@ -172,7 +174,6 @@ def test_failed_at_every_system_call(driven: Driver, tmp_path: Path, error: str)
             status, lines = watched(driven, "-o", "/dev/null", "-e", inject)
             assert leftovers(driven.path.parent) == []
             outcomes[status, driven.check()] += 1
-            print(name, number, status, lines)
             if status != "0":
                 # Errors of the library come without the path, which the command puts in front.
                 assert str(driven.path) in lines[-1] or "Unreadable" in lines[-1], (name, number)

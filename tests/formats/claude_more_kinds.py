@@ -141,6 +141,59 @@ def call_line_missing(book: Book) -> Case:
     return book.case(touched=2)
 
 
+@kind("call_of_a_batch_missing", "tree")
+def call_of_a_batch_missing(book: Book) -> Case:
+    """The result of the missing call hangs aside, on nothing."""
+    opened(book)
+    turn = book.work("Run everything.", "build", "tests", "lint")
+    book.ask("Good.")
+    book.records.remove(turn.calls[1].record)
+    book.marks.remove(turn.calls[1].mark)
+    return book.case()
+
+
+@kind("three_writers")
+def three_writers(book: Book) -> Case:
+    """Three processes go on from one record; one of them is killed in a call."""
+    opened(book)
+    fork, before, start = book.tip, len(book.records), book.now
+    for number, words in enumerate(("build", "tests")):
+        book.tip, book.now = fork, start
+        book.wait(1.3 + number * 0.4)
+        book.work(f"Run the {words}.", words)
+        book.work(f"Run the {words} again.", words)
+    book.tip, book.now = fork, start
+    book.wait(2.2)
+    book.ask("Run the linter.")
+    book.say("I run it.", "lint")
+    book.records[before:] = sorted(book.records[before:], key=lambda one: str(one["timestamp"]))
+    return book.case()
+
+
+@kind("end_written_twice_without_a_parent")
+def end_written_twice_without_a_parent(book: Book) -> Case:
+    """The copy of a record differs from it in nothing but its parent."""
+    opened(book).ask("Tell me more.")
+    turn = book.say("This is more.")
+    book.work("Go on.", "status")
+    at = book.records.index(turn.records[0])
+    book.records += [{**turn.records[0], "parentUuid": None}, *book.records[at + 1 :]]
+    return book.case()
+
+
+@kind("dangling_parent_oddly_spelt")
+def dangling_parent_oddly_spelt(book: Book) -> Case:
+    """What is not wrong in a line keeps its spelling: spaces, escapes, numbers, order of keys."""
+    opened(book)
+    book.tip = counted_uuid(book.session, "never written")
+    book.ask("Caf\u00e9?", ratio=1.0, limit=2**80)
+    book.say("Yes.")
+    lines = book.lines()
+    odd = lines[-2].replace(b'"type":"user"', b'"type" : "user"').replace(b"1.0", b"1.50E+2")
+    lines[-2] = odd.replace("\u00e9".encode(), b"\\u00e9").replace(b"/home", b"\\/home") + b" "
+    return book.case(joined(lines), touched=1)
+
+
 # Records
 
 
@@ -201,6 +254,38 @@ def agent_had_finished(book: Book) -> Case:
         f"{folder}/agent-a1b2c3d4.meta.json": dumped(meta),
     }
     return book.case(aside=inner, side=files, touched=0)
+
+
+@kind("agent_was_killed", "tree")
+def agent_was_killed(book: Book) -> Case:
+    """The sub-agent died in a call of its own; nothing of it can be an answer."""
+    opened(book).ask("Explore the code.")
+    prompt = book.words("Find all settings.")
+    asked = book.last
+    call = book.call("explore", "Agent", description="Explore", prompt=prompt)
+    book.marks.pop()
+    book.blocks(call)
+    side = sidechain(book, "a1b2c3d4", prompt)
+    side.say("I search.", "search")
+    inner = book.marks[book.marks.index(asked) + 1 :]
+    meta = {"agentType": "Explore", "description": "Explore", "toolUseId": call["id"]}
+    folder = f"{book.session}/subagents"
+    files = {
+        f"{folder}/agent-a1b2c3d4.jsonl": aside_lines(side, "a1b2c3d4"),
+        f"{folder}/agent-a1b2c3d4.meta.json": dumped(meta),
+    }
+    return book.case(aside=inner, side=files, touched=0)
+
+
+@kind("one_empty_line_of_a_message")
+def one_empty_line_of_a_message(book: Book) -> Case:
+    """A call was emptied; its result is left, and so are the other lines of the message."""
+    opened(book)
+    turn = book.work("Run everything.", "build", "tests")
+    turn.calls[0].record["message"]["content"] = []
+    book.marks.remove(turn.calls[0].mark)
+    book.ask("Good.")
+    return book.case()
 
 
 @kind("empty_prompt")
@@ -378,6 +463,61 @@ def rewound_to_the_start(book: Book) -> Case:
     book.wait(40)
     book.work("Run the tests instead.", "tests")
     return book.case(aside=given_up, healthy=True)
+
+
+@kind("rewound_from_an_open_call")
+def rewound_from_an_open_call(book: Book) -> Case:
+    """The user broke off and asked for something else; the branch given up ends in a call."""
+    opened(book)
+    fork, before = book.tip, len(book.marks)
+    book.ask("Run the build.")
+    book.say("I build it.", "build")
+    given_up = book.marks[before:]
+    book.tip = fork
+    book.wait(40)
+    book.work("Run the tests instead.", "tests")
+    return book.case(aside=given_up, healthy=True)
+
+
+@kind("interrupted_by_the_user")
+def interrupted_by_the_user(book: Book) -> Case:
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "build")
+    refusal = "The user doesn't want to proceed with this tool use."
+    result = book.answer(turn.calls[0], refusal, marked=False)
+    result["message"]["content"][0]["is_error"] = True
+    stop = [{"type": "text", "text": "[Request interrupted by user for tool use]"}]
+    book.link("user", message={"role": "user", "content": stop})
+    book.ask("Run the tests instead.")
+    book.say("I run them.")
+    return book.case(healthy=True)
+
+
+@kind("retried_after_errors")
+def retried_after_errors(book: Book) -> Case:
+    """The reply hangs on the last of the errors, as it should."""
+    opened(book).ask("Go on.")
+    for attempt in (1, 2):
+        book.system("api_error", error={"status": 529}, retryAttempt=attempt, maxRetries=10)
+    book.say("I go on.")
+    book.ask("Good.")
+    return book.case(healthy=True)
+
+
+@kind("leaves_of_hooks", "tree")
+def leaves_of_hooks(book: Book) -> Case:
+    """Hooks leave attachments and progress beside the result, and nobody hangs on them."""
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "build")
+    call = turn.calls[0].record["uuid"]
+    book.progress(turn.calls[0])
+    book.tip = call
+    book.attach("hook_success", hookName="PostToolUse:Bash", toolUseID=turn.calls[0].id)
+    book.answer(turn.calls[0], "built")
+    book.say("It is built.")
+    skill = [{"type": "text", "text": "Base directory for this skill: /home/ada"}]
+    book.link("user", message={"role": "user", "content": skill}, isMeta=True)
+    return book.case(healthy=True)
 
 
 @kind("unknown_records")

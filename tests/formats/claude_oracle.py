@@ -83,7 +83,7 @@ def violations(data: bytes, *, naive: bool = False) -> list[str]:
     found += _shapes(entries)
     found += _compaction(entries)
     spoken = _spoken(entries, naive=naive)
-    found += [f"line {entry.line}: nothing in it" for entry in spoken if not entry.blocks]
+    found += _empty(spoken)
     messages = _merged(spoken)
     found += ["nothing would be sent"] if not messages else []
     found += ["starts with the assistant"] if messages[:1] and _starts_wrong(messages) else []
@@ -198,6 +198,14 @@ def _compaction(entries: list[Entry]) -> Iterator[str]:
         summaries = [e for e in entries if e.record.get("isCompactSummary")]
         if boundary.uuid not in {summary.parent for summary in summaries}:
             yield f"line {boundary.line}: compaction without a summary"
+
+
+def _empty(spoken: list[Entry]) -> Iterator[str]:
+    """A message of nothing; one empty record of several that make up a message does no harm."""
+    filled = {entry.group for entry in spoken if entry.blocks}
+    for entry in spoken:
+        if not entry.blocks and (entry.group is None or entry.group not in filled):
+            yield f"line {entry.line}: nothing in it"
 
 
 def _names(messages: list[Json]) -> Iterator[str]:

@@ -169,6 +169,17 @@ def test_few_lines_lose_their_bytes(life: Life, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_a_line_that_only_gets_another_parent_keeps_its_spelling(life: Life, case: Case) -> None:
+    mended = {uuid: line for line in life.mended[str(case)].split(b"\n") if (uuid := _uuid(line))}
+    for line in case.data.split(b"\n"):
+        now = mended.get(_uuid(line) or "", line)
+        old, new = _without_parent(line), _without_parent(now)
+        if old is not None and old == new:
+            parent, other = (json.dumps(json.loads(x)["parentUuid"]).encode() for x in (line, now))
+            assert now == line.replace(b'"parentUuid":' + parent, b'"parentUuid":' + other)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
 def test_old_clients_see_no_less_than_before(life: Life, case: Case) -> None:
     seen = oracle.marks(case.data, naive=True) & set(case.history)
     assert seen - oracle.marks(life.mended[str(case)], naive=True) == set()
@@ -274,3 +285,14 @@ def _is_object(line: bytes) -> bool:
         return isinstance(json.loads(line.decode()), dict)
     except ValueError:
         return False
+
+
+def _uuid(line: bytes) -> str | None:
+    return json.loads(line).get("uuid") if _is_object(line) else None
+
+
+def _without_parent(line: bytes) -> dict[str, Any] | None:
+    if not _is_object(line):
+        return None
+    record: dict[str, Any] = json.loads(line)
+    return {key: value for key, value in record.items() if key != "parentUuid"}

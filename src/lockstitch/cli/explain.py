@@ -36,6 +36,7 @@ def page(rule: Rule) -> str:
     facts = {
         "Severity": rule.severity,
         "Dialects": ", ".join(rule.dialects),
+        "Formats": ", ".join(rule.formats),
         "Fixable": _fixable(rule),
         "Known for": rule.known,
     }
@@ -45,10 +46,10 @@ def page(rule: Rule) -> str:
         f"{rule.summary[:1].upper()}{rule.summary[1:]}.",
         f"| | |\n|---|---|\n{table}",
         f"## What it is\n\n{sentences(rule.what)}",
-        *(["## What the provider says"] if rule.errors else []),
+        *([f"## What the {'program' if rule.formats else 'provider'} says"] if rule.errors else []),
         *(f"{who}:\n\n```text\n{said}\n```" for who, said in rule.errors),
         f"## What causes it\n\n{sentences(rule.cause)}",
-        f"## What heal does\n\n{sentences(rule.repair)}",
+        f"## What {'repair' if rule.formats else 'heal'} does\n\n{sentences(rule.repair)}",
     ]
     return "\n\n".join(parts) + "\n"
 

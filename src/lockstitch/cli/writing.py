@@ -38,8 +38,6 @@ def _weave_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
             continue
         part = text[start:end]
         both_lists = isinstance(new[key], list) and isinstance(old[key], list)
-        part = (
-            weave(part, member_spans(part), old[key], new[key]) if both_lists else dump(new[key])
-        )
+        part = weave(part, member_spans(part), old[key], new[key]) if both_lists else dump(new[key])
         text = text[:start] + part + text[end:]
     return text

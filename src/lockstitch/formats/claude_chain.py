@@ -20,6 +20,7 @@ from lockstitch.formats.records import Record
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 SPEAKERS = (USER, ASSISTANT)
 BOUNDARY = "compact_boundary"
+SYNTHETIC = "<synthetic>"
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def is_sent(value: dict[str, Any]) -> bool:
     """Tell whether a line is a message that goes to the provider."""
     if value.get("type") not in SPEAKERS or not message_of(value):
         return False
-    return not value.get("isApiErrorMessage")
+    return not (value.get("isApiErrorMessage") and message_of(value).get("model") == SYNTHETIC)
 
 
 def is_aside(value: dict[str, Any]) -> bool:
@@ -118,7 +119,7 @@ class Chain:
         best: Node | None = None
         for terminal in self._ends():
             node = self._speaker_at(terminal)
-            if node is None or node.aside or self.value(node.number).get("isMeta"):
+            if node is None or node.aside:
                 continue
             if best is None or node.number > best.number:
                 best = node

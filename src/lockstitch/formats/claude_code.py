@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats import claude_fork, claude_stitch, claude_straighten
-from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats import claude_fork, claude_quick, claude_stitch, claude_straighten
+from lockstitch.formats.base import Context, Format, Quick, Transcript
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -56,6 +56,9 @@ class ClaudeCode(Format):
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
+
+    def quick(self, path: str) -> Quick | None:
+        return claude_quick.quick(path)
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = Chain(records)

@@ -21,6 +21,7 @@ from lockstitch.formats.history import NEW, Strand
 from lockstitch.formats.records import Record, amended, new_record
 
 # What a new record takes over from its neighbour, in the order in which the program writes it.
+PROGRESS = "progress"
 _BEFORE = ("parentUuid", "isSidechain", "agentId")
 _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
 
@@ -234,7 +235,9 @@ class _Stitcher:
                 self._set(unit, "parentUuid", last.uuid)
             elif last is None and (unit.number == NEW or self._hangs_on_lost(unit)):
                 self._set(unit, "parentUuid", None)
-            last = unit
+            # the oldest versions do not know progress lines: nothing new may hang on one
+            if not (unit.touched and unit.record.value.get("type") == PROGRESS):
+                last = unit
 
     def _link_kept(self, unit: Unit, last: Unit | None) -> None:
         """Link a line among those that a compaction keeps, and put a new one on its list."""
@@ -271,6 +274,11 @@ class _Stitcher:
         metadata = boundary.record.value["compactMetadata"]
         if "preservedMessages" in metadata:
             self._set(boundary, "compactMetadata", kept_names(metadata, self._with_new))
+            return
+        segment = metadata["preservedSegment"]
+        last = self._with_new([segment["tailUuid"]])[-1]
+        segment = {**segment, "tailUuid": last}
+        self._set(boundary, "compactMetadata", {**metadata, "preservedSegment": segment})
 
     def _with_new(self, names: list[str]) -> list[str]:
         grown: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, arguments, event, names, pieces
+from lockstitch.provider.wire import Turn, Wire, event, json_of, names, pieces
 
 
 class Anthropic(Wire):
@@ -32,7 +32,7 @@ class Anthropic(Wire):
         yield event({"type": "message_start", "message": _opening(turn)})
         yield event({"type": "ping"})
         for index, block in enumerate(_blocks(turn)):
-            yield from _block_events(index, block, turn)
+            yield from _block_events(index, block)
         yield event(
             {
                 "type": "message_delta",
@@ -72,9 +72,7 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
         blocks.append({"type": "text", "text": turn.reply.text})
     for number, call in enumerate(turn.reply.calls):
         ident = f"toolu_{turn.ident}{number:02}"
-        blocks.append(
-            {"type": "tool_use", "id": ident, "name": call.name, "input": call.arguments}
-        )
+        blocks.append({"type": "tool_use", "id": ident, "name": call.name, "input": call.arguments})
     return blocks
 
 
@@ -82,16 +80,16 @@ def _stop_reason(turn: Turn) -> str:
     return "tool_use" if turn.reply.calls else "end_turn"
 
 
-def _block_events(index: int, block: dict[str, Any], turn: Turn) -> Iterator[bytes]:
+def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
     """One block: an empty one first, then what belongs in it bit by bit."""
-    if block["type"] == "text":
-        empty, kind, field, text = {"text": ""}, "text_delta", "text", block["text"]
-    else:
-        call = turn.reply.calls[index - bool(turn.reply.text)]
-        empty, kind, field, text = {"input": {}}, "input_json_delta", "partial_json", arguments(call)
-    start = {"type": "content_block_start", "index": index, "content_block": {**block, **empty}}
-    yield event(start)
-    for piece in pieces(text):
-        delta = {"type": kind, field: piece}
+    is_text = block["type"] == "text"
+    empty = {**block, "text": ""} if is_text else {**block, "input": {}}
+    yield event({"type": "content_block_start", "index": index, "content_block": empty})
+    for piece in pieces(block["text"] if is_text else json_of(block["input"])):
+        delta = (
+            {"type": "text_delta", "text": piece}
+            if is_text
+            else {"type": "input_json_delta", "partial_json": piece}
+        )
         yield event({"type": "content_block_delta", "index": index, "delta": delta})
     yield event({"type": "content_block_stop", "index": index})

@@ -61,15 +61,15 @@ def _examined(body: dict[str, Any], wire: Wire, profile: str) -> Verdict:
         return Verdict(body, refusal=str(error))
     except RecursionError:
         return Verdict(body, refusal=f"{wire.list_key}: nested too deeply")
-    error = next((found for found in findings if found.severity == ERROR), None)
-    return Verdict(body, tuple(findings), error and (error.error or error.message))
+    texts = (found.error or found.message for found in findings if found.severity == ERROR)
+    return Verdict(body, tuple(findings), next(texts, None))
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:
     """The JSON object in a body, or None; what only msgspec refuses is left to the rules."""
     try:
         body = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = _lenient(data)
     return body if isinstance(body, dict) else None
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, arguments, names, pieces
+from lockstitch.provider.wire import Turn, Wire, json_of, names, pieces
 
 
 class OpenAIChat(Wire):
@@ -21,7 +21,8 @@ class OpenAIChat(Wire):
         return names(body.get("tools"), "function", "name")
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        message = {"role": "assistant", "content": turn.reply.text or None, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "refusal": None}
+        message["content"] = turn.reply.text or None
         if turn.reply.calls:
             message["tool_calls"] = _calls(turn)
         choice = {
@@ -79,7 +80,7 @@ def _calls(turn: Turn) -> list[dict[str, Any]]:
         {
             "id": f"call_{turn.ident}{number:02}",
             "type": "function",
-            "function": {"name": call.name, "arguments": arguments(call)},
+            "function": {"name": call.name, "arguments": json_of(call.arguments)},
         }
         for number, call in enumerate(turn.reply.calls)
     ]

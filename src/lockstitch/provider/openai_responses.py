@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, arguments, event, names, pieces
+from lockstitch.provider.wire import Turn, Wire, event, json_of, names, pieces
 
 Events = Iterator[dict[str, Any]]
 
@@ -91,7 +91,7 @@ def _items(turn: Turn) -> list[dict[str, Any]]:
                 "status": "completed",
                 "call_id": f"call_{ident}",
                 "name": call.name,
-                "arguments": arguments(call),
+                "arguments": json_of(call.arguments),
             }
         )
     return items

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -34,7 +35,7 @@ class Script:
     def __init__(self, replies: Iterable[Reply] = ()) -> None:
         self._left = list(replies)
 
-    def answer(self, tools: Set[str]) -> Reply:
+    def answer(self, tools: AbstractSet[str]) -> Reply:
         """The reply for a request that offers these tools.
 
         A reply with calls waits for a request that offers all of them: clients also send

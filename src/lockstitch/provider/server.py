@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from aiohttp import web
 
@@ -45,10 +45,12 @@ def running(desk: Desk, port: int = 0) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    server = _listening(desk, port)
     try:
-        yield asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
-        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result()
+        runner = asyncio.run_coroutine_threadsafe(_started(desk, port), loop).result()
+        try:
+            yield _address(runner)
+        finally:
+            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -58,25 +60,30 @@ def running(desk: Desk, port: int = 0) -> Iterator[str]:
 async def _until_stopped(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with _listening(desk, port) as url:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        ready(url)
+    runner = await _started(desk, port)
+    try:
+        with suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+        ready(_address(runner))
         await stop.wait()
+    finally:
+        await runner.cleanup()
 
 
-@asynccontextmanager
-async def _listening(desk: Desk, port: int) -> AsyncIterator[str]:
+async def _started(desk: Desk, port: int) -> web.AppRunner:
     runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        try:
-            await web.TCPSite(runner, HOST, port).start()
-        except OSError as error:
-            raise UsageError(f"cannot listen on port {port}: it is taken or not allowed") from error
-        yield f"http://{HOST}:{runner.addresses[0][1]}"
-    finally:
+        await web.TCPSite(runner, HOST, port).start()
+    except OSError as error:
         await runner.cleanup()
+        raise UsageError(f"cannot listen on port {port}: it is taken or not allowed") from error
+    return runner
+
+
+def _address(runner: web.AppRunner) -> str:
+    return f"http://{HOST}:{runner.addresses[0][1]}"
 
 
 def _sampled(desk: Desk, wire: Wire) -> Handler:
@@ -115,13 +122,13 @@ def _require_json(request: web.Request) -> None:
         raise web.HTTPUnsupportedMediaType(text="Content-Type must be application/json")
 
 
-async def _models(request: web.Request) -> web.Response:
+async def _models(_: web.Request) -> web.Response:
     """An empty list, in a shape that fits both vendors: every model's name is taken."""
     ends = {"has_more": False, "first_id": None, "last_id": None}
     return web.json_response({"object": "list", "data": [], **ends})
 
 
-async def _root(request: web.Request) -> web.Response:
+async def _root(_: web.Request) -> web.Response:
     return web.json_response({"provider": "lockstitch"})
 
 
@@ -136,17 +143,22 @@ async def _strangers(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def _failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give what aiohttp itself refuses the shape that clients can read."""
+    """Give every failure the shape that clients can read, and none of them any content."""
     try:
         return await handler(request)
-    except web.HTTPRequestEntityTooLarge:
-        return _error(413, "request_too_large", "Request exceeds the maximum size")
+    except web.HTTPRequestEntityTooLarge as error:
+        return _error(error.status, "request_too_large", "Request exceeds the maximum size")
+    except web.HTTPNotFound as error:
+        return _error(error.status, "not_found_error", "Not Found")
     except web.HTTPException as error:
-        kind = "not_found_error" if error.status == 404 else "invalid_request_error"
-        return _error(error.status, kind, error.text or error.reason)
+        return _error(error.status, "invalid_request_error", error.text or error.reason)
+    except ConnectionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - an answer, not a dropped connection
+        return _error(500, "api_error", f"internal error: {type(error).__name__}")
 
 
 def _error(status: int, kind: str, text: str) -> web.Response:
-    wire = next(wire for wire in WIRES if wire.dialect == "anthropic")
+    """An error that clients of all three APIs can read."""
     body = {"type": "error", "error": {"type": kind, "message": text}}
     return web.json_response(body, status=status)

@@ -33,7 +33,7 @@ class Turn(Struct, frozen=True):
     @property
     def spoken(self) -> int:
         """About how many tokens the answer has."""
-        said = len(self.reply.text) + sum(len(arguments(call)) for call in self.reply.calls)
+        said = len(self.reply.text) + sum(len(json_of(call.arguments)) for call in self.reply.calls)
         return 1 + said // 4
 
 
@@ -84,9 +84,9 @@ def tokens_in(data: bytes) -> int:
     return 1 + len(data) // 4
 
 
-def arguments(call: Any) -> str:
-    """The arguments of a call as the JSON text they travel in."""
-    return json.dumps(call.arguments, ensure_ascii=False)
+def json_of(arguments: dict[str, Any]) -> str:
+    """The arguments of a call as the text they travel in."""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -17,57 +17,56 @@ from lockstitch.redaction.shapes import (
     is_words,
 )
 
-_KINDS = {
-    "passphrase": "password",
-    "passwd": "password",
-    "password": "password",
-    "pwd": "password",
-    "secret": "secret",
-    "token": "token",
-    "credential": "credential",
-    "credentials": "credential",
-    "key": "key",
+# Every name by which a secret goes, in small letters, and the kind it stands for.
+NAMES = {
+    b"password": "password",
+    b"passwd": "password",
+    b"passphrase": "password",
+    b"pwd": "password",
+    b"secret": "secret",
+    b"token": "token",
+    b"credential": "credential",
+    b"key": "key",
 }
 # What makes a key a secret, and what makes a token none.
-_SECRET_KEYS = (
-    *("api", "access", "secret", "private", "auth", "account", "encryption", "signing", "master"),
-    *("service", "role", "license", "client", "shared", "storage", "subscription", "admin"),
-    *("deploy", "session", "webhook", "app", "application", "consumer", "root", "bot"),
+_SECRET_KEYS = tuple(
+    b"api access secret private auth account encryption signing master service role license client "
+    b"shared storage subscription admin deploy session webhook app application consumer root bot"
+    .split()
 )
-_PLAIN_TOKENS = (
-    *("page", "next", "continuation", "pagination", "sync", "resume", "cancel", "cancellation"),
-    *("stop", "eos", "bos", "pad", "unk", "mask", "sep", "special", "max", "prev", "previous"),
-    *("start", "end", "first", "last", "cursor", "per", "design"),
+_PLAIN_TOKENS = tuple(
+    b"page next continuation pagination sync resume cancel cancellation stop eos bos pad unk mask "
+    b"sep special max prev previous start end first last cursor per design".split()
 )
 _PLAIN_ENDINGS = frozenset(
     "ID URL URI PATH FILE NAME TYPE TTL EXPIRY EXPIRES COUNT LIMIT LENGTH SIZE HOST USER PREFIX "
     "HEADER ENV VAR REGEX PATTERN ENDPOINT ALGORITHM POLICY BUDGET USAGE INDEX".split()
 )
-_BEFORE = 24
-_WORD_BEFORE = re.compile(r"([A-Za-z]+)[_. -]?$")
+_BEFORE = 16
 _FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
 
-_NAME = re.compile(r"(?i:passphrase|passw(?:or)?d|pwd|secret|token|credentials?|key)")
 _TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|(?![A-Za-z0-9])")
-_FIELD_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|(?:s|_?\d{1,3})?$")
+_FIELD = re.compile(
+    rb"(.*)(passw(?:or)?d|passphrase|pwd|secret|token|credential|key)s?((?:_?\d{1,3})?|_[a-z0-9_]+)"
+)
 
 # Every part is bounded in what it reads, so that no text makes this quadratic.
 _LONGEST = 256
 _SIGN = re.compile(
     r"""(?P<close>\\{0,3}["'`\]]{0,2})(?P<before>[ \t*]{0,8})"""
-    r"""(?P<sign>=>|:=|={1,2}|:(?!:)|(?<=[ \t])is:?(?=[ \t])|(?<=["'`]),|>(?=[^\s<]))"""
+    r"""(?P<sign>=>|:=|={1,2}|:(?!:)|(?<=[ \t])is:?(?=[ \t])|(?<=["'`]),|>(?=[^\s<@:/]))"""
     r"""(?P<after>[ \t*]{0,8})"""
 )
 _SPACE = re.compile(r"[ \t]{1,8}(?=\S)")
 _ESCAPED = re.compile(r"""\\{1,7}["'](?![\s),;\]}])([^"'\\\n]{1,256})""")
 _QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])(?![\s),;\]}])((?:\\.|(?!\1)[^\\\n]){1,256}+)""")
-_BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&]{1,256}+""")
+_BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&=]{1,256}+={0,2}""")
 _IN_ENV = re.compile(r"""[^\s"'`;\\]{1,256}+""")
 _REST = re.compile(r"""[^\s"'`\\,;]*+""")
 _NEAR = re.compile(
     r"[^\n]{0,40}?(?<![A-Za-z0-9+/_.-])([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
 )
-_IDENTIFIER = re.compile(r"[A-Za-z_]+\d{0,2}(?:\.[A-Za-z_]\w*)*")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _CODE = ("(", "[", "{")
 
 _SHORTEST_PASSWORD = 4
@@ -75,28 +74,28 @@ _SHORTEST = 8
 _LONG_WORD = 20
 
 
-def named(text: str, at: int) -> Iterator[Span]:
-    """Find the secret that the name at this place announces: assigned to it, or close behind."""
-    name = _NAME.match(text, at)
-    tail = _TAIL.match(text, name.end()) if name else None
-    if name is None or tail is None or _is_plain(tail[0]):
-        return
-    kind = _kind(text, name)
-    if kind is None:
-        return
-    found = _assigned(text, name, tail.end(), kind) or _near(text, tail.end(), kind)
-    if found:
-        yield found
+def named(text: str, low: bytes) -> Iterator[Span]:
+    """Find the secrets whose names stand in a text: assigned to them, or close behind them."""
+    for name in NAMES:
+        at = low.find(name)
+        while at >= 0:
+            end = at + len(name)
+            if not low[end : end + 1].isalpha() and (kind := _kind(low, at, name)):
+                span = _announced(text, at, end, kind)
+                if span:
+                    yield span
+                    end = span.end
+            at = low.find(name, end)
 
 
 @lru_cache(4096)
 def kind_of(field: str) -> str | None:
     """Give the kind of secret that a field of this name holds, None if it holds none."""
-    for name in reversed(list(_NAME.finditer(field[:_LONGEST]))):
-        tail = _FIELD_TAIL.match(field, name.end())
-        if tail and tail.end() == len(field):
-            return None if _is_plain(tail[0]) else _kind(field, name)
-    return None
+    low = field[:_LONGEST].encode("latin-1", "replace").lower()
+    match = _FIELD.fullmatch(low)
+    if match is None or (match[3].startswith(b"_") and not field.isupper()):
+        return None
+    return None if _is_plain(field) else _kind(low, match.start(2), match[2])
 
 
 def fits(kind: str, value: str) -> bool:
@@ -109,30 +108,42 @@ def fits(kind: str, value: str) -> bool:
     return not is_spaced and _is_token(value)
 
 
-def _kind(text: str, name: re.Match[str]) -> str | None:
-    kind = _KINDS[name[0].lower()]
-    word = _WORD_BEFORE.search(text[max(0, name.start() - _BEFORE) : name.start()])
-    before = word[1].lower() if word else ""
+def _kind(low: bytes, at: int, name: bytes) -> str | None:
+    """Give the kind of secret a name stands for, given the word before it."""
+    kind = NAMES[name]
     if kind == "key":
-        return "api-key" if before.endswith(_SECRET_KEYS) else None
-    return None if kind == "token" and before.endswith(_PLAIN_TOKENS) else kind
+        is_secret = low[max(0, at - _BEFORE) : at].rstrip(b"_. -").endswith(_SECRET_KEYS)
+        return "api-key" if is_secret else None
+    if kind == "token" and low[max(0, at - _BEFORE) : at].rstrip(b"_. -").endswith(_PLAIN_TOKENS):
+        return None
+    return kind
 
 
-def _is_plain(tail: str) -> bool:
+def _announced(text: str, start: int, end: int, kind: str) -> Span | None:
+    tail = _TAIL.match(text, end)
+    if tail is None or _is_plain(tail[0]):
+        return None
+    return _assigned(text, start, tail.end(), kind) or _near(text, tail.end(), kind)
+
+
+def _is_plain(name: str) -> bool:
     """Tell whether a name goes on to say that it is about a secret, not one."""
-    return tail.rpartition("_")[2] in _PLAIN_ENDINGS
+    return name.rpartition("_")[2] in _PLAIN_ENDINGS
 
 
-def _assigned(text: str, name: re.Match[str], at: int, kind: str) -> Span | None:
-    before = text[max(0, name.start() - _BEFORE) : name.start()]
+def _assigned(text: str, start: int, at: int, kind: str) -> Span | None:
+    before = text[max(0, start - _BEFORE) : start]
     sign = _SIGN.match(text, at)
     if sign is None:
         space = _SPACE.match(text, at) if _FLAG.search(before) else None
         return _value(text, space.end(), kind, tight=True) if space else None
     if sign["sign"] == ">" and "<" not in before:
         return None
+    if sign["sign"] == ",":
+        found = _value(text, sign.end(), kind, tight=True)
+        return found if found and _has_digit(text[found.start : found.end]) else None
     tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
-    if tight and name[0].isupper() and (value := _IN_ENV.match(text, sign.end())):
+    if tight and text[start:at].isupper() and (value := _IN_ENV.match(text, sign.end())):
         return _in_env(text, value, kind)
     return _value(text, sign.end(), kind, tight=tight or bool(sign["close"]))
 
@@ -162,7 +173,7 @@ def _value(text: str, at: int, kind: str, *, tight: bool) -> Span | None:
 def _whole(text: str, start: int, secret: str, kind: str) -> Span:
     """Give the span of a value, beyond what was read of it if that was not all."""
     end = start + len(secret)
-    rest = _REST.match(text, end) if len(secret) == _LONGEST else None
+    rest = _REST.match(text, end) if len(secret) >= _LONGEST else None
     return Span(start, rest.end() if rest else end, kind)
 
 
@@ -174,14 +185,14 @@ def _is_bare(kind: str, value: str, tight: bool) -> bool:
         return len(value) >= _SHORTEST_PASSWORD
     if is_hex(value) or is_uuid(value):
         return True
-    return _is_token(value) and (tight or not _IDENTIFIER.fullmatch(value))
+    return _is_token(value) and (tight or not _IDENTIFIER.fullmatch(value) or is_random(value))
 
 
 def _is_token(value: str) -> bool:
     if len(value) < _SHORTEST or is_id(value):
         return False
     if value.isalpha():
-        return value.isascii() and len(value) >= _LONG_WORD
+        return len(value) >= _LONG_WORD and (value.islower() or value.isupper())
     return _has_digit(value) and not value.isdigit()
 
 
@@ -197,12 +208,13 @@ def _near(text: str, at: int, kind: str) -> Span | None:
 
 
 _AUTHORIZATION = re.compile(
-    r"""(?i:authorization)[\\"'\]]{0,4}\s{0,4}[:=,]\s{0,4}[\\"'`]{0,4}"""
+    r"""(?i:authorization)[\\"'\]]{0,4}\s{0,4}[:=]\s{0,4}[\\"'`]{0,4}"""
     r"(?:(?i:bearer|basic|token|apikey|digest|negotiate|bot)\s{1,4})?"
-    r"([A-Za-z0-9._~+/:-]{7,}+={0,2}(?<!\.))"
+    r"([A-Za-z0-9._~+/:-]{7,}+={0,2}(?<!\.))(?!\()"
 )
 _BEARER = re.compile(r"(?i:bearer)\s{1,4}([A-Za-z0-9._~+/-]{15,}+={0,2}(?<!\.))")
-_USER = re.compile(r""" -u[ =]{1,2}["']?[^\s:"'$]{1,64}:([^\s"'@$]{4,128})""")
+_USER = re.compile(r"""(?: -u|--user)[ =]{0,2}["']?[^\s:"'$]{1,64}+:([^\s"'@$]{4,128}+)""")
+_LONGEST_COMMAND = 300
 
 
 def authorization(text: str, at: int) -> Iterator[Span]:
@@ -217,7 +229,10 @@ def bearer(text: str, at: int) -> Iterator[Span]:
 
 def user_option(text: str, at: int) -> Iterator[Span]:
     """Find the password of ``curl -u user:password``."""
-    yield from _credentials(_USER.match(text, at), "password")
+    for flag in (" -u", "--user"):
+        start = text.find(flag, at, at + _LONGEST_COMMAND)
+        if start >= 0:
+            yield from _credentials(_USER.match(text, start), "password")
 
 
 def _credentials(found: re.Match[str] | None, kind: str) -> Iterator[Span]:

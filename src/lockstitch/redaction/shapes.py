@@ -16,7 +16,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+\d{0,2}|[A-Z]+\d{0,2}|\d+")
 _VARIED = 0.4
 _VARIED_ENOUGH = 16
 
-_WORDS = re.compile(r"[A-Za-z]+(?:[ _./:-]+[A-Za-z]+)*[.:!?]?")
+_WORDS = re.compile(r"_{0,2}[A-Za-z]+(?:[ _./:-]+[A-Za-z]+)*[.:!?]?")
 _HEX = re.compile(r"[0-9a-f]{32,128}|[0-9A-F]{32,128}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _IDS = re.compile(
@@ -24,18 +24,18 @@ _IDS = re.compile(
     r"|cmpl|chatcmpl|gen|batch|evt|org|sha\d{1,3})[_-]"
 )
 _REFERENCE = re.compile(
-    r"\$(?:[{(]|\w+$)|<[^>]*>?$|[\[{|]|%(?:[sdr(]|\w+%$)"
-    r"|[xX]{3,}$|[*.\u2022\u2026_-]{2,}"
+    r"\$(?:[{(]|\w+$)|<[^>]*>?$|[\[{|:]|%(?:[sdr(]|\w+%$)"
+    r"|[xX]{3,}$|[a-z+]{2,12}://|\W?\*{3,}|[*.\u2022\u2026_-]{2,}"
     r"|(?i:your[-_ ])"
     r"|(?:process|os|env|environ|config|settings|self|this|args|options|secrets)(?:\.|\[|->)"
     r"|[A-Za-z_][\w.]*\("
-    r"|(?:[A-Za-z_]+\.)+[A-Za-z_]+$"
+    r"|(?:[A-Za-z_]+\.)+[A-Za-z_]+$|\w+_(?i:credentials?|token|secret|key|password|pwd|str)$"
 )
-_INTERPOLATED = re.compile(r"[$#]\{|\{\{|\{[A-Za-z_][\w.]*\}")
+_INTERPOLATED = re.compile(r"[$#]\{|\{\{|\{[A-Za-z_][^{}]*\}")
 _NOTHING = frozenset(
     "none null nil true false undefined string str bytes int number boolean bool required optional "
     "any object secret password passwd token key apikey api_key unknown empty missing hidden "
-    "redacted default sensitive disabled enabled changed invalid expired text hash credential "
+    "redacted pass default sensitive disabled enabled changed invalid expired text hash credential "
     "credentials bearer basic".split()
 )
 

@@ -20,23 +20,14 @@ Finder = Callable[[str, int], Iterator[Span]]
 Marks = tuple[tuple[bytes, Finder], ...]
 # What must stand in the text, in small letters, and who looks at it there.
 _MARKS: Marks = (
-    (b"eyj", formats.jwt),
     (b"-----begin", formats.private_key),
-    (b"hooks.slack.com", formats.slack_hook),
-    (b"/webhooks/", formats.webhook),
-    (b"://", formats.password_in_url),
+    (b"hooks", formats.webhook),
+    (b"@", formats.password_in_url),
 )
-_NAMES: Marks = (
-    (b"secret", names.named),
-    (b"token", names.named),
-    (b"key", names.named),
-    (b"passw", names.named),
-    (b"passphrase", names.named),
-    (b"pwd", names.named),
-    (b"credential", names.named),
+_HEADERS: Marks = (
     (b"authorization", names.authorization),
     (b"bearer", names.bearer),
-    (b" -u ", names.user_option),
+    (b"curl", names.user_option),
 )
 
 
@@ -47,6 +38,8 @@ def _table(more: bytes) -> bytes:
     )
 
 
+# A run of nothing else is a name or a rule, never a key.
+_NO_KEY = b"abcdefghijklmnopqrstuvwxyz_-"
 _NAME_LIKE = _table(b"_-")
 _BASE64_LIKE = _table(b"_-+/=")
 
@@ -66,7 +59,7 @@ def spans(text: str, kind: str | None = None, *, formats_only: bool = False) -> 
     return _settled(
         text,
         _known(text, data, low),
-        _marked(text, low, _NAMES),
+        [*names.named(text, low), *_marked(text, low, _HEADERS)],
         _random_tokens(text, data),
     )
 
@@ -79,7 +72,8 @@ def _bytes(text: str) -> tuple[bytes, bytes]:
 
 def _known(text: str, data: bytes, low: bytes) -> Iterator[Span]:
     for start, end in _runs(data.translate(_NAME_LIKE), SHORTEST_RUN):
-        yield from formats.in_run(text, start, end)
+        if data[start:end].strip(_NO_KEY):
+            yield from formats.in_run(text, start, end)
     yield from _marked(text, low, _MARKS)
 
 
@@ -105,16 +99,24 @@ def _runs(mapped: bytes, shortest: int) -> Iterator[tuple[int, int]]:
 
 
 _CHECKSUM = re.compile(r"(?i:sha\d{1,3}|h1|md5|integrity|checksum|digest|etag|hash|base64)\W{1,4}$")
-_DATA = re.compile(r"iVBOR|/9j/|R0lGOD|UklGR|JVBER|AAAA|MII|PHN2Z|d09G|H4sI|UEsDB|T2dnU|SUQz")
+# Pictures, fonts, archives, certificates by their first bytes; numbers; zeros in base64; UUIDs.
+_DATA = re.compile(
+    r"(?:iVBOR|/9j/|R0lGOD|UklGR|JVBER|MII|PHN2Z|d09G|H4sI|UEsDB|T2dnU|SUQz|0x[0-9a-fA-F]+$)"
+    r"|.*AAA|.*[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}"
+)
+_MIXED = re.compile(rb"(?=[^a-z]*+[a-z])(?=[^A-Z]*+[A-Z])[^0-9]*+[0-9]")
 _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_+/-]*[A-Za-z0-9])?={0,2}")
 _STEP = re.compile(r"[^/]+")
-_WRAPPED = (60, 64, 70, 72, 76)
+_LINE, _SHORTEST_LINE = 76, 60
+_LINE_BEFORE = re.compile(r"(?:^|\n)[ \t]*+[A-Za-z0-9+/]{60,76}\r?\n[ \t]*+$")
+_LINE_BEHIND = re.compile(r"\r?\n[ \t]*+[A-Za-z0-9+/]{4,76}+={0,2}(?:\s|$)")
 
 
 def _random_tokens(text: str, data: bytes) -> Iterator[Span]:
     """Find long tokens that no person typed, unless they are known to be harmless."""
     for start, end in _runs(data.translate(_BASE64_LIKE), SHORTEST_TOKEN):
-        at = start
+        is_worth_it = _MIXED.match(data, start, end) and not _is_wrapped(text, start, end)
+        at = start if is_worth_it else end
         while at < end and (token := _TOKEN.search(text, at, end)):
             if SHORTEST_TOKEN <= len(token[0]) <= LONGEST_TOKEN:
                 yield from _judged(text, token)
@@ -134,16 +136,16 @@ def _judged(text: str, token: re.Match[str]) -> Iterator[Span]:
 
 
 def _is_harmless(text: str, start: int, token: str) -> bool:
-    if is_id(token) or _DATA.match(token) or _CHECKSUM.search(text[max(0, start - 16) : start]):
+    """Tell whether a token is an id, a picture or a checksum."""
+    before = text[max(0, start - 16) : start]
+    return bool(is_id(token) or _DATA.match(token) or _CHECKSUM.search(before))
+
+
+def _is_wrapped(text: str, start: int, end: int) -> bool:
+    """Tell whether this is a line of a longer base64 text: a full line stands before or behind."""
+    if _LINE_BEFORE.search(text[max(0, start - 2 * _LINE) : start]):
         return True
-    return len(token) in _WRAPPED and _is_wrapped(text, start, len(token))
-
-
-def _is_wrapped(text: str, start: int, length: int) -> bool:
-    """Tell whether this is a line of a longer base64 text: another full line stands beside it."""
-    behind = text[start + length + 1 : start + 2 * length + 1]
-    before = text[max(0, start - length - 1) : max(0, start - 1)]
-    return any(len(line) == length and line.split() == [line] for line in (before, behind))
+    return end - start >= _SHORTEST_LINE and _LINE_BEHIND.match(text, end) is not None
 
 
 def _settled(

@@ -1,0 +1,120 @@
+"""``lockstitch show``: a stored session for a person to read, with the broken places marked."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from lockstitch import sessions
+from lockstitch.cli import CLEAN, FINDINGS, terminal, text
+from lockstitch.cli.arguments import FORMAT, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import one
+from lockstitch.cli.transcript import around, lines, paged, tail
+from lockstitch.errors import UsageError
+from lockstitch.formats import doctor
+from lockstitch.lists import plan_stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockstitch import Finding
+
+
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    target: str | None,
+    last: str | None,
+    place: str | None,
+    full: bool,
+    form: str | None,
+    session: str | None,
+) -> int:
+    """Show one session, and return the exit status."""
+    stored = sessions.opened(one(target, form, session), follow_symlinks=True)
+    findings = doctor.findings_of(stored.source.form, stored.transcript)
+    paged(_page(stored, findings, last, place, full=full))
+    return FINDINGS if findings else CLEAN
+
+
+def _page(
+    stored: sessions.Opened,
+    findings: list[Finding],
+    last: str | None,
+    place: str | None,
+    *,
+    full: bool,
+) -> Iterator[str]:
+    history = stored.transcript.history
+    chosen = _chosen(stored, last, place)
+    marks: dict[str, list[Finding]] = {}
+    for found in plan_stored(history.messages, history.dialect, history.model).findings:
+        marks.setdefault(found.place, []).append(found)
+    yield from _head(stored, findings, marks)
+    width = shutil.get_terminal_size((100, 24)).columns
+    yield from lines(history.messages, history.dialect, marks, width, chosen=chosen, full=full)
+
+
+def _head(
+    stored: sessions.Opened, findings: list[Finding], marks: dict[str, list[Finding]]
+) -> Iterator[str]:
+    """What is wrong outside of the messages themselves."""
+    report = sessions.described(stored)
+    shown = {found.code for group in marks.values() for found in group}
+    title = f"{report.format} {report.session or ''}  {report.messages} messages"
+    yield terminal.paint(terminal.harmless(title.strip()), "bold")
+    for found in findings:
+        if found.code not in shown:
+            yield text.finding(report.target, str(report.dialect), found, sys.stdout)
+    for note in report.notes:
+        yield f"note: {terminal.harmless(note)}"
+    yield ""
+
+
+def _chosen(stored: sessions.Opened, last: str | None, place: str | None) -> range | None:
+    history = stored.transcript.history
+    if last is not None:
+        if not last.isdigit():
+            raise UsageError("--tail takes a number of turns")
+        return tail(history.messages, history.dialect, int(last))
+    if place is not None:
+        return around(history.messages, history.dialect, _message_at(stored, place))
+    return None
+
+
+def _message_at(stored: sessions.Opened, place: str) -> int:
+    """The message that stands at a place: of the file, or of the list."""
+    history = stored.transcript.history
+    head, _, rest = place.partition(".")
+    if not head.isdigit() and rest.split(".")[0].isdigit():
+        return int(rest.split(".")[0])
+    for number, sources in enumerate(history.sources):
+        if any(stored.transcript.records[n].place == place.split(".")[0] for n in sources if n >= 0):
+            return number
+    raise UsageError(f"nothing that a resume sends stands at {place}")
+
+
+COMMAND = Command(
+    name="show",
+    run=run,
+    summary="Show a session for a person to read, calls joined with their results.",
+    details=(
+        "What is shown is what a resume would send; broken places are marked with their code. On a "
+        "terminal it goes through a pager. Control characters in the content are made harmless."
+    ),
+    examples=(
+        "lockstitch show session.jsonl",
+        "lockstitch show 4ee0c484 --tail 3",
+        "lockstitch show session.jsonl --around 519",
+    ),
+    operand=Operand("target", "TARGET", "A file, or the id of a session."),
+    options=(
+        Option("last", ("--tail",), "Only the last N turns.", metavar="N"),
+        Option(
+            "place", ("--around",), "Only the turns around a place of a finding.", metavar="PLACE"
+        ),
+        Option("full", ("--full",), "Do not shorten long texts."),
+        FORMAT,
+        SESSION,
+    ),
+)

@@ -1,0 +1,234 @@
+"""Make a conversation one that its receiver takes: turns, pictures, ids and names."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from lockstitch.dialects.media import head_of, pixels
+from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
+from lockstitch.dialects.render_script import (
+    UNNAMED,
+    Call,
+    Picture,
+    Piece,
+    Turn,
+    Words,
+    all_pictures,
+    is_blank,
+    said,
+)
+from lockstitch.model.parts import ASSISTANT, SYSTEM, TOOL, USER
+from lockstitch.model.zones import GROUPED
+
+EMPTY = "[lockstitch] This message was empty."
+START = "[lockstitch] The assistant spoke first."
+BRIDGE = "[lockstitch] The tool results were received."
+SYSTEM_LABEL = "[lockstitch] System message:"
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+# Who may show an image inline, and who may name one by its address.
+_SEATS = {
+    "anthropic": (USER, TOOL),
+    "openai-chat": (USER,),
+    "openai-responses": (USER, TOOL),
+    "gemini": (USER, ASSISTANT, TOOL),
+    "bedrock": (USER, TOOL),
+    "langchain": (USER, TOOL),
+}
+_NO_ADDRESSES = ("gemini", "bedrock")
+
+
+def fitted(turns: list[Turn], profile: Profile, gone: list[str]) -> list[Turn]:
+    """Give turns that a receiver takes; adds the places of pictures it does not to ``gone``."""
+    turns = _seat_system(_speaking(turns, profile), profile)
+    if profile.layout == GROUPED or profile.alternates:
+        turns = _merged(turns)
+    turns = _bridged(_opened(turns, profile), profile)
+    _seat_pictures(turns, profile, gone)
+    _name_calls(turns, profile)
+    return turns
+
+
+def _speaking(turns: Iterable[Turn], profile: Profile) -> list[Turn]:
+    """Drop blank texts where they are refused, and the turns that say nothing."""
+    kept: list[Turn] = []
+    for turn in turns:
+        turn.pieces = [piece for piece in turn.pieces if not _is_refused(piece, profile)]
+        if not turn.pieces and turn.role == USER and profile.rejects_text != ANYTHING:
+            turn.pieces = [Words(EMPTY)]
+        if turn.pieces or turn.calls or turn.role == USER:
+            kept.append(turn)
+    return kept
+
+
+def _is_refused(piece: Piece, profile: Profile) -> bool:
+    if isinstance(piece, Picture) or profile.rejects_text == ANYTHING:
+        return False
+    return is_blank(piece.text) if profile.rejects_text == BLANK else not piece.text
+
+
+def _seat_system(turns: list[Turn], profile: Profile) -> list[Turn]:
+    """Make system turns that stand where this receiver takes none the user's, with a label."""
+    for number, turn in enumerate(turns):
+        if turn.role == SYSTEM and not _takes_system(turns, number, profile):
+            turn.role = USER
+            turn.pieces = [Words(SYSTEM_LABEL), *turn.pieces]
+    return turns
+
+
+def _takes_system(turns: list[Turn], number: int, profile: Profile) -> bool:
+    if profile.dialect in ("gemini", "bedrock"):
+        return False
+    if profile.dialect != "anthropic":
+        return number == 0 or not profile.system_first
+    if not number:
+        return False
+    before, behind = turns[number - 1], turns[number + 1 : number + 2]
+    follows_user = before.role == USER or bool(before.answers)
+    return follows_user and all(turn.role == ASSISTANT for turn in behind)
+
+
+def _merged(turns: Iterable[Turn]) -> list[Turn]:
+    """Merge neighbours of one role; a turn that calls ends with its answers."""
+    merged: list[Turn] = []
+    for turn in turns:
+        before = merged[-1] if merged else None
+        if before is None or before.role != turn.role or before.calls or turn.role == SYSTEM:
+            merged.append(turn)
+            continue
+        before.pieces += turn.pieces
+        before.calls, before.answers = turn.calls, turn.answers
+    return merged
+
+
+def _opened(turns: list[Turn], profile: Profile) -> list[Turn]:
+    """Let the user speak first where the receiver wants that."""
+    first = next((number for number, turn in enumerate(turns) if turn.role != SYSTEM), None)
+    if not profile.starts_with_user or first is None or turns[first].role != ASSISTANT:
+        return turns
+    return [*turns[:first], said(USER, START), *turns[first:]]
+
+
+def _bridged(turns: list[Turn], profile: Profile) -> list[Turn]:
+    """Put an assistant turn between answers and the user where the receiver wants one."""
+    if profile.user_after_tool:
+        return turns
+    waits = (USER,) if profile.template else (USER, SYSTEM)
+    bridged: list[Turn] = []
+    for turn in turns:
+        if bridged and bridged[-1].answers and turn.role in waits:
+            bridged.append(said(ASSISTANT, BRIDGE))
+        bridged.append(turn)
+    return bridged
+
+
+def _seat_pictures(turns: list[Turn], profile: Profile, gone: list[str]) -> None:
+    """Put notes where this receiver takes no picture, or none as large."""
+    seats = _SEATS[profile.dialect]
+    for turn in turns:
+        if turn.role not in seats:
+            _note_all([turn.pieces], gone)
+        blind = TOOL not in seats
+        _note_all([a.pieces for a in turn.answers if blind or _is_textual(a.failed, profile)], gone)
+    inline = sum(bool(picture.data) for _, _, picture in all_pictures(turns))
+    limit = _pixel_limit(profile, inline)
+    for pieces, slot, picture in list(all_pictures(turns)):
+        if _is_unfit(picture, profile, limit):
+            _note(pieces, slot, picture, gone)
+
+
+def _is_textual(failed: bool, profile: Profile) -> bool:
+    """Anthropic takes nothing but text in an error."""
+    return failed and profile.dialect == "anthropic"
+
+
+def _pixel_limit(profile: Profile, count: int) -> int:
+    many = profile.many_images and count > profile.many_images
+    return profile.max_pixels_many if many else profile.max_pixels
+
+
+def _is_unfit(picture: Picture, profile: Profile, limit: int) -> bool:
+    if picture.url:
+        return profile.dialect in _NO_ADDRESSES
+    return bool(limit) and pixels(head_of(picture.data)) > limit
+
+
+def _note_all(lists: Iterable[list[Piece]], gone: list[str]) -> None:
+    for pieces in lists:
+        for slot, piece in enumerate(pieces):
+            if isinstance(piece, Picture):
+                _note(pieces, slot, piece, gone)
+
+
+def _note(pieces: list[Piece], slot: int, picture: Picture, gone: list[str]) -> None:
+    pieces[slot] = Words(picture.note)
+    gone.append(picture.place)
+
+
+def shed(turns: list[Turn], over: int, gone: list[str]) -> None:
+    """Put notes in the place of the oldest inline pictures, until that many bytes are saved."""
+    for pieces, slot, picture in list(all_pictures(turns)):
+        if over > 0 and picture.data:
+            over -= len(picture.data) - len(picture.note)
+            _note(pieces, slot, picture, gone)
+
+
+def _name_calls(turns: list[Turn], profile: Profile) -> None:
+    """Give every call an id and a name that its receiver takes; its answer goes by the call."""
+    ids = _Ids(profile, {call.id for turn in turns for call in turn.calls})
+    for turn in turns:
+        ids.begin()
+        for call in turn.calls:
+            call.id = ids.fit(call)
+            call.name = _fit_name(call.name, profile.name_pattern)
+
+
+def _fit_name(name: str, pattern: str) -> str:
+    if not pattern or re.fullmatch(pattern, name):
+        return name
+    head = re.match(pattern, _NOT_PLAIN.sub("_", name))
+    return head[0] if head else UNNAMED
+
+
+class _Ids:
+    """Keeps ids that may stay and maps the others, never two to one."""
+
+    def __init__(self, profile: Profile, taken: set[str]) -> None:
+        self.profile = profile
+        self.taken = taken
+        self.seen: set[str] = set()
+        self.minted = 0
+
+    def begin(self) -> None:
+        """Begin a batch: some receivers want ids unique only inside one."""
+        if not self.profile.ids_unique:
+            self.seen = set()
+
+    def fit(self, call: Call) -> str:
+        """Give the id a call goes by."""
+        fresh = call.id if self._may_stay(call.id) else self._mint(call.id)
+        self.seen.add(fresh)
+        return fresh
+
+    def _may_stay(self, given: str) -> bool:
+        profile = self.profile
+        if not given or profile.native_ids:
+            return bool(given)
+        if given in self.seen or (profile.id_max and len(given) > profile.id_max):
+            return False
+        return not profile.id_pattern or bool(re.fullmatch(profile.id_pattern, given))
+
+    def _mint(self, given: str) -> str:
+        while True:
+            self.minted += 1
+            seed = f"{given}\0{self.minted}".encode("utf-8", "surrogatepass")
+            fresh = self._shaped(hashlib.sha256(seed).hexdigest(), given or "call")
+            if fresh not in self.taken:
+                self.taken.add(fresh)
+                return fresh
+
+    def _shaped(self, digest: str, stem: str) -> str:
+        if self.profile.id_length:
+            return digest[: self.profile.id_length]
+        return f"{_NOT_PLAIN.sub('_', stem)[:32]}_{digest[:12]}"

@@ -1,0 +1,338 @@
+"""Read a list of any dialect as a conversation in none, by way of its view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
+from lockstitch.dialects.langchain import fields_of, prefix_of, type_of
+from lockstitch.dialects.render_media import piece_of_media
+from lockstitch.dialects.render_script import (
+    NOT_CARRIED,
+    UNNAMED,
+    Answer,
+    Call,
+    Piece,
+    Turn,
+    Words,
+    inline_size,
+    joined,
+)
+from lockstitch.model.pairing import NOWHERE
+from lockstitch.model.parts import (
+    ASSISTANT,
+    BROKEN,
+    CALL,
+    MEDIA,
+    REASONING,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    USER,
+    Message,
+    Part,
+    Path,
+    place_of,
+)
+from lockstitch.model.zones import FLAT, thread
+
+_DECODE = msgspec.json.Decoder().decode
+_NUL = re.compile("\x00")
+# State that only its issuer can read, and marks that say nothing to a model.
+_BOUND = ("item_reference", "compaction_trigger")
+_MARKS = ("cachePoint",)
+_UNSAID = frozenset(
+    {
+        *("type", "cache_control", "encrypted_content", "encrypted_index"),
+        *("signature", "thoughtSignature", "thought_signature"),
+    }
+)
+_SIGNATURES = ("thoughtSignature", "thought_signature")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{4096,}")
+_SPOKEN = ("refusal", "citationsContent", "guardContent")
+_NATURAL_NAMES = {
+    "local_shell_call": "local_shell",
+    "shell_call": "shell",
+    "apply_patch_call": "apply_patch",
+    "computer_call": "computer",
+    "tool_search_call": "tool_search",
+}
+_NATIVE_ARGUMENTS = ("action", "operation", "arguments", "actions")
+
+
+class Reader:
+    """Reads one list; ``turns`` is what it says, ``gone`` the places of what is left out."""
+
+    def __init__(self, dialect: Dialect, list_key: str, raw: Sequence[Any]) -> None:
+        self.dialect = dialect
+        self.list_key = list_key
+        self.messages = dialect.read(raw)
+        self.threads = thread(
+            self.messages,
+            dialect.layout,
+            dialect.keys,
+            dialect.is_placeholder,
+            dialect.same_result,
+        )
+        self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
+        answers = self.threads.pairing.answers
+        self.answering = {id(self.threads.results[a]) for a in answers if a != NOWHERE}
+        self.turns: list[Turn] = []
+        self.gone: list[str] = []
+
+    def run(self) -> list[Turn]:
+        """Read all of the list."""
+        for message in self.messages:
+            self._message(message)
+        for turn in self.turns:
+            turn.answers.sort(key=lambda answer: answer.order)
+        return self.turns
+
+    def _message(self, message: Message) -> None:
+        if message.flaw and not message.parts:
+            self._misfit(message)
+            return
+        role, label = speaker_of(message, self.dialect.name)
+        pieces: list[Piece] = [Words(label)] if label else []
+        for part in message.parts:
+            if part.kind != CALL and id(part) not in self.answering:
+                pieces += self._pieces(part, message)
+        pieces += self._beside(message)
+        calls = [part for part in message.parts if part.kind == CALL]
+        if calls:
+            self._calling(pieces, calls)
+        elif pieces or not message.parts:
+            self.turns.append(Turn(role, pieces))
+
+    def _misfit(self, message: Message) -> None:
+        """Keep what is at least a text of something that is no message."""
+        if isinstance(message.raw, str):
+            self.turns.append(Turn(USER, [Words(message.raw)]))
+        else:
+            self._leave_out(message.index, ())
+
+    def _calling(self, pieces: list[Piece], parts: list[Part]) -> None:
+        """Put calls into the turn they belong to: a batch may span several messages."""
+        zone = self.threads.call_zone[self.numbers[id(parts[0])]]
+        turn = self.turns[-1] if self.turns else None
+        if turn is None or not self._continues(turn, zone):
+            turn = Turn(ASSISTANT, [])
+            self.turns.append(turn)
+        turn.zone = zone
+        turn.pieces += pieces
+        for part in parts:
+            call = self._call(part)
+            turn.calls.append(call)
+            answer = self.threads.pairing.answers[self.numbers[id(part)]]
+            if answer != NOWHERE:
+                turn.answers.append(self._answer(call, answer))
+
+    def _continues(self, turn: Turn, zone: int) -> bool:
+        if turn.role != ASSISTANT:
+            return False
+        return turn.zone == zone if turn.calls else self.dialect.layout == FLAT
+
+    def _call(self, part: Part) -> Call:
+        name = part.name or _NATURAL_NAMES.get(part.flavor, UNNAMED)
+        self._note_signature(part)
+        return Call(part.id or "", name, arguments_of(self.dialect, part))
+
+    def _answer(self, call: Call, number: int) -> Answer:
+        part = self.threads.results[number]
+        return Answer(call, number, joined(self._carried(part)), _is_failed(self.dialect, part))
+
+    def _carried(self, part: Part) -> list[Piece]:
+        """Give what a result carries: its blocks if it has some, else its text and its media."""
+        payload = self.dialect.payload(part)
+        if not isinstance(payload, list):
+            media = [self._media(inner, part) for inner in self.dialect.result_media(part)]
+            return [Words(self.dialect.result_text(part)), *media]
+        blocks = self.dialect.read([{"role": "user", "content": payload}])[0].parts
+        return [piece for block in blocks for piece in self._in_result(block, part)]
+
+    def _in_result(self, block: Part, part: Part) -> list[Piece]:
+        if block.kind == TEXT:
+            return [Words(block.text)]
+        if block.kind == MEDIA:
+            return [self._media(block, part)]
+        return self._told(block, part)
+
+    def _told(self, part: Part, holder: Part) -> list[Piece]:
+        text, is_whole = told(part)
+        if not is_whole:
+            self._leave_out(holder.home, holder.at)
+        return [Words(text)]
+
+    def _pieces(self, part: Part, message: Message) -> list[Piece]:
+        if part.kind == TEXT:
+            self._note_signature(part)
+            return [Words(part.text)]
+        if part.kind == MEDIA:
+            return [self._media(part, part)]
+        if part.kind == RESULT:
+            return [Words(f"[tool result {part.id or ''}]"), *self._carried(part)]
+        if part.flavor in _MARKS or _is_twin(part, message):
+            return []
+        if part.kind in (REASONING, BROKEN) or _is_bound(part):
+            self._leave_out(part.home, part.at)
+            return []
+        return self._told(part, part)
+
+    def _media(self, part: Part, holder: Part) -> Piece:
+        piece, kept = piece_of_media(part, place_of(self.list_key, holder.home, holder.at))
+        if not kept:
+            self._leave_out(holder.home, holder.at)
+        return piece
+
+    def _leave_out(self, home: int, at: Path) -> None:
+        self.gone.append(place_of(self.list_key, home, at))
+
+    def _note_signature(self, part: Part) -> None:
+        """Gemini puts a thought's signature on the part it led to."""
+        if self.dialect.name == "gemini" and isinstance(part.raw, dict):
+            for key in _SIGNATURES:
+                if part.raw.get(key):
+                    self._leave_out(part.home, (*part.at, key))
+
+    def _beside(self, message: Message) -> list[Piece]:
+        """Give what OpenAI's assistant says beside the content; LangChain keeps it apart."""
+        fields, path = _beside_fields(message, self.dialect.name)
+        pieces: list[Piece] = []
+        if isinstance(fields.get("refusal"), str) and fields["refusal"]:
+            pieces.append(Words(fields["refusal"]))
+        if isinstance(fields.get("function_call"), dict):
+            pieces.append(Words(f"[function_call] {as_json(fields['function_call'])}"))
+        if fields.get("audio"):
+            pieces.append(Words(NOT_CARRIED.format(what="audio")))
+        for key in ("audio", "reasoning_content"):
+            if fields.get(key):
+                self._leave_out(message.index, (*path, key))
+        return pieces
+
+
+def _beside_fields(message: Message, dialect: str) -> tuple[dict[str, Any], Path]:
+    raw = message.raw
+    if message.role != ASSISTANT or not isinstance(raw, dict):
+        return {}, ()
+    if dialect == "openai-chat":
+        return raw, ()
+    kwargs = fields_of(raw).get("additional_kwargs") if dialect == "langchain" else None
+    path = (*prefix_of(raw), "additional_kwargs")
+    return (kwargs, path) if isinstance(kwargs, dict) else ({}, ())
+
+
+def speaker_of(message: Message, dialect: str) -> tuple[str, str]:
+    """Tell who speaks, and give a label where that is none of the three everybody knows.
+
+    What a tool or an unknown speaker said never becomes a system message.
+    """
+    raw = message.raw if isinstance(message.raw, dict) else {}
+    if message.role in (USER, ASSISTANT):
+        return message.role, ""
+    if message.role != SYSTEM or (dialect == "openai-responses" and "role" not in raw):
+        return USER, ""
+    kind = type_of(raw) if dialect == "langchain" else raw.get("role")
+    if kind in ("function", "FunctionMessageChunk", "chat", "ChatMessageChunk"):
+        fields = fields_of(raw)
+        name = fields.get("name") or fields.get("role")
+        return USER, f"[{kind} {name if isinstance(name, str) else ''}]"
+    return SYSTEM, ""
+
+
+def arguments_of(dialect: Dialect, part: Part) -> Any:
+    """Give a call's arguments, decoded; free text and native actions as an object."""
+    value = dialect.arguments(part)
+    if value is UNSET:
+        return _native_arguments(part.raw)
+    if part.flavor == "invalid_tool_calls":
+        value = part.raw.get("args")
+    if not isinstance(value, str):
+        return value
+    try:
+        decoded = _DECODE(value)
+        return _without_nul(decoded) if "\\u0000" in value else decoded
+    except (ValueError, RecursionError, UnicodeError):
+        return value
+
+
+def _native_arguments(raw: dict[str, Any]) -> Any:
+    custom = raw.get("custom")
+    text = custom.get("input") if isinstance(custom, dict) else raw.get("input")
+    if text is not None:
+        return {"input": text}
+    found = next((key for key in _NATIVE_ARGUMENTS if raw.get(key)), None)
+    value = raw[found] if found else {}
+    return value if isinstance(value, dict) else {found: value}
+
+
+def _without_nul(value: Any) -> Any:
+    """Copy decoded JSON with every NUL, which no object may hold, replaced."""
+    if isinstance(value, str):
+        return _NUL.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_without_nul(key): _without_nul(inner) for key, inner in value.items()}
+    return [_without_nul(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _is_failed(dialect: Dialect, part: Part) -> bool:
+    outcome = dialect.outcome(part)
+    if outcome.get("is_error") is True or outcome.get("status") in ("error", "failed"):
+        return True
+    response = outcome.get("response")
+    return isinstance(response, dict) and list(response) == ["error"]
+
+
+def _is_twin(part: Part, message: Message) -> bool:
+    """LangChain's content repeats the calls that ``tool_calls`` lists."""
+    if part.flavor not in ("twin", "raw-twin"):
+        return False
+    return any(other.kind == CALL and other.id == part.id for other in message.parts)
+
+
+def _is_bound(part: Part) -> bool:
+    """Tell whether an item is state of its issuer's, with no words of its own."""
+    raw = part.raw if isinstance(part.raw, dict) else {}
+    sealed = bool(raw.get("encrypted_content")) and not isinstance(raw.get("content"), str)
+    return part.flavor in _BOUND or sealed
+
+
+def told(part: Part) -> tuple[str, bool]:
+    """Give a block that no other format has as text, and whether that says all of it.
+
+    That is its words, or its fields under its name.
+    """
+    raw = part.raw if isinstance(part.raw, dict) else {}
+    value = raw.get(part.flavor, raw)
+    if part.flavor == "json":
+        return as_json(value), True
+    if isinstance(raw.get("text"), str):
+        return raw["text"], True
+    cut: list[str] = []
+    try:
+        words = _words_in(value) if part.flavor in _SPOKEN else ""
+        return words or f"[{part.flavor}] {as_text(_slim(value, cut))}", not cut
+    except RecursionError:
+        return f"[{part.flavor}]", False
+
+
+def _words_in(value: Any) -> str:
+    if isinstance(value, dict):
+        return _words_in(value.get("content", value.get("text")))
+    return text_of_blocks(value)
+
+
+def _slim(value: Any, cut: list[str]) -> Any:
+    """Copy a value without what is sealed, and with payloads named by their size."""
+    if isinstance(value, dict):
+        return {key: _slim(inner, cut) for key, inner in value.items() if key not in _UNSAID}
+    if isinstance(value, list):
+        return [_slim(inner, cut) for inner in value]
+    if isinstance(value, bytes) or (isinstance(value, str) and _ENCODED.fullmatch(value)):
+        cut.append(NOT_CARRIED.format(what=inline_size(value)))
+        return cut[-1]
+    return value

@@ -1,0 +1,321 @@
+"""A quick proof that a Claude Code file is healthy: one streaming pass, a few fields of each line.
+
+It knows the everyday shapes only. Whatever it has not seen a thousand times makes it give up, and
+then the whole file is read with care: giving up costs time, never a finding. Memory is bounded by
+the ids of the lines, not by what was said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lockstitch.formats.base import Quick
+
+_CHUNK = 1 << 20
+# Requests near a provider's limit, and results that are giants, need a look.
+_MOST_SENT = 24 << 20
+_LARGEST_RESULT = 200_000
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOTHING = Raw()
+
+
+class _Inner(Struct, gc=False):
+    type: str = ""
+    text: str = ""
+
+
+class _Block(Struct, gc=False):
+    type: str = ""
+    id: str = ""
+    tool_use_id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    is_error: bool | None = None
+    input: Raw = _NOTHING
+    content: str | list[_Inner] | None = None
+    cache_control: Raw = _NOTHING
+
+
+class _Message(Struct, gc=False):
+    content: str | list[_Block]
+    id: str = ""
+    model: str = ""
+
+
+class _Line(Struct, gc=False):
+    type: str = ""
+    uuid: str = ""
+    parentUuid: str | None = ""  # noqa: N815 - the program's own name
+    message: _Message | None = None
+    isSidechain: bool | None = False  # noqa: N815 - as above
+    isMeta: bool | None = False  # noqa: N815 - as above
+    isCompactSummary: bool | None = False  # noqa: N815 - as above
+    isApiErrorMessage: bool | None = False  # noqa: N815 - as above
+    teamName: str | None = None  # noqa: N815 - as above
+    subtype: str | None = None
+    timestamp: str = ""
+    sessionId: str = ""  # noqa: N815 - as above
+    cwd: str = ""
+    compactMetadata: dict[str, Raw] | None = None  # noqa: N815 - as above
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+class Odd(Exception):
+    """Something that this pass does not know."""
+
+
+def quick(path: str) -> Quick | None:
+    """Prove that a file is healthy, or give up."""
+    proof = _Proof()
+    try:
+        for chunk, end in _chunks(path):
+            proof.feed(chunk, end)
+        return proof.verdict()
+    except (Odd, msgspec.DecodeError, UnicodeDecodeError, OSError):
+        return None
+
+
+def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
+    """Read a file in pieces, each with the end of its last whole line; it must end in one."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
+        rest = b""
+        while piece := file.read(_CHUNK):
+            piece = rest + piece if rest else piece
+            end = piece.rfind(b"\n") + 1
+            yield piece, end
+            rest = piece[end:]
+        if rest:
+            raise Odd
+
+
+class _Proof:
+    """What is known after the lines so far.
+
+    A *batch* is a message of the model with its results and the control lines around it, or a
+    single prompt: the next speaker must hang on a line of the batch before it.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.batch: set[str] = set()
+        self.message = ""
+        self.role = ""
+        self.open: set[str] = set()
+        self.calls: set[str] = set()
+        self.names: set[str] = set()
+        self.results_end = False
+        self.last_kind = ""
+        self.summary_due = False
+        self.last: _Line | None = None
+        self.sent = 0
+        self.turns = 0
+        self.messages = 0
+
+    def feed(self, chunk: bytes, end: int) -> None:
+        """Look at the lines up to an end; the rest comes again with the next chunk."""
+        if b"\0" in chunk:
+            raise Odd
+        if not chunk.isascii():
+            chunk[:end].decode("utf-8")
+        lines = _DECODER.decode_lines(memoryview(chunk)[:end])
+        # two records on one line would pass unseen otherwise
+        if len(lines) != chunk.count(b"\n", 0, end):
+            raise Odd
+        for line in lines:
+            self.line(line)
+
+    def line(self, line: _Line) -> None:
+        """Look at one line."""
+        parent = line.parentUuid
+        if parent == "" and not line.uuid:
+            return
+        if not line.uuid or line.uuid in self.known:
+            raise Odd
+        if parent is not None and parent not in self.known:
+            raise Odd
+        self.known.add(line.uuid)
+        if line.isSidechain or line.teamName:
+            return
+        kind = line.type
+        if kind == "assistant":
+            self.assistant(line)
+        elif kind == "user":
+            self.user(line)
+        elif line.subtype == "compact_boundary":
+            self.boundary(line)
+        else:
+            self.hang(line)
+
+    def hang(self, line: _Line) -> None:
+        """Let a control line hang on the batch, or start the file."""
+        if line.parentUuid is None:
+            if self.batch:
+                raise Odd
+        elif line.parentUuid not in self.batch:
+            raise Odd
+        self.batch.add(line.uuid)
+
+    def begin(self, line: _Line, role: str, message: str) -> None:
+        """Start the next batch behind the one before."""
+        if self.open or (self.summary_due and not line.isCompactSummary):
+            raise Odd
+        if self.role == "assistant" and self.last_kind not in ("text", "tool_use"):
+            raise Odd
+        self.hang(line)
+        self.batch = {line.uuid}
+        self.role, self.message = role, message
+        self.results_end = False
+        self.summary_due = False
+        self.messages += 1
+
+    def boundary(self, line: _Line) -> None:
+        """Start anew behind a compaction."""
+        if line.parentUuid is not None or "preserved" in "".join(line.compactMetadata or ()):
+            raise Odd
+        self.batch = {line.uuid}
+        self.role = self.message = ""
+        self.open, self.calls = set(), set()
+        self.sent = self.turns = self.messages = 0
+        self.summary_due = True
+
+    def assistant(self, line: _Line) -> None:
+        """Look at a line of the model."""
+        message = line.message
+        if message is None or line.isApiErrorMessage or not message.id or line.isMeta:
+            raise Odd
+        if type(message.content) is str or not message.content:
+            raise Odd
+        if self.role == "assistant" and self.message == message.id:
+            self.hang(line)
+        elif self.role == "assistant" and not self.results_end:
+            raise Odd
+        else:
+            self.begin(line, "assistant", message.id)
+            self.last_kind = ""
+        for block in message.content:
+            self.said(block, message.model)
+        self.last = line
+
+    def said(self, block: _Block, model: str) -> None:
+        """Look at a block of the model."""
+        kind = block.type
+        if block.cache_control:
+            raise Odd
+        if kind == "text":
+            if self.last_kind == "tool_use" or not is_text(block.text):
+                raise Odd
+            self.sent += len(block.text)
+        elif kind == "tool_use":
+            self.call(block)
+        elif kind == "thinking":
+            if self.last_kind not in ("", "thinking") or not block.signature:
+                raise Odd
+            if not model.startswith("claude") or "\0" in block.thinking:
+                raise Odd
+        else:
+            raise Odd
+        self.last_kind = kind
+
+    def call(self, block: _Block) -> None:
+        """Look at a call."""
+        if not block.id or block.id in self.calls:
+            raise Odd
+        if block.name not in self.names:
+            if _NAME.fullmatch(block.name) is None or _ID.fullmatch(block.id) is None:
+                raise Odd
+            self.names.add(block.name)
+        arguments = bytes(block.input)
+        if arguments[:1] != b"{" or b"\\u0000" in arguments or b"\\ud" in arguments.lower():
+            raise Odd
+        self.sent += len(arguments)
+        self.calls.add(block.id)
+        self.open.add(block.id)
+
+    def user(self, line: _Line) -> None:
+        """Look at a prompt or at results."""
+        message = line.message
+        if message is None or line.isMeta is None:
+            raise Odd
+        content = message.content
+        if type(content) is str:
+            self.prompt(line, content)
+        elif content and content[0].type == "tool_result":
+            self.results(line, content)
+        else:
+            self.prompt_blocks(line, content)
+        self.last = line
+
+    def prompt(self, line: _Line, text: str) -> None:
+        """Look at a prompt."""
+        if not is_text(text):
+            raise Odd
+        self.begin(line, "user", "")
+        self.sent += len(text)
+        self.turns += not line.isMeta and not line.isCompactSummary
+
+    def prompt_blocks(self, line: _Line, content: str | list[_Block]) -> None:
+        """Look at a prompt of several blocks."""
+        if not content or type(content) is str:
+            raise Odd
+        for block in content:
+            if type(block) is not _Block or block.type != "text" or not is_text(block.text):
+                raise Odd
+            if block.cache_control:
+                raise Odd
+            self.sent += len(block.text)
+        self.begin(line, "user", "")
+        self.turns += not line.isMeta and not line.isCompactSummary
+
+    def results(self, line: _Line, content: list[_Block]) -> None:
+        """Look at the results of the batch."""
+        if self.role != "assistant":
+            raise Odd
+        self.hang(line)
+        self.messages += not self.results_end
+        self.results_end = True
+        for block in content:
+            if block.type != "tool_result" or block.tool_use_id not in self.open:
+                raise Odd
+            self.open.discard(block.tool_use_id)
+            self.payload(block.content)
+
+    def payload(self, content: str | list[_Inner] | None) -> None:
+        """Look at what a result carries."""
+        if type(content) is str:
+            size = len(content)
+            if "\0" in content:
+                raise Odd
+        elif content is None:
+            raise Odd
+        else:
+            size = 0
+            for inner in content:
+                if type(inner) is not _Inner or inner.type != "text" or not is_text(inner.text):
+                    raise Odd
+                size += len(inner.text)
+        if size > _LARGEST_RESULT:
+            raise Odd
+        self.sent += size
+
+    def verdict(self) -> Quick | None:
+        """Say what the file is, now that all of it was seen."""
+        last = self.last
+        if last is None or self.open or self.summary_due or not last.timestamp:
+            return None
+        if self.sent > _MOST_SENT or (self.role == "assistant" and self.last_kind == "thinking"):
+            return None
+        return Quick(last.sessionId or None, last.cwd or None, self.messages, self.turns)
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text is one that may be sent: not blank, without NUL characters."""
+    return not text[:8].isspace() and bool(text) and "\0" not in text

@@ -1,0 +1,119 @@
+"""Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event a line.
+
+Rollouts that the program has packed (``.jsonl.zst``) are not read: the standard library of the
+Pythons that are supported knows no Zstandard. Codex unpacks them when they are resumed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.formats import codex_repair
+from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.codex_evidence import evidence_of
+from lockstitch.formats.codex_findings import store_findings
+from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
+from lockstitch.formats.history import History, Strand
+from lockstitch.formats.records import Record
+from lockstitch.formats.slots import enter
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import ERROR, WARNING, Finding
+
+_NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+# What the program answers with "aborted" in memory, each time it resumes.
+_ANSWERED = frozenset({"LS101", "LS102"})
+
+
+class Codex(Format):
+    """A list of items between events and notes; the order of the file is the only order."""
+
+    name = "codex"
+    title = "Codex"
+    dialect = "openai-responses"
+    places = (".codex/sessions/*/*/*/rollout-*.jsonl", ".codex/archived_sessions/*.jsonl")
+    variable = "CODEX_HOME"
+
+    def claims(self, name: str, head: Sequence[Any]) -> bool:
+        values = [value for value in head if type(value) is dict]
+        if any(self.is_record(value) and value["type"] in TYPES for value in values):
+            return True
+        return name.startswith("rollout-") and any(_is_of_first_versions(v) for v in values)
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        return type(value.get("type")) is str and type(value.get("payload")) is dict
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        thread = Thread(records)
+        hidden = thread.hidden
+        transcript = Transcript(
+            context,
+            records,
+            _history(thread),
+            session=_session(thread, context.name),
+            project=_text(thread.meta.get("cwd")),
+            turns=sum(map(is_prompt, thread.items)),
+            left=sum(is_prompt(payload_of(records[n].value)) for n in hidden),
+            left_size=sum(records[n].size for n in hidden),
+            notes=_notes(thread),
+            version=_text(thread.meta.get("cli_version")) or "",
+            state=thread,
+        )
+        transcript.evidence = evidence_of(records, thread.items)
+        transcript.findings = [*store_findings(thread, transcript)]
+        return transcript
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        return codex_repair.straighten(transcript, ledger)
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        return codex_repair.stitch(transcript, strands)
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        if found.code not in _ANSWERED:
+            return found.severity
+        item = transcript.history.messages[int(found.place.split(".")[1])]
+        return ERROR if item.get("call_id") in transcript.evidence else WARNING
+
+
+def _is_of_first_versions(value: dict[str, Any]) -> bool:
+    return "record_type" in value or ("instructions" in value and "timestamp" in value)
+
+
+def _history(thread: Thread) -> History:
+    history = History("openai-responses", [], [], [], _model(thread.records))
+    for item, home in zip(thread.items, thread.homes, strict=True):
+        enter(history, item, home)
+    return history
+
+
+def _model(records: Sequence[Record]) -> str | None:
+    for record in reversed(records):
+        if record.is_record and record.value.get("type") == "turn_context":
+            return _text(payload_of(record.value).get("model"))
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str else None
+
+
+def _session(thread: Thread, name: str) -> str | None:
+    known = _text(thread.meta.get("id"))
+    match = _NAME.match(name)
+    return known or (match[1] if match else None)
+
+
+def _notes(thread: Thread) -> list[str]:
+    notes = []
+    if thread.dropped:
+        turns = f"{thread.dropped} turn{'s' * (thread.dropped != 1)}"
+        notes.append(f"{turns} were taken back with a rollback")
+    if thread.meta.get("parent_thread_id"):
+        notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
+    if thread.meta.get("history_base"):
+        notes.append("is a fork: what came before stands in the rollout it was forked from")
+    return notes

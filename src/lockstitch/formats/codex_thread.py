@@ -1,0 +1,175 @@
+"""What a resume of a Codex rollout sends: the items of the file, replayed as the program does.
+
+A compaction with a replacement starts the list anew, one without keeps what the user said and adds
+the summary; a rollback drops the last turns; and in a paginated file nothing before the last
+``session_meta`` is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.formats.records import Record
+from lockstitch.formats.slots import Home
+
+META, ITEM, EVENT, COMPACTED = "session_meta", "response_item", "event_msg", "compacted"
+TYPES = frozenset(
+    {
+        *(META, ITEM, EVENT, COMPACTED),
+        *("turn_context", "world_state", "token_usage_record"),
+        *("inter_agent_communication", "inter_agent_communication_metadata"),
+    }
+)
+_PAYLOAD = ("payload",)
+_REPLACEMENT = ("payload", "replacement_history")
+# What the program itself puts into the user's or the developer's mouth; no turn starts there.
+_CONTEXT = (
+    "<user_instructions>",
+    "# AGENTS.md instructions",
+    "<environment_context>",
+    "<environments",
+    "<external_",
+    "<skill>",
+    "<user_shell_command>",
+    "<turn_aborted>",
+    "<subagent_notification>",
+    "<codex_internal_context",
+    "<goal_context>",
+    "<recommended_plugins>",
+    "<hook_prompt",
+)
+_SUMMARY = "Another language model started to solve this problem"
+_NO_SUMMARY = "(no summary available)"
+
+
+def payload_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Give the payload of a line; empty if it has none."""
+    payload = value.get("payload")
+    return payload if type(payload) is dict else {}
+
+
+def is_read(value: dict[str, Any]) -> bool:
+    """Tell whether the program reads a line at all: it needs a time, and no odd ordinal."""
+    if "payload" not in value:
+        return True
+    ordinal = value.get("ordinal")
+    return type(value.get("timestamp")) is str and (ordinal is None or type(ordinal) is int)
+
+
+def is_bare_item(value: dict[str, Any]) -> bool:
+    """Tell whether a line is an item without an envelope, as in the first versions."""
+    return "payload" not in value and type(value.get("type")) is str
+
+
+def metas(records: Sequence[Record]) -> list[int]:
+    """Give the numbers of the records with the session's own data."""
+    return [n for n, record in enumerate(records) if record.is_record and _is_meta(record.value)]
+
+
+def _is_meta(value: dict[str, Any]) -> bool:
+    return value.get("type") == META and bool(payload_of(value)) and is_read(value)
+
+
+def is_prompt(item: dict[str, Any]) -> bool:
+    """Tell whether a turn starts with an item: words of a person or of another agent."""
+    if item.get("type") == "agent_message":
+        return True
+    return _is_message(item, "user") and not _is_context(item)
+
+
+def _is_message(item: dict[str, Any], role: str) -> bool:
+    return item.get("type", "message") == "message" and item.get("role") == role
+
+
+def _is_context(item: dict[str, Any]) -> bool:
+    return any(text.lstrip().startswith(_CONTEXT) for text in _texts(item))
+
+
+def _texts(item: dict[str, Any]) -> list[str]:
+    content = item.get("content")
+    if type(content) is str:
+        return [content]
+    blocks = content if type(content) is list else []
+    texts = [block.get("text") for block in blocks if type(block) is dict]
+    return [text for text in texts if type(text) is str]
+
+
+class Thread:
+    """The items that a resume sends, and where each of them stands.
+
+    ``hidden`` numbers the records that the program does not get to see, ``dropped`` counts the
+    turns that were rolled back.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.metas = metas(records)
+        self.meta = payload_of(records[self.metas[0]].value) if self.metas else {}
+        self.is_paginated = self.meta.get("history_mode") == "paginated"
+        self.items: list[dict[str, Any]] = []
+        self.homes: list[Home] = []
+        self.dropped = 0
+        self.start = self.metas[-1] if self.is_paginated else 0
+        for number in range(self.start, len(records)):
+            record = records[number]
+            if record.is_record and is_read(record.value):
+                self._replay(number, record.value)
+
+    @property
+    def hidden(self) -> list[int]:
+        """Give the records with items that stand before the last ``session_meta``."""
+        return [
+            number
+            for number, record in enumerate(self.records[: self.start])
+            if record.is_record and record.value.get("type") in (ITEM, COMPACTED)
+        ]
+
+    def _replay(self, number: int, value: dict[str, Any]) -> None:
+        kind, payload = value.get("type"), payload_of(value)
+        if is_bare_item(value):
+            self._add(value, Home(number))
+        elif kind == ITEM and payload:
+            self._add(payload, Home(number, _PAYLOAD))
+        elif kind == COMPACTED:
+            self._compact(number, payload)
+        elif kind == EVENT and payload.get("type") == "thread_rolled_back":
+            self._roll_back(payload.get("num_turns"))
+
+    def _add(self, item: dict[str, Any], home: Home) -> None:
+        self.items.append(item)
+        self.homes.append(home)
+
+    def _compact(self, number: int, payload: dict[str, Any]) -> None:
+        replacement = payload.get("replacement_history")
+        if type(replacement) is list:
+            self.items, self.homes = [], []
+            for place, item in enumerate(replacement):
+                if type(item) is dict:
+                    self._add(item, Home(number, (*_REPLACEMENT, place), listed=True))
+            return
+        kept = [place for place, item in enumerate(self.items) if self._is_kept(item)]
+        self.items = [self.items[place] for place in kept]
+        self.homes = [self.homes[place] for place in kept]
+        text = payload.get("message")
+        text = text if type(text) is str and text else _NO_SUMMARY
+        block = {"type": "input_text", "text": text}
+        summary = {"type": "message", "role": "user", "content": [block]}
+        self._add(summary, Home(number, ("payload", "message"), bound=True))
+
+    def _is_kept(self, item: dict[str, Any]) -> bool:
+        said = _is_message(item, "user") and not _is_context(item)
+        return said and not any(text.startswith(_SUMMARY) for text in _texts(item))
+
+    def _roll_back(self, turns: Any) -> None:
+        starts = [place for place, item in enumerate(self.items) if is_prompt(item)]
+        if not starts or type(turns) is not int or turns <= 0:
+            return
+        cut = starts[-turns] if turns < len(starts) else starts[0]
+        while cut > starts[0] and self._leads_in(self.items[cut - 1]):
+            cut -= 1
+        self.dropped += min(turns, len(starts))
+        del self.items[cut:], self.homes[cut:]
+
+    def _leads_in(self, item: dict[str, Any]) -> bool:
+        return _is_message(item, "developer") or (_is_message(item, "user") and _is_context(item))

@@ -1,0 +1,117 @@
+"""Message lists as people and scripts keep them: one JSON document, or one message a line.
+
+A document is a bare list, a request body, or an object that keeps its list under a known key, such
+as the ``history`` of a SWE-agent trajectory. The dialect is told by the messages themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.dialects.detect import dialect_of, new_dialect
+from lockstitch.errors import AmbiguousDialect
+from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
+from lockstitch.formats.history import History, Strand
+from lockstitch.formats.records import BOM, Record, raw_of
+from lockstitch.formats.slots import Home, enter, lay, value_at
+from lockstitch.model.parts import RESULT, USER, Path
+from lockstitch.repair.ledger import Ledger
+from lockstitch.splices import alike
+
+_BODY = ("messages", "input", "contents")
+_KEYS = (*_BODY, "history", "conversation", "items")
+# What a message has, in one dialect or another, besides its type.
+_SIGNS = frozenset({"content", "data", "kwargs", "call_id", "summary", "encrypted_content"})
+# For a list that says nothing of its dialect, where that is asked for or left by a repair.
+_USUAL = "openai-chat"
+
+
+class PlainList(Format):
+    """The very messages of a dialect, nothing around them or a request body."""
+
+    name = "list"
+    title = "a message list"
+    dialect = ""
+    kinds = (DOCUMENT, LINES)
+
+    def claims(self, name: str, head: Sequence[Any]) -> bool:
+        if len(head) == 1 and _list_path(head[0]) is not None:
+            return _dialect(head[0]) is not None
+        values = [value for value in head if type(value) is dict]
+        return all(map(self.is_record, values)) and _dialect(values) is not None
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        if "tool_use_id" in value:
+            return False
+        kind = value.get("type", value.get("lc"))
+        return type(value.get("role")) is str or (bool(kind) and not _SIGNS.isdisjoint(value))
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        messages, homes, around = _opened(records)
+        dialect = _dialect(around if type(around) is dict else messages) or _USUAL
+        model = around.get("model") if type(around) is dict else None
+        history = History(dialect, [], [], [], model if type(model) is str else None)
+        for message, home in zip(messages, homes, strict=True):
+            enter(history, message, home)
+        return Transcript(
+            context,
+            records,
+            history,
+            session=context.name.rpartition(".")[0] or context.name or None,
+            turns=_turns(dialect, messages),
+            state=homes,
+        )
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        data = transcript.context.data
+
+        def make(message: Any, near: Record) -> Record:
+            sample = raw_of(data, near).decode("utf-8", "surrogatepass")
+            return Record("", message, fresh=alike(sample, message).encode())
+
+        return lay(transcript, transcript.state, strands, make)
+
+
+def _list_path(value: Any) -> Path | None:
+    """Give the path to the list of messages in a document, None if there is none."""
+    if type(value) is list:
+        return ()
+    if type(value) is not dict:
+        return None
+    return next(((key,) for key in _KEYS if type(value.get(key)) is list), None)
+
+
+def _dialect(value: Any) -> str | None:
+    """Tell the dialect of a list, a body or another document; None if nothing tells it."""
+    path = _list_path(value)
+    if type(value) is dict and path and path[0] not in _BODY:
+        if path == ("history",) and type(value.get("trajectory")) is list:
+            return "openai-chat"
+        value = value_at(value, path)
+    try:
+        return dialect_of(value)
+    except AmbiguousDialect:
+        return None
+
+
+def _opened(records: Sequence[Record]) -> tuple[list[Any], list[Home], Any]:
+    """Give the messages of a file, where each stands, and the document around them."""
+    whole = [n for n, record in enumerate(records) if record.value is not None]
+    value = records[whole[0]].value if len(whole) == 1 else None
+    path = _list_path(value)
+    if path is not None and "role" not in value:
+        messages = value_at(value, path)
+        steps = range(len(messages))
+        return messages, [Home(whole[0], (*path, step), listed=True) for step in steps], value
+    lines = [n for n in whole if records[n].is_record and records[n].kind != BOM]
+    return [records[n].value for n in lines], [Home(n) for n in lines], None
+
+
+def _turns(dialect: str, messages: Sequence[Any]) -> int:
+    views = new_dialect(dialect).read(messages)
+    return sum(
+        view.role == USER and not any(part.kind == RESULT for part in view.parts) for view in views
+    )

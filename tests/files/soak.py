@@ -1,0 +1,178 @@
+"""Live writers append to a file while it is repaired again and again: how many lines are lost?
+
+``python -m tests.files.soak --megabytes 50 --repairs 20`` is the long run; the tests do a short
+one. ``python -m tests.files.soak write HOW NAME FILE`` is one writer: it appends about a hundred
+numbered lines a second until its stdin ends, and then prints how many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from lockstitch import backups, files
+from lockstitch.errors import Busy, Conflict
+
+PAUSE = 0.01
+TRIES = 200
+WAYS = ("whole", "halves", "reopened", "nodelay")
+
+
+class Outcome(Struct, frozen=True):
+    """What came of it; ``damaged`` counts lines that are not the JSON that somebody wrote."""
+
+    repairs: int
+    conflicts: int
+    written: int
+    carried: int
+    lost: int
+    doubled: int
+    damaged: int
+    restored: bool
+
+
+def record(name: str, number: int) -> bytes:
+    text = json.dumps({"writer": name, "number": number, "text": "x" * (number * 37 % 900)})
+    return f"{text}\n".encode()
+
+
+def append(path: str, *pieces: bytes) -> None:
+    """Open, append a line in one or more steps, close: as a harness does for every record."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        for number, piece in enumerate(pieces):
+            time.sleep(PAUSE / 4 if number else 0)
+            os.write(handle, piece)
+    finally:
+        os.close(handle)
+
+
+def write(how: str, name: str, path: str) -> None:
+    """Append lines until stdin ends."""
+    number = 0
+    while not select.select([sys.stdin], [], [], 0 if how == "nodelay" else PAUSE)[0]:
+        line = record(name, number)
+        middle = len(line) // 2
+        if how == "halves":
+            append(path, line[:middle], line[middle:])
+        elif how == "reopened":
+            append(path, line[:middle])
+            append(path, line[middle:])
+        else:
+            append(path, line)
+        number += 1
+    print(number)  # noqa: T201
+
+
+@contextmanager
+def writing(how: str, path: Path, counts: Counter[str]) -> Iterator[None]:
+    """A writer beside us; afterwards ``counts`` says how many lines it wrote."""
+    command = [sys.executable, "-m", "tests.files.soak", "write", how, how, str(path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        yield
+        output, _ = child.communicate(timeout=60)
+        counts[how] = int(output)
+
+
+def repair(path: Path, number: int) -> tuple[int, int]:
+    """Replace the first line, which counts the repairs; how many tries, and what was carried."""
+    for tried in range(TRIES):
+        before = files.snapshot(path)
+        first, _, rest = before.data.partition(b"\n")
+        assert json.loads(first)["repairs"] == number
+        data = b'{"repairs": %d}\n%s' % (number + 1, rest)
+        try:
+            _, replaced = backups.replace(before, data, f"run-{number}", {})
+        except Conflict as error:
+            if isinstance(error, Busy) and tried == TRIES - 1:
+                raise
+            continue
+        return tried, replaced.carried
+    raise AssertionError("no repair came through")
+
+
+def soak(folder: Path, megabytes: float, repairs: int, ways: tuple[str, ...]) -> Outcome:
+    """Repair a file of some size that often, with one writer of each kind beside it."""
+    path = folder / "session.jsonl"
+    filler = json.dumps({"filler": "y" * 2000}).encode() + b"\n"
+    path.write_bytes(b'{"repairs": 0}\n' + filler * int(megabytes * 1e6 / len(filler)))
+    counts: Counter[str] = Counter()
+    conflicts = carried = 0
+    with ExitStack() as stack:
+        for how in ways:
+            stack.enter_context(writing(how, path, counts))
+        time.sleep(0.3)
+        for number in range(repairs):
+            tried, taken = repair(path, number)
+            conflicts += tried
+            carried += taken
+    first = backups.listed(path)[-1]
+    return judge(path, counts, repairs, conflicts, carried, first)
+
+
+def judge(
+    path: Path,
+    counts: Counter[str],
+    repairs: int,
+    conflicts: int,
+    carried: int,
+    first: backups.Backup,
+) -> Outcome:
+    """Count every line that was written in the file that is left."""
+    found: Counter[tuple[str, int]] = Counter()
+    damaged = 0
+    for line in path.read_bytes().splitlines(keepends=True):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            damaged += 1
+            continue
+        if "writer" in value:
+            found[value["writer"], value["number"]] += 1
+            damaged += line != record(value["writer"], value["number"])
+    expected = {(how, number) for how, count in counts.items() for number in range(count)}
+    return Outcome(
+        repairs=repairs,
+        conflicts=conflicts,
+        written=len(expected),
+        carried=carried,
+        lost=len(expected - set(found)),
+        doubled=sum(count > 1 for count in found.values()),
+        damaged=damaged,
+        restored=first.file.read_bytes().startswith(b'{"repairs": 0}\n'),
+    )
+
+
+def main() -> int:
+    """Run the long one and print what came of it; the exit status is 1 if anything was lost."""
+    if sys.argv[1:2] == ["write"]:
+        write(*sys.argv[2:])
+        return 0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("--repairs", type=int, default=20)
+    parser.add_argument("--ways", nargs="*", default=["whole", "halves", "reopened"])
+    parser.add_argument("--folder", default=None)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        start = time.monotonic()
+        outcome = soak(Path(folder), given.megabytes, given.repairs, tuple(given.ways))
+    print(outcome, f"{time.monotonic() - start:.1f} s")  # noqa: T201
+    return int(bool(outcome.lost or outcome.doubled or outcome.damaged))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The strict provider: real HTTP on loopback, with the vendors' own clients."""

@@ -1,0 +1,193 @@
+"""What any program on this machine can send, well-meant or not, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstitch.provider.judge import WIRES
+from lockstitch.provider.replies import Call, Reply
+from lockstitch.provider.wire import Wire
+from tests.provider.conftest import Running
+
+Start = Callable[..., Running]
+
+SECRET = "sk-very-secret"  # noqa: S105 - the point is that it is found nowhere
+WORDS = "words of a person"
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/messages": {
+        "model": "claude-fable-5",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": WORDS}],
+    },
+    "/v1/chat/completions": {"model": "m", "messages": [{"role": "user", "content": WORDS}]},
+    "/v1/responses": {"model": "m", "input": [{"role": "user", "content": WORDS}]},
+}
+PATHS = tuple(BODIES)
+JSON = {"Content-Type": "application/json"}
+
+
+def send(
+    running: Running,
+    path: str,
+    body: Any = None,
+    *,
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> tuple[int, dict[str, str], Any]:
+    """One bare request: the status, the headers and the decoded body of what comes back."""
+    connection = HTTPConnection(running.url.removeprefix("http://"), timeout=30)
+    try:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request(method, path, data, JSON if headers is None else headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, found, json.loads(text) if text.startswith(b"{") else text
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_host_must_be_this_machine(provider: Start, path: str) -> None:
+    running = provider()
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost:x", ""):
+        status, _, body = send(running, path, BODIES[path], headers={**JSON, "Host": host})
+        assert (status, body["error"]["type"]) == (403, "permission_error"), host
+    assert running.log == []
+    port = running.url.rpartition(":")[2]
+    for host in ("127.0.0.1", "localhost", f"localhost:{port}"):
+        assert send(running, path, BODIES[path], headers={**JSON, "Host": host})[0] == 200, host
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_from_elsewhere_gets_no_permission(provider: Start, path: str) -> None:
+    running = provider()
+    origin = {"Origin": "https://evil.example"}
+    asked = {**origin, "Access-Control-Request-Method": "POST"}
+    status, headers, _ = send(running, path, method="OPTIONS", headers=asked)
+    assert status == 405
+    assert not any(name.startswith("access-control") for name in headers)
+    status, headers, _ = send(running, path, BODIES[path], headers={**JSON, **origin})
+    assert not any(name.startswith("access-control") for name in headers)
+    plain = {**origin, "Content-Type": "text/plain"}
+    assert send(running, path, BODIES[path], headers=plain)[0] == 415
+    assert len(running.log) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff", b'{"model": NaN}'])
+def test_what_is_no_json_object_is_refused(provider: Start, wire: Wire, data: bytes) -> None:
+    status, _, body = send(provider(), wire.path, data)
+    assert status == 400
+    assert body["error"]["type"] == "invalid_request_error"
+    assert body["error"]["message"] == wire.not_json()
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect)
+def test_required_fields_are_required(provider: Start, wire: Wire) -> None:
+    running = provider()
+    for field in wire.required:
+        rest = {key: value for key, value in BODIES[wire.path].items() if key != field}
+        status, _, body = send(running, wire.path, rest)
+        assert (status, body["error"]["message"]) == (400, wire.lacks(field))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("value", [7, {"a": 1}, [7], [[]], [None], True])
+def test_junk_for_messages_is_an_answer_not_a_crash(provider: Start, path: str, value: Any) -> None:
+    key = "input" if path.endswith("responses") else "messages"
+    running = provider()
+    status, _, body = send(running, path, {**BODIES[path], key: value})
+    assert status == 400, body
+    assert body["error"]["message"]
+
+
+def test_deep_nesting_is_an_answer_not_a_crash(provider: Start) -> None:
+    deep = b'{"model":"m","max_tokens":1,"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert send(provider(), "/v1/messages", deep)[0] == 400
+
+
+def test_a_lone_surrogate_is_refused(provider: Start) -> None:
+    body = json.dumps(BODIES["/v1/messages"]).replace(WORDS, "\\ud83d").encode()
+    running = provider()
+    assert send(running, "/v1/messages", body)[0] == 400
+    assert running.log[0].findings
+
+
+def test_unknown_paths(provider: Start) -> None:
+    running = provider()
+    status, _, body = send(running, "/v1/embeddings", {"input": "x"})
+    assert (status, body["error"]["type"]) == (404, "not_found_error")
+    assert send(running, "/", method="HEAD", headers={})[0] == 200
+    assert send(running, "/v1/messages", method="GET", headers={})[0] == 405
+
+
+def test_a_body_that_is_too_large(provider: Start) -> None:
+    running = provider()
+    status, _, body = send(running, "/v1/messages", b" " * ((64 << 20) + 1))
+    assert (status, body["error"]["type"]) == (413, "request_too_large")
+
+
+def test_bodies_are_kept_as_they_came_for_the_owner_only(provider: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "requests"
+    running = provider(records=folder)
+    odd = b' {"model":"m", "messages":[ {"role":"user","content":"\\u0041"} ] }\n'
+    send(running, "/v1/chat/completions", odd, headers={**JSON, "Authorization": SECRET})
+    send(running, "/v1/messages", b"not json", headers={**JSON, "x-api-key": SECRET})
+    send(running, "/v1/messages/count_tokens", BODIES["/v1/messages"])
+    files = sorted(folder.iterdir())
+    assert [path.name for path in files] == [
+        "000001-openai-chat.json",
+        "000002-anthropic.json",
+        "000003-anthropic-count.json",
+    ]
+    assert files[0].read_bytes() == odd
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not any(SECRET.encode() in path.read_bytes() for path in files)
+    assert [entry.record for entry in running.log] == [path.name for path in files]
+
+
+def test_a_second_run_goes_on_counting(provider: Start, tmp_path: Path) -> None:
+    for _ in range(2):
+        send(provider(records=tmp_path), "/v1/responses", BODIES["/v1/responses"])
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["000001-openai-responses.json", "000002-openai-responses.json"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_log_has_no_content(provider: Start, path: str) -> None:
+    running = provider()
+    send(running, path, BODIES[path], headers={**JSON, "x-api-key": SECRET})
+    assert len(running.log) == 1
+    assert WORDS not in repr(running.log)
+    assert SECRET not in repr(running.log)
+
+
+def test_a_call_waits_for_a_request_that_offers_the_tool(provider: Start) -> None:
+    running = provider(Reply(calls=(Call("bash"),)), Reply("after"))
+    body = BODIES["/v1/messages"]
+    tools = {**body, "tools": [{"name": "bash", "input_schema": {"type": "object"}}]}
+    said = [send(running, "/v1/messages", each)[2] for each in (body, tools, body, body)]
+    kinds = [(block["type"], block.get("text")) for message in said for block in message["content"]]
+    assert kinds == [("text", "ok"), ("tool_use", None), ("text", "after"), ("text", "ok")]
+
+
+def test_ids_are_the_same_each_run_and_differ_as_the_history_grows(provider: Start) -> None:
+    body = BODIES["/v1/messages"]
+    longer = {**body, "messages": [*body["messages"], *body["messages"]]}
+    running = provider()
+    first, again, other = (send(running, "/v1/messages", b)[2]["id"] for b in (body, body, longer))
+    assert first == again != other
+    assert send(provider(), "/v1/messages", body)[2]["id"] == first
+
+
+def test_providers_run_side_by_side(provider: Start) -> None:
+    assert provider().url != provider().url
