@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,11 +28,16 @@ from lockstitch.errors import Busy, Conflict
 
 PAUSE = 0.01
 TRIES = 200
-WAYS = ("whole", "halves", "reopened", "nodelay")
+# Each kind on its own: writers that take several steps for a line spoil each other's lines.
+WAYS = ("whole", "halves", "reopened", "hurried")
 
 
 class Outcome(Struct, frozen=True):
-    """What came of it; ``damaged`` counts lines that are not the JSON that somebody wrote."""
+    """What came of it.
+
+    ``carried`` counts the bytes appended during repairs; ``damaged`` lines are not what somebody
+    wrote, ``late`` ones stand behind a later line of the same writer.
+    """
 
     repairs: int
     conflicts: int
@@ -40,7 +46,12 @@ class Outcome(Struct, frozen=True):
     lost: int
     doubled: int
     damaged: int
-    restored: bool
+    late: int
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every line is there, once and whole."""
+        return not (self.lost or self.doubled or self.damaged)
 
 
 def record(name: str, number: int) -> bytes:
@@ -62,13 +73,14 @@ def append(path: str, *pieces: bytes) -> None:
 def write(how: str, name: str, path: str) -> None:
     """Append lines until stdin ends."""
     number = 0
-    while not select.select([sys.stdin], [], [], 0 if how == "nodelay" else PAUSE)[0]:
+    while not select.select([sys.stdin], [], [], 0 if how == "hurried" else PAUSE)[0]:
         line = record(name, number)
         middle = len(line) // 2
         if how == "halves":
             append(path, line[:middle], line[middle:])
         elif how == "reopened":
             append(path, line[:middle])
+            time.sleep(PAUSE / 4)
             append(path, line[middle:])
         else:
             append(path, line)
@@ -77,14 +89,14 @@ def write(how: str, name: str, path: str) -> None:
 
 
 @contextmanager
-def writing(how: str, path: Path, counts: Counter[str]) -> Iterator[None]:
+def writing(how: str, name: str, path: Path, counts: Counter[str]) -> Iterator[None]:
     """A writer beside us; afterwards ``counts`` says how many lines it wrote."""
-    command = [sys.executable, "-m", "tests.files.soak", "write", how, how, str(path)]
+    command = [sys.executable, "-m", "tests.files.soak", "write", how, name, str(path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
         yield
         output, _ = child.communicate(timeout=60)
-        counts[how] = int(output)
+        counts[name] = int(output)
 
 
 def repair(path: Path, number: int) -> tuple[int, int]:
@@ -104,35 +116,38 @@ def repair(path: Path, number: int) -> tuple[int, int]:
     raise AssertionError("no repair came through")
 
 
-def soak(folder: Path, megabytes: float, repairs: int, ways: tuple[str, ...]) -> Outcome:
-    """Repair a file of some size that often, with one writer of each kind beside it."""
+def soak(folder: Path, how: str, megabytes: float, repairs: int, writers: int = 1) -> Outcome:
+    """Repair a file of some size that often, with writers of one kind beside it."""
     path = folder / "session.jsonl"
     filler = json.dumps({"filler": "y" * 2000}).encode() + b"\n"
     path.write_bytes(b'{"repairs": 0}\n' + filler * int(megabytes * 1e6 / len(filler)))
     counts: Counter[str] = Counter()
     conflicts = carried = 0
     with ExitStack() as stack:
-        for how in ways:
-            stack.enter_context(writing(how, path, counts))
+        for number in range(writers):
+            stack.enter_context(writing(how, f"{how}-{number}", path, counts))
         time.sleep(0.3)
         for number in range(repairs):
             tried, taken = repair(path, number)
             conflicts += tried
             carried += taken
-    first = backups.listed(path)[-1]
-    return judge(path, counts, repairs, conflicts, carried, first)
+    found, damaged = lines(path)
+    expected = {(name, number) for name, count in counts.items() for number in range(count)}
+    return Outcome(
+        repairs=repairs,
+        conflicts=conflicts,
+        written=len(expected),
+        carried=carried,
+        lost=len(expected - set(found)),
+        doubled=len(found) - len(set(found)),
+        damaged=damaged + len(set(found) - expected),
+        late=sum(_late(found, name) for name in counts),
+    )
 
 
-def judge(
-    path: Path,
-    counts: Counter[str],
-    repairs: int,
-    conflicts: int,
-    carried: int,
-    first: backups.Backup,
-) -> Outcome:
-    """Count every line that was written in the file that is left."""
-    found: Counter[tuple[str, int]] = Counter()
+def lines(path: Path) -> tuple[list[tuple[str, int]], int]:
+    """The lines of the writers in a file, and how many lines are not whole."""
+    found = []
     damaged = 0
     for line in path.read_bytes().splitlines(keepends=True):
         try:
@@ -141,37 +156,35 @@ def judge(
             damaged += 1
             continue
         if "writer" in value:
-            found[value["writer"], value["number"]] += 1
-            damaged += line != record(value["writer"], value["number"])
-    expected = {(how, number) for how, count in counts.items() for number in range(count)}
-    return Outcome(
-        repairs=repairs,
-        conflicts=conflicts,
-        written=len(expected),
-        carried=carried,
-        lost=len(expected - set(found)),
-        doubled=sum(count > 1 for count in found.values()),
-        damaged=damaged,
-        restored=first.file.read_bytes().startswith(b'{"repairs": 0}\n'),
-    )
+            found.append((value["writer"], value["number"]))
+            damaged += line != record(*found[-1])
+    return found, damaged
+
+
+def _late(found: list[tuple[str, int]], name: str) -> int:
+    numbers = [number for writer, number in found if writer == name]
+    return sum(one > other for one, other in pairwise(numbers))
 
 
 def main() -> int:
-    """Run the long one and print what came of it; the exit status is 1 if anything was lost."""
+    """Run the long one and print what came of it; the exit status is 1 if a line was lost."""
     if sys.argv[1:2] == ["write"]:
         write(*sys.argv[2:])
         return 0
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=float, default=50)
     parser.add_argument("--repairs", type=int, default=20)
-    parser.add_argument("--ways", nargs="*", default=["whole", "halves", "reopened"])
-    parser.add_argument("--folder", default=None)
+    parser.add_argument("--writers", type=int, default=1)
+    parser.add_argument("--ways", nargs="*", default=WAYS)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        start = time.monotonic()
-        outcome = soak(Path(folder), given.megabytes, given.repairs, tuple(given.ways))
-    print(outcome, f"{time.monotonic() - start:.1f} s")  # noqa: T201
-    return int(bool(outcome.lost or outcome.doubled or outcome.damaged))
+    clean = True
+    for how in given.ways:
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.monotonic()
+            outcome = soak(Path(folder), how, given.megabytes, given.repairs, given.writers)
+        print(how, outcome, f"{time.monotonic() - start:.1f} s", flush=True)  # noqa: T201
+        clean = clean and outcome.is_clean
+    return int(not clean)
 
 
 if __name__ == "__main__":

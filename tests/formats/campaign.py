@@ -32,7 +32,17 @@ class Ran:
     @property
     def sessions(self) -> dict[str, dict[str, Any]]:
         """The sessions of a report, by target."""
-        return {session["target"]: session for session in json.loads(self.out)["sessions"]}
+        listed = [json.loads(line)["sessions"] for line in self.out.splitlines()]
+        return {session["target"]: session for sessions in listed for session in sessions}
+
+    def __add__(self, other: Ran) -> Ran:
+        """Both, as if it had been one run."""
+        return Ran(
+            max(self.status, other.status),
+            self.out + other.out,
+            self.err + other.err,
+            (*self.changed, *other.changed),
+        )
 
 
 @dataclass
@@ -71,6 +81,18 @@ class Home:
             timeout=600,
         )
         return Ran(done.returncode, done.stdout, done.stderr.decode(), self.since(before))
+
+    def each(self, *words: str, targets: list[Path]) -> Ran:
+        """Run a command that reports in JSON on many targets.
+
+        Should one of them bring the whole run down, the others are tried without it, so that a
+        test fails for its own file and not for its neighbour's.
+        """
+        ran = self.run(*words, *targets)
+        if ran.out or len(targets) < 2:
+            return ran
+        half = len(targets) // 2
+        return self.each(*words, targets=targets[:half]) + self.each(*words, targets=targets[half:])
 
     def snapshot(self) -> dict[str, bytes]:
         """Every file of the home, by its path."""

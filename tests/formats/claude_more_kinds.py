@@ -517,6 +517,7 @@ def leaves_of_hooks(book: Book) -> Case:
     book.say("It is built.")
     skill = [{"type": "text", "text": "Base directory for this skill: /home/ada"}]
     book.link("user", message={"role": "user", "content": skill}, isMeta=True)
+    book.say("I have read it.")
     return book.case(healthy=True)
 
 

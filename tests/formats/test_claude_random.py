@@ -31,9 +31,9 @@ class Life:
 def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home = Home(tmp_path_factory.mktemp("home"))
     paths = [put(home, case) for case in CASES]
-    repair = home.run("repair", "--yes", "--json", *paths)
+    repair = home.each("repair", "--yes", "--json", targets=paths)
     mended = home.read()
-    home.run("repair", "--yes", *paths)
+    home.each("repair", "--yes", "--json", targets=paths)
     again = home.read()
     changed = [home.paths[str(case)] for case in CASES if mended[str(case)] != case.data]
     home.run("undo", *changed)

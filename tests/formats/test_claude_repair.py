@@ -53,15 +53,16 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home = Home(tmp_path_factory.mktemp("home"), {"PYTHONHASHSEED": "0"})
     broken = [put(home, case) for case in BROKEN]
     healthy = [put(home, case) for case in HEALTHY]
-    first_check = home.run("check", "--json", *broken)
+    before = {path: path.read_bytes() for path in broken}
+    first_check = home.each("check", "--json", targets=broken)
     diff = home.run("repair", "--diff", *broken)
-    untouched = home.run("repair", "--yes", "--json", *healthy)
-    repair = home.run("repair", "--yes", "--json", *broken)
+    untouched = home.each("repair", "--yes", "--json", targets=healthy)
+    repair = home.each("repair", "--yes", "--json", targets=broken)
     mended = home.read()
-    second_check = home.run("check", "--json", *broken)
-    second_repair = home.run("repair", "--yes", "--json", *broken)
+    second_check = home.each("check", "--json", targets=broken)
+    second_repair = home.each("repair", "--yes", "--json", targets=broken)
     again = home.read()
-    undo = home.run("undo", *broken)
+    undo = home.run("undo", *[path for path in broken if path.read_bytes() != before[path]])
     return Life(
         home,
         untouched,
@@ -268,7 +269,7 @@ def test_a_copy_is_the_same_repair(life: Life, tmp_path: Path, name: str) -> Non
 
 def test_a_repair_does_not_depend_on_hash_seed_or_clock(life: Life, tmp_path: Path) -> None:
     home = Home(tmp_path, {"PYTHONHASHSEED": "7"})
-    home.run("repair", "--yes", *[put(home, case) for case in BROKEN])
+    home.each("repair", "--yes", "--json", targets=[put(home, case) for case in BROKEN])
     now = home.read()
     assert [name for name in now if now[name] != life.mended[name]] == []
 

@@ -63,16 +63,16 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     healthy = [home.paths[str(case)] for case in HEALTHY]
     first = _states(home)
     runs = {
-        "check": home.run("check", "--json", *broken),
+        "check": home.each("check", "--json", targets=broken),
         "diff": home.run("repair", "--diff", *broken),
-        "healthy": home.run("repair", "--yes", "--json", *healthy),
-        "repair": home.run("repair", "--yes", "--json", *broken),
+        "healthy": home.each("repair", "--yes", "--json", targets=healthy),
+        "repair": home.each("repair", "--yes", "--json", targets=broken),
     }
     mended = _states(home)
     marks = {str(case): case.marks(home.paths[str(case)]) for case in CASES}
     problems = {str(case): case.problems(home.paths[str(case)]) for case in CASES}
-    runs["second check"] = home.run("check", "--json", *broken)
-    runs["second repair"] = home.run("repair", "--yes", "--json", *broken)
+    runs["second check"] = home.each("check", "--json", targets=broken)
+    runs["second repair"] = home.each("repair", "--yes", "--json", targets=broken)
     again = _states(home)
     runs["undo"] = home.run("undo", *broken)
     return Life(home, first, mended, marks, problems, again, _states(home), runs)

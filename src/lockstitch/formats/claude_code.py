@@ -113,19 +113,28 @@ def _history(chain: Chain) -> History:
             continue
         key = _key(value)
         parts = content if type(content) is list else []
-        paths = [(*_CONTENT, place) for place in range(len(parts))] or [_CONTENT]
-        sources = [number] * len(paths)
-        if key and key == group and parts:
-            history.messages[-1]["content"] += parts
-            history.sources[-1] += sources
-            history.paths[-1] += paths
+        paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
+        if key and key == group and type(content) is list:
+            _join(history, parts, [number] * len(parts), paths)
         else:
+            paths = paths or [_CONTENT]
             content = list(content) if type(content) is list else content
-            history.add({"role": value["type"], "content": content}, sources, paths)
+            history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
             group = key
         if value["type"] == ASSISTANT and type(message_of(value).get("model")) is str:
             history.model = message_of(value)["model"]
     return history
+
+
+def _join(history: History, parts: list[Any], sources: list[int], paths: list[Path]) -> None:
+    """Add the blocks of a line to the message that it belongs to."""
+    if not parts:
+        return
+    if not history.messages[-1]["content"]:
+        history.sources[-1], history.paths[-1] = [], []
+    history.messages[-1]["content"] += parts
+    history.sources[-1] += sources
+    history.paths[-1] += paths
 
 
 def _key(value: dict[str, Any]) -> str:

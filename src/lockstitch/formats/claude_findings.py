@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats.base import Transcript, find
@@ -19,6 +20,8 @@ from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
 from lockstitch.rules import Finding
 
+# Where and when a record stands, as against what it says.
+_LINKS = frozenset({"parentUuid", "logicalParentUuid", "timestamp"})
 _CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704"}
 _SAID = {
     REPLY: "a reply hangs beside the conversation",
@@ -66,11 +69,21 @@ def _repeats(chain: Chain) -> Iterator[Finding]:
     for node in chain.graph.repeats:
         first = chain.graph.by_id[node.id]
         where = _place(chain, first.number)
-        if chain.value(node.number) == chain.value(first.number):
+        if is_copy(chain, node):
             yield find("LS607", _place(chain, node.number), f"repeats the record of line {where}")
         else:
             text = f"has the uuid of another record, on line {where}"
             yield find("LS703", _place(chain, node.number), text)
+
+
+def is_copy(chain: Chain, node: Node) -> bool:
+    """Tell whether a record repeats the first one with its id, wherever it hangs."""
+    first = chain.value(chain.graph.by_id[node.id].number)
+    return _said_in(first) == _said_in(chain.value(node.number))
+
+
+def _said_in(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: value[key] for key in value if key not in _LINKS}
 
 
 def dangling(chain: Chain) -> list[Node]:

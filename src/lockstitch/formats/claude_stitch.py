@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import ASSISTANT, SPEAKERS, Chain, calls_in, is_sent
+from lockstitch.formats.claude_chain import ASSISTANT, SPEAKERS, Chain, calls_in
 from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.history import NEW, Strand
@@ -53,7 +53,9 @@ class _Stitcher:
         self.data = transcript.context.data
         self.chain = chain
         self.records = chain.records
-        self.sent = chain.sent()
+        homes = transcript.history.sources
+        self.sent = list(dict.fromkeys(number for row in homes for number in row))
+        self.spoken = set(self.sent)
         self.session = transcript.session or ""
         self.used: set[int] = set()
         self.message_ids: set[str] = set()
@@ -207,7 +209,7 @@ class _Stitcher:
         behind: dict[int, list[int]] = {}
         anchor = NEW
         for number in self.chain.order:
-            if is_sent(self.chain.value(number)):
+            if number in self.spoken:
                 anchor = number if number in kept else anchor
             else:
                 behind.setdefault(anchor, []).append(number)
@@ -259,7 +261,7 @@ class _Stitcher:
         return parent is not None and parent.number in self._lost()
 
     def _lost(self) -> set[int]:
-        return set(self.sent) - self.used
+        return self.spoken - self.used
 
     def _preserved(self) -> set[int]:
         """Give the lines from before a compaction that stay by name, not by their parents."""

@@ -126,9 +126,8 @@ class _Round:
 
     def drop_repeats(self) -> None:
         """Keep the first of equal records."""
-        graph = self.chain.graph
-        for node in graph.repeats:
-            if self.chain.value(node.number) == self.chain.value(graph.by_id[node.id].number):
+        for node in self.chain.graph.repeats:
+            if findings.is_copy(self.chain, node):
                 self.gone.add(node.number)
                 self.note("LS607", "removed", node.number, "an equal record stands before it")
 

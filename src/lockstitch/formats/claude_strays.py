@@ -117,7 +117,7 @@ def _neighbours(chain: Chain, top: int, reached: set[int]) -> tuple[int, int]:
     if parent is None:
         return -1, path[0] if path else -1
     if parent.number not in path:
-        return parent.number, -1
+        return parent.number, next((number for number in path if number > top), -1)
     at = path.index(parent.number) + 1
     return parent.number, path[at] if at < len(path) else -1
 
@@ -149,7 +149,7 @@ def _kind(chain: Chain, spoken: list[int], members: list[int], attach: int, onwa
 
 
 def _reply_kind(chain: Chain, spoken: list[int], attach: int, onward: int) -> str:
-    if all(results_in(chain.value(number)) for number in spoken):
+    if all(results_in(chain.value(number)) for number in spoken) and not _is_news(chain, spoken):
         return LEFTOVER
     if onward < 0:
         return LEFTOVER if attach < 0 else REPLY
@@ -158,6 +158,11 @@ def _reply_kind(chain: Chain, spoken: list[int], attach: int, onward: int) -> st
     answer = _next_speaker(chain, onward)
     retried = answer.get("type") == ASSISTANT and chain.value(spoken[0]).get("type") == ASSISTANT
     return RETRIED if retried else REPLY
+
+
+def _is_news(chain: Chain, spoken: list[int]) -> bool:
+    """Tell whether results answer what nothing on the chain answers."""
+    return not chain.result_homes(spoken).keys() <= chain.result_homes(chain.order).keys()
 
 
 def _next_speaker(chain: Chain, onward: int) -> dict[str, Any]:

@@ -48,10 +48,11 @@ class PlainList(Format):
         return type(value.get("role")) is str or (bool(kind) and not _SIGNS.isdisjoint(value))
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        messages, homes, around = _opened(records)
-        dialect = _dialect(around if type(around) is dict else messages) or _USUAL
+        stored, homes, around = _opened(records)
+        dialect = _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
         history = History(dialect, [], [], [], model if type(model) is str else None)
+        messages = [*map(_spoken, stored)]
         for message, home in zip(messages, homes, strict=True):
             enter(history, message, home)
         return Transcript(
@@ -60,19 +61,49 @@ class PlainList(Format):
             history,
             session=context.name.rpartition(".")[0] or context.name or None,
             turns=_turns(dialect, messages),
-            state=homes,
+            state=(homes, stored),
         )
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         data = transcript.context.data
+        homes, stored = transcript.state
+        spoken = transcript.history.messages
+        raw = {id(message): stored[number] for number, message in enumerate(spoken)}
+        listed = any(_names_calls(message) for message in stored)
+
+        def written(strand: Strand) -> Strand:
+            message = raw.get(id(strand.message), strand.message)
+            message = _listed(message) if listed else message
+            return Strand(message, strand.origin, strand.parts)
 
         def make(message: Any, near: Record) -> Record:
             sample = raw_of(data, near).decode("utf-8", "surrogatepass")
             return Record("", message, fresh=alike(sample, message).encode())
 
-        return lay(transcript, transcript.state, strands, make)
+        return lay(transcript, homes, [*map(written, strands)], make)
+
+
+def _names_calls(message: Any) -> bool:
+    """Tell a result as SWE-agent writes it, which lists the one call that it answers."""
+    ids = message.get("tool_call_ids") if type(message) is dict else None
+    return type(ids) is list and len(ids) == 1
+
+
+def _spoken(message: Any) -> Any:
+    """Give a message as it is sent: the same object, but for results as SWE-agent writes them."""
+    if not _names_calls(message) or "tool_call_id" in message:
+        return message
+    return {**message, "tool_call_id": message["tool_call_ids"][0]}
+
+
+def _listed(message: Any) -> Any:
+    """Give a message as SWE-agent writes it."""
+    if type(message) is not dict or "tool_call_id" not in message:
+        return message
+    rest = {key: value for key, value in message.items() if key != "tool_call_id"}
+    return {**rest, "tool_call_ids": [message["tool_call_id"]]}
 
 
 def _list_path(value: Any) -> Path | None:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from lockstitch.redaction.shapes import is_random, is_reference
 
 
-
 class Span(NamedTuple):
     """Where a secret stands in a text, and of which kind it is."""
 

@@ -31,8 +31,7 @@ NAMES = {
 # What makes a key a secret, and what makes a token none.
 _SECRET_KEYS = tuple(
     b"api access secret private auth account encryption signing master service role license client "
-    b"shared storage subscription admin deploy session webhook app application consumer root bot"
-    .split()
+    b"shared storage subscription admin deploy session webhook app application consumer root bot".split()
 )
 _PLAIN_TOKENS = tuple(
     b"page next continuation pagination sync resume cancel cancellation stop eos bos pad unk mask "

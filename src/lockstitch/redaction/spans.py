@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
 from lockstitch.redaction import formats, names
 from lockstitch.redaction.formats import Span
@@ -44,7 +46,7 @@ _NAME_LIKE = _table(b"_-")
 _BASE64_LIKE = _table(b"_-+/=")
 
 
-def spans(text: str, kind: str | None = None, *, formats_only: bool = False) -> list[Span]:
+def spans(text: str, kind: str | None = None, *, known_only: bool = False) -> list[Span]:
     """Find the secrets in a text: in order, none overlapping another or a placeholder.
 
     ``kind`` is the kind of secret that the text is the value of, if its field says so.
@@ -54,7 +56,7 @@ def spans(text: str, kind: str | None = None, *, formats_only: bool = False) -> 
     if len(text) < SHORTEST:
         return []
     data, low = _bytes(text)
-    if formats_only:
+    if known_only:
         return _settled(text, _known(text, data, low))
     return _settled(
         text,
@@ -62,6 +64,46 @@ def spans(text: str, kind: str | None = None, *, formats_only: bool = False) -> 
         [*names.named(text, low), *_marked(text, low, _HEADERS)],
         _random_tokens(text, data),
     )
+
+
+# Between texts that are searched together: no secret reaches over it.
+_SEAM = "\n\0\0\0\0\0\n"
+_BATCH = 1 << 17
+
+
+def suspicious(texts: Iterable[str]) -> set[str]:
+    """Give those of many texts that may hold a secret; what is not among them holds none."""
+    suspects: set[str] = set()
+    for batch in _batches(texts):
+        found = spans(_SEAM.join(batch))
+        if found:
+            ends = list(accumulate(len(text) + len(_SEAM) for text in batch))
+            for start, end, _kind in found:
+                suspects.update(batch[bisect_right(ends, start) : bisect_right(ends, end - 1) + 1])
+    return suspects
+
+
+def holding(texts: Iterable[str], secrets: Iterable[str]) -> set[str]:
+    """Give those of many texts that hold one of these secrets."""
+    found: set[str] = set()
+    for batch in _batches(texts):
+        together = _SEAM.join(batch)
+        for secret in secrets:
+            if secret in together:
+                found.update(text for text in batch if secret in text)
+    return found
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size > _BATCH:
+            yield batch
+            batch, size = [], 0
+    yield batch
 
 
 def _bytes(text: str) -> tuple[bytes, bytes]:

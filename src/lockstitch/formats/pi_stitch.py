@@ -1,0 +1,294 @@
+"""Putting a healed history into the entries of a pi session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, field, structs
+
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.history import NEW, Strand
+from lockstitch.formats.pi_blocks import (
+    ASSISTANT,
+    RESULT,
+    USER,
+    Block,
+    item_of,
+    items_of,
+    message_of,
+    result_block,
+    result_of,
+)
+from lockstitch.formats.pi_repair import new_id
+from lockstitch.formats.pi_session import COMPACTION, Session, is_result
+from lockstitch.formats.records import Record, amended, new_record
+from lockstitch.formats.slots import steady, value_at
+
+_OWN_ROLES = (USER, ASSISTANT, RESULT)
+
+
+class Unit(Struct, eq=False):
+    """An entry of the new conversation: an old one (``number``) or a new one, and its blocks."""
+
+    role: str
+    number: int = NEW
+    blocks: list[Block] = field(default_factory=list)
+    record: Record | None = None
+    id: str | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether the file does not hold it yet."""
+        return self.number == NEW
+
+
+def stitch(transcript: Transcript, strands: Sequence[Strand]) -> list[Record]:
+    """Give the records of the file in which the conversation is the healed one."""
+    return _Stitcher(transcript).stitch(strands)
+
+
+class _Stitcher:
+    """Lays a healed history out over the entries of a file."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.data = transcript.context.data
+        self.session: Session = transcript.state
+        self.ids = self.session.ids()
+        self.names = self.session.names()
+        self.used: set[int] = set()
+        self.made = 0
+
+    def stitch(self, strands: Sequence[Strand]) -> list[Record]:
+        units = [unit for strand in strands for unit in self._units(strand)]
+        for unit in units:
+            unit.record = self._fresh(unit, units) if unit.is_new else self._kept(unit)
+        line = self._with_controls(units)
+        if not self.session.is_linear:
+            self._link(line)
+        return self._file(line)
+
+    # Which entry holds which blocks.
+
+    def _units(self, strand: Strand) -> list[Unit]:
+        role = str(strand.message.get("role"))
+        units: list[Unit] = []
+        for source, block in strand.parts:
+            last = units[-1] if units else None
+            kind = RESULT if is_result(block) else role
+            fits = last is not None and last.role == kind != RESULT
+            if last is not None and fits and source in (NEW, last.number):
+                last.blocks.append(block)
+            elif last is not None and fits and last.is_new and self._takes(source, kind):
+                self.used.add(source)
+                last.number = source
+                last.blocks.append(block)
+            else:
+                number = source if self._takes(source, kind) else NEW
+                self.used.add(number)
+                units.append(Unit(kind, number, [block]))
+        return units
+
+    def _takes(self, source: int, kind: str) -> bool:
+        """Tell whether an entry may hold blocks of this kind: its own, or a result's turned text."""
+        if source == NEW or source in self.used:
+            return False
+        role = message_of(self.session.value(source)).get("role")
+        if role in (ASSISTANT, RESULT):
+            return role == kind or (role == RESULT and kind == USER)
+        return kind == USER
+
+    def _kept(self, unit: Unit) -> Record:
+        """Keep an entry, with the blocks that are left of it."""
+        record, value = self.session.records[unit.number], self.session.value(unit.number)
+        found = [self.session.kept.get(id(block)) for block in unit.blocks]
+        if found == self._all(unit.number):
+            return record
+        message = message_of(value)
+        if unit.role == RESULT:
+            return self._amended_result(record, message, unit.blocks[0])
+        if message.get("role") in (USER, ASSISTANT) and type(message.get("content")) is list:
+            items = self._items(unit, message["content"])
+            return amended(self.data, record, ("message", "content"), items)
+        items = [item_of(block, self.ids) for block in unit.blocks]
+        if value.get("type") == "custom_message":
+            return amended(self.data, record, ("content",), items)
+        if not message:
+            return record
+        time = {"timestamp": message["timestamp"]} if "timestamp" in message else {}
+        spoken = {"role": USER, "content": items, **time}
+        return amended(self.data, record, ("message",), spoken)
+
+    def _all(self, number: int) -> list[Any]:
+        return [home for home in self.session.kept.values() if home[0] == number]
+
+    def _items(self, unit: Unit, content: list[Any]) -> list[Any]:
+        """Give the content of a message: what was never sent stays, what is gone goes."""
+        sent = {path[-1] for _, path in self._all(unit.number)}
+        spare = [place for place in sent if not self._is_kept(unit, place)]
+        silent = [place for place in range(len(content)) if place not in sent]
+        items: list[Any] = []
+        for block in unit.blocks:
+            home = self.session.kept.get(id(block))
+            if home is not None and home[0] == unit.number:
+                place = int(home[1][-1])
+                items += [content[n] for n in silent if n < place]
+                silent = [n for n in silent if n > place]
+                items.append(content[place])
+            else:
+                old = content[int(spare.pop(0))] if spare else None
+                items.append(item_of(block, self.ids, old))
+        return [*items, *(content[n] for n in silent)]
+
+    def _is_kept(self, unit: Unit, place: Any) -> bool:
+        homes = (self.session.kept.get(id(block)) for block in unit.blocks)
+        return any(h is not None and h[0] == unit.number and h[1][-1] == place for h in homes)
+
+    def _amended_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
+        old = result_block(message)
+        wire = str(block.get("tool_use_id"))
+        if old["tool_use_id"] != wire:
+            path = ("message", "toolCallId")
+            record = amended(self.data, record, path, self.ids.get(wire, wire))
+        if old["content"] != block.get("content"):
+            items = items_of(block.get("content"), self.ids)
+            record = amended(self.data, record, ("message", "content"), items)
+        if bool(message.get("isError")) != bool(block.get("is_error")):
+            flag = bool(block.get("is_error"))
+            record = amended(self.data, record, ("message", "isError"), flag)
+        return record
+
+    # New entries.
+
+    def _fresh(self, unit: Unit, units: Sequence[Unit]) -> Record:
+        near = self._neighbour(unit, units)
+        if unit.role == RESULT:
+            message = result_of(unit.blocks[0], self.ids, self.names)
+        else:
+            items = [item_of(block, self.ids) for block in unit.blocks]
+            message = {"role": unit.role, "content": items, **self._made_by(unit, near)}
+        time = message_of(near).get("timestamp")
+        message |= {"timestamp": time} if time is not None else {}
+        value: dict[str, Any] = {"type": "message"}
+        if not self.session.is_linear:
+            self.made += 1
+            unit.id = new_id(self.session, near.get("id"), self.made)
+            value |= {"id": unit.id, "parentId": None}
+        return new_record("", {**value, "timestamp": near.get("timestamp"), "message": message})
+
+    def _neighbour(self, unit: Unit, units: Sequence[Unit]) -> dict[str, Any]:
+        place = units.index(unit)
+        around = [*reversed(units[:place]), *units[place:]]
+        number = next((u.number for u in around if not u.is_new), self.session.entries[0])
+        return self.session.value(number)
+
+    def _made_by(self, unit: Unit, near: dict[str, Any]) -> dict[str, Any]:
+        """Give the fields that a message of the model must have."""
+        if unit.role != ASSISTANT:
+            return {}
+        keys = ("api", "provider", "model")
+        known = {key: message_of(near)[key] for key in keys if key in message_of(near)}
+        cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0)
+        counts = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "totalTokens"), 0)
+        base = {"api": "anthropic-messages", "provider": "lockstitch", "model": "lockstitch"}
+        return {**base, **known, "usage": {**counts, "cost": cost}, "stopReason": "stop"}
+
+    # The chain and the file.
+
+    def _with_controls(self, units: Sequence[Unit]) -> list[Unit]:
+        """Put what is on the path but is not sent back behind what it follows."""
+        session = self.session
+        kept = {unit.number for unit in units}
+        silent = set(session.path) - self._spoken()
+        behind: dict[int, list[int]] = {}
+        anchor = NEW
+        for number in session.path:
+            if number in kept:
+                anchor = number
+            elif number in silent:
+                behind.setdefault(anchor, []).append(number)
+        line = [Unit("", number) for number in behind.get(NEW, ())]
+        for unit in self._in_path_order(units):
+            line.append(unit)
+            line += [Unit("", n) for n in behind.get(unit.number, ()) if not unit.is_new]
+        for unit in line:
+            unit.record = unit.record or session.records[unit.number]
+            unit.id = unit.id or session.value(unit.number).get("id")
+        return line
+
+    def _spoken(self) -> set[int]:
+        return {number for sources in self.session.history.sources for number in sources}
+
+    def _in_path_order(self, units: Sequence[Unit]) -> list[Unit]:
+        """Put a compaction, which is sent first, back behind what it keeps."""
+        if self.session.cut < 0:
+            return list(units)
+        number = self.session.path[self.session.cut]
+        before = set(self.session.path[: self.session.cut])
+        lead = [unit for unit in units if unit.number == number]
+        rest = [unit for unit in units if unit.number != number]
+        old = [place for place, unit in enumerate(rest) if unit.number in before]
+        split = old[-1] + 1 if old else 0
+        while old and split < len(rest) and rest[split].is_new and rest[split].role == RESULT:
+            split += 1
+        return [*rest[:split], *lead, *rest[split:]]
+
+    def _link(self, line: Sequence[Unit]) -> None:
+        """Write parents where the entry before is another one than it was."""
+        old = dict(zip(self.session.path, [NEW, *self.session.path], strict=False))
+        last: Unit | None = None
+        for unit in line:
+            assert unit.record is not None  # noqa: S101 - set in _with_controls
+            before = last.number if last is not None else NEW
+            moved = unit.is_new or (last is not None and last.is_new)
+            if moved or old.get(unit.number, NEW) != before:
+                parent = last.id if last is not None else None
+                if unit.record.value.get("parentId") != parent:
+                    unit.record = amended(self.data, unit.record, ("parentId",), parent)
+            last = unit
+
+    def _file(self, line: Sequence[Unit]) -> list[Record]:
+        """Put the entries back into the file; the end of the conversation is the last one."""
+        stay = steady([unit.number for unit in line])
+        spots = {line[place].number: line[place] for place in stay}
+        follow: dict[int, list[Record]] = {}
+        anchor = NEW
+        for place, unit in enumerate(line):
+            if place in stay:
+                anchor = unit.number
+            else:
+                follow.setdefault(anchor, []).append(_ended(unit))
+        out = list(self._laid(spots, follow))
+        end = line[-1].record if line else None
+        tail = [r for r in out if r.is_record]
+        if end is not None and tail and not self.session.is_linear and tail[-1].value != end.value:
+            out = [*(record for record in out if record.value is not end.value), _ended(line[-1])]
+        return out
+
+    def _laid(self, spots: dict[int, Unit], follow: dict[int, list[Record]]) -> Iterator[Record]:
+        session = self.session
+        spoken, path = self._spoken(), set(session.path)
+        front = next((n for n in session.path if n in spots), len(session.records))
+        for number, record in enumerate(session.records):
+            if number == front:
+                yield from follow.get(NEW, ())
+            if number in spots:
+                yield spots[number].record or record
+            elif number not in path or number not in spoken:
+                yield self._rehung(record, spots)
+            yield from follow.get(number, ())
+
+    def _rehung(self, record: Record, spots: dict[int, Unit]) -> Record:
+        """Hang what hung on an entry that is gone on the entry before that one."""
+        parent = record.value.get("parentId") if record.is_record else None
+        node = self.session.last.get(parent) if type(parent) is str else None
+        if node is None or node.number not in self._spoken() - self.used:
+            return record
+        before = [n for n in self.session.path if n in spots and n < node.number]
+        name = spots[before[-1]].id if before else None
+        return amended(self.data, record, ("parentId",), name)
+
+
+def _ended(unit: Unit) -> Record:
+    assert unit.record is not None  # noqa: S101 - set in _with_controls
+    return structs.replace(unit.record, ending=unit.record.ending or b"\n")

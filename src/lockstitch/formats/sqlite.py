@@ -1,0 +1,159 @@
+"""Connections to the SQLite databases of other programs, which may be running.
+
+A database is touched through SQLite only: it is never opened, hashed or copied as a file, since
+closing a plain file drops the locks that this process may hold on it. Reading opens it read-only.
+In WAL mode that leaves an index (``-shm``) and an empty ``-wal`` behind if there were none;
+SQLite itself removes them again when a connection that may write is the last one to close.
+Where a log was there already, it keeps its bytes; its index, which is no data, may change.
+Writing never starts a checkpoint while others are connected: SQLite before 3.51.3 may lose what
+another process writes meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, UsageError
+
+READ_WAIT = 5.0
+WRITE_WAIT = 10.0
+
+CHANGED = "went on meanwhile; nothing was written"
+
+
+@contextmanager
+def reading(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
+    """Give a connection that cannot write; raises Unreadable for what SQLite cannot read."""
+    real = checked(path, follow=follow)
+    is_bare = not os.path.lexists(f"{real}-wal")
+    base = None
+    try:
+        base = _connected(real, "ro", READ_WAIT)
+        yield base
+    except sqlite3.Error as error:
+        raise _said(error, real, writing=False) from error
+    finally:
+        if base is not None:
+            base.close()
+        if is_bare:
+            _tidy(real)
+
+
+@contextmanager
+def writing(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
+    """Give a connection inside a transaction, which ends with the block: done, or not at all."""
+    real = checked(path, follow=follow)
+    base = None
+    try:
+        base = _connected(real, "rw", WRITE_WAIT)
+        base.execute("PRAGMA synchronous = FULL")
+        base.execute("PRAGMA wal_autocheckpoint = 0")
+        base.execute("BEGIN IMMEDIATE")
+        yield base
+        base.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise _said(error, real, writing=True) from error
+    finally:
+        if base is not None:
+            with suppress(sqlite3.Error):
+                if base.in_transaction:
+                    base.execute("ROLLBACK")
+            base.close()
+
+
+def _connected(path: str, mode: str, wait: float) -> sqlite3.Connection:
+    uri = f"{Path(path).absolute().as_uri()}?mode={mode}"
+    base = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
+    base.text_factory = text_of
+    return base
+
+
+def checked(path: str | Path, *, follow: bool) -> str:
+    """Give the path of a regular file; a link only if it may be followed."""
+    real = os.path.realpath(path) if follow else os.fspath(path)
+    try:
+        found = os.lstat(real)
+    except OSError as error:
+        known = {errno.ENOENT: "no such file", errno.EACCES: "permission denied"}
+        raise Unreadable(known.get(error.errno or 0, "cannot be read")) from error
+    except ValueError as error:
+        raise UsageError("is no possible name of a file") from error
+    if stat.S_ISLNK(found.st_mode):
+        raise UsageError(
+            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
+        )
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError("is not a regular file")
+    return real
+
+
+def _tidy(path: str) -> None:
+    """Let SQLite remove the empty log and its index, which reading alone leaves behind."""
+    with suppress(OSError, sqlite3.Error):
+        if Path(f"{path}-wal").stat().st_size or not os.access(path, os.W_OK):
+            return
+        base = _connected(path, "rw", 0)
+        try:
+            tables_of(base)
+        finally:
+            base.close()
+
+
+def _said(error: sqlite3.Error, path: str, *, writing: bool) -> Exception:
+    """Say what SQLite's error means for the one who asked."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    done = "; nothing was written" if writing else ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        kind: type[LockstitchError] = Busy if writing else Unreadable
+        return kind(f"is locked by another program, which is writing to it{done}")
+    if name.startswith("SQLITE_NOTADB"):
+        return Unreadable("is no SQLite database, or is encrypted")
+    if name.startswith("SQLITE_CORRUPT"):
+        return Unreadable(f"is damaged: SQLite cannot read all of its pages{done}")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        if writing:
+            return PermissionError(errno.EACCES, "cannot be written to", path)
+        return Unreadable(
+            "cannot be opened: SQLite needs to write beside it, or its program has to end a "
+            "transaction that a crash cut short"
+        )
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        code = errno.ENOSPC if "FULL" in name else errno.EIO
+        return OSError(code, f"{os.strerror(code)}{done}", path)
+    if name.startswith("SQLITE_CONSTRAINT"):
+        return Conflict(CHANGED)
+    return Unreadable(f"has other tables or columns than are known{done}")
+
+
+def tables_of(base: sqlite3.Connection) -> set[str]:
+    """Give the names of the tables in a database."""
+    found = base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {name for (name,) in found}
+
+
+def quoted(name: str) -> str:
+    """Write a name of a table or a column into a query."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def slot(value: Any) -> str:
+    """Write the place of a value into a query."""
+    return "CAST(? AS TEXT)" if type(value) is str else "?"
+
+
+def bound(values: Iterable[Any]) -> list[Any]:
+    """Give values to SQLite as they came: text by its bytes, which need not be UTF-8."""
+    return [v.encode("utf-8", "surrogateescape") if type(v) is str else v for v in values]
+
+
+def text_of(raw: bytes) -> str:
+    """Read text so that its very bytes can be written again."""
+    return raw.decode("utf-8", "surrogateescape")

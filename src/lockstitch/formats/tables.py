@@ -1,0 +1,191 @@
+"""Rows of a database as records: one record a row, named by its table and its key.
+
+A row's value is a dict of its columns, in which the column that holds JSON is decoded. What is
+changed in that JSON changes its text at that place only; all the rest keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, field, structs
+
+from lockstitch.formats.base import SQLITE, Format
+from lockstitch.formats.lines import decode
+from lockstitch.formats.records import Record, amended, encode
+from lockstitch.model.parts import Path
+from lockstitch.splices import alike, reweave
+
+Columns = dict[str, Any]
+
+
+class Table(Struct, frozen=True):
+    """A table of a program's sessions.
+
+    ``text`` names its column of JSON, ``session`` the one with the session's id, and ``order``
+    those by which the program sorts. ``counted`` says that the last of them is a number that
+    SQLite counts up. ``where`` narrows down what is read, ``optional`` is what old versions lack.
+    """
+
+    name: str
+    text: str = ""
+    session: str = "session_id"
+    key: str = "id"
+    order: tuple[str, ...] = ("id",)
+    counted: bool = False
+    where: str = ""
+    optional: bool = False
+
+
+class Layout(Struct, frozen=True):
+    """The tables of a program, and the query for its sessions.
+
+    The query gives id, project, time of the last change in seconds, and title.
+    """
+
+    tables: tuple[Table, ...]
+    sessions: str
+
+
+class Row(Record, eq=False):
+    """A row: ``stored`` are its columns as the database has them, ``column`` is that of the JSON.
+
+    A row that the database does not hold yet has no ``rowid``; one whose JSON cannot be decoded
+    is not ``readable``, and has None in its place.
+    """
+
+    table: str = ""
+    column: str = ""
+    rowid: int | None = None
+    stored: Columns = field(default_factory=dict)
+    readable: bool = True
+
+    @property
+    def json(self) -> Any:
+        """The decoded value of its JSON."""
+        return self.value.get(self.column)
+
+    @property
+    def text(self) -> str:
+        """The text of its JSON as it will be written."""
+        if self.fresh is not None:
+            return self.fresh.decode("utf-8", "surrogatepass")
+        found = self.stored.get(self.column)
+        return found if type(found) is str else ""
+
+
+class RowFormat(Format):
+    """A program that keeps its sessions in an SQLite database."""
+
+    kinds = (SQLITE,)
+    layout: Layout
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        return True
+
+
+def row_of(table: Table, rowid: int, stored: Columns) -> Row:
+    """Make the record of a row that was read."""
+    place = f"{table.name}.{stored.get(table.key)}"
+    found = stored.get(table.text, "")
+    raw = found.encode("utf-8", "surrogateescape") if type(found) is str else b""
+    value, readable = dict(stored), True
+    if table.text:
+        value[table.text], readable = _decoded(raw)
+    return Row(
+        place,
+        value,
+        start=0,
+        end=len(raw),
+        table=table.name,
+        column=table.text,
+        rowid=rowid,
+        stored=stored,
+        readable=readable,
+    )
+
+
+def _decoded(raw: bytes) -> tuple[Any, bool]:
+    try:
+        return decode(raw), True
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def new_row(table: Table, value: Columns) -> Row:
+    """Make a row that the database does not hold yet; the JSON in it is not encoded."""
+    place = f"{table.name}.{value.get(table.key, 'new')}"
+    fresh = encode(value[table.text]) if table.text else b""
+    return Row(place, value, fresh=fresh, table=table.name, column=table.text)
+
+
+def put(row: Row, path: Path, new: Any) -> Row:
+    """Give a row with another value at a path of its JSON; the rest keeps its bytes."""
+    if not path:
+        fresh = alike(row.text, new).encode() if row.readable else encode(new)
+        return _with(row, new, fresh)
+    inner = Record(row.place, row.json, fresh=row.text.encode())
+    changed = amended(b"\n", inner, path, new)
+    return _with(row, changed.value, changed.fresh)
+
+
+def put_list(row: Row, new: list[Any]) -> Row:
+    """Give a row whose JSON is another list; elements that are in both keep their bytes."""
+    return _with(row, new, reweave(row.text, (), row.json, new).encode())
+
+
+def put_fields(row: Row, new: dict[str, Any]) -> Row:
+    """Give a row whose JSON is another object; fields that are the same keep their bytes."""
+    old = row.json
+    if old.keys() - new.keys():
+        return put(row, (), new)
+    for key, value in new.items():
+        if key not in old or old[key] is not value:
+            row = put(row, (key,), value)
+    return row
+
+
+def _with(row: Row, value: Any, fresh: bytes | None) -> Row:
+    return structs.replace(row, value={**row.value, row.column: value}, fresh=fresh, readable=True)
+
+
+def columns_of(row: Row) -> Columns:
+    """Give the columns of a row as they are to be stored."""
+    columns = {**row.stored, **{k: v for k, v in row.value.items() if k != row.column}}
+    if row.fresh is not None and row.column:
+        columns[row.column] = row.text
+    return columns
+
+
+def rows_in(records: Iterable[Record], table: str) -> list[Row]:
+    """Give the rows of one table."""
+    return [row for row in records if isinstance(row, Row) and row.table == table]
+
+
+def settled(
+    table: Table, rows: Sequence[Row], next_key: Callable[[], int]
+) -> list[tuple[Row, Columns]]:
+    """Give the columns of rows in the order in which the program must read them.
+
+    Where the key counts, a new row gets the next number, and so does every row behind it that
+    would otherwise be read before it.
+    """
+    placed: list[tuple[Row, Columns]] = []
+    last: tuple[int, ...] = ()
+    for row in rows:
+        columns = columns_of(row)
+        if table.counted:
+            if row.rowid is None or _spot(table, columns) <= last:
+                columns[table.key] = next_key()
+                spot = _spot(table, columns)
+                for name, least, own in zip(table.order[:-1], last, spot, strict=False):
+                    columns[name] = max(own, least)
+            last = _spot(table, columns)
+        placed.append((row, columns))
+    return placed
+
+
+def _spot(table: Table, columns: Columns) -> tuple[int, ...]:
+    found = (columns.get(name) for name in table.order)
+    return tuple(value if type(value) is int else 0 for value in found)

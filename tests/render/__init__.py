@@ -1,0 +1,1 @@
+"""Lists of one dialect rendered in another."""
