@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test docs bench
+.PHONY: demo test clients docs bench
 
 demo: .venv/.installed
 	$(BIN)/python examples/run.py
@@ -15,6 +15,10 @@ test: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python scripts/generate_docs.py --check
+
+# The real Claude Code and Codex, in every version known here, on every kind of broken session.
+clients: .venv/.installed-dev
+	LOCKSTITCH_CLIENTS=all $(BIN)/python -m pytest -n auto tests/clients
 
 docs: .venv/.installed-dev
 	$(BIN)/python scripts/generate_docs.py

@@ -157,33 +157,30 @@ class Move:
 
     def _follow(self) -> None:
         """Carry over what writers add that had opened the old file before the swap."""
-        self._carry(whole=True)
+        self._carry()
         disk.sync_folder(self.path.parent)
         start = quiet = time.monotonic()
         grace = self.patience.grace if self._is_live() else 0.0
         while True:
-            if self._carry(whole=True):
-                quiet = time.monotonic()
-            held = self.watch.is_held(self.old.handle)
+            held = self._carry()
             now = time.monotonic()
+            quiet = now if held else quiet
             if not held and now - quiet >= grace:
-                break
+                return
             if held and now - start > self.patience.following:
                 raise Busy(_busy(self.old.handle))
             time.sleep(self.patience.step)
-        self._carry(whole=False)
 
-    def _carry(self, *, whole: bool) -> bool:
-        """Append what the old file has more; only whole lines, unless it will not go on."""
+    def _carry(self) -> bool:
+        """Append what the old file has more, only whole lines while it is held; whether it is."""
+        held = self.watch.is_held(self.old.handle)
         grown = disk.read(self.old.handle, self.taken)
-        if whole:
+        if held:
             grown = grown[: grown.rfind(b"\n") + 1]
-        if not grown:
-            return False
-        if os.fstat(self.new.handle).st_size != self.written:
+        if grown and os.fstat(self.new.handle).st_size != self.written:
             self._await_line_end()
         self._add(self._following(grown))
-        return True
+        return held
 
     def _following(self, grown: bytes) -> bytes:
         """What to write for bytes that come next in the old file, so that lines stay lines."""

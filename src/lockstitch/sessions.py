@@ -195,7 +195,7 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
         "quarantine": msgspec.to_builtins(mended.quarantine),
     }
     if session.before is None:
-        done.backup = _save_rows(session.source, mended, run)
+        done.backup = _save_rows(session.source, mended, run, details)
         return done
     data = doctor.bytes_of(mended.after)
     backup, replaced = backups.replace(session.before, data, run, details)
@@ -203,10 +203,11 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     return done
 
 
-def _save_rows(source: Source, mended: Mended, run: str) -> str:
+def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:
     from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
-    return rows.repair(source.path, source.form, mended.before.records, mended.after.records, run)
+    before, after = mended.before.records, mended.after.records
+    return rows.repair(source.path, source.form, before, after, run, details)
 
 
 def copied(session: Opened, mended: Mended) -> bytes:

@@ -78,6 +78,13 @@ class Client(ABC):
             raise found
         return found
 
+    def found(self, pattern: str) -> str:
+        """The program for this platform among its packages; raises NotInstalled."""
+        program = next(self.modules.glob(pattern), None)
+        if program is None:
+            raise NotInstalled(f"{self.package}@{self.version} has no program for this platform")
+        return str(program)
+
     def resume(
         self, root: Path, session: str, files: Mapping[str, bytes], patience: float = PATIENCE
     ) -> Resumed:
@@ -128,10 +135,13 @@ class ClaudeCode(Client):
         return home / ".claude" / "projects" / name
 
     def command(self, session: str) -> list[str]:
-        native = list(self.modules.glob("@anthropic-ai/claude-code-*/claude"))
+        return [*self._program(), "-p", PROMPT, "--resume", session]
+
+    def _program(self) -> list[str]:
         script = self.modules / "@anthropic-ai" / "claude-code" / "cli.js"
-        program = [str(native[0])] if native else [_node(), str(script)]
-        return [*program, "-p", PROMPT, "--resume", session]
+        if script.is_file():
+            return [_node(), str(script)]
+        return [self.found("@anthropic-ai/claude-code-*/claude")]
 
     def environ(self, home: Path, url: str) -> dict[str, str]:
         return {
@@ -157,8 +167,8 @@ class Codex(Client):
         return home / ".codex" / "sessions" / "2026" / "09" / "01"
 
     def command(self, session: str) -> list[str]:
-        (program,) = self.modules.glob("@openai/codex-*/vendor/*/bin/codex")
-        return [str(program), "exec", "--skip-git-repo-check", "resume", session, PROMPT]
+        program = self.found("@openai/codex-*/vendor/*/bin/codex")
+        return [program, "exec", "--skip-git-repo-check", "resume", session, PROMPT]
 
     def environ(self, home: Path, url: str) -> dict[str, str]:
         settings = home / ".codex" / "config.toml"

@@ -32,7 +32,7 @@ def installed(package: str, version: str) -> Path | NotInstalled:
     if not folder.is_dir():
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
-            with _lock(folder.with_suffix(".lock")):
+            with _lock(CACHE / f"{folder.name}.lock"):
                 if not folder.is_dir():
                     _fetch(f"{package}@{version}", folder)
         except (OSError, subprocess.SubprocessError) as error:
@@ -51,16 +51,14 @@ def _fetch(spec: str, folder: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError(2, "npm is not installed")
-    with tempfile.TemporaryDirectory(dir=CACHE) as fresh:
+    fresh = Path(tempfile.mkdtemp(dir=CACHE))
+    try:
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--fetch-retries=1"]
-        command = [npm, "install", *options, "--prefix", fresh, spec]
+        command = [npm, "install", *options, "--prefix", str(fresh), spec]
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-        (Path(fresh) / "node_modules").rename(_made(folder) / "node_modules")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _reason(error: Exception) -> str:

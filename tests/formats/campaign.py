@@ -120,6 +120,15 @@ def session_of(ran: Ran, path: Path) -> dict[str, Any]:
     return found
 
 
+def quarantined(ran: Ran, path: Path) -> str:
+    """What a repair took out of a session and keeps beside the backup, as JSON."""
+    backup = (ran.sessions.get(str(path)) or {}).get("backup")
+    if backup is None:
+        return ""
+    manifest = json.loads((path.parent / backup).with_suffix(".json").read_bytes())
+    return json.dumps(manifest["details"].get("quarantine"))
+
+
 def named_lines(edits: Iterable[Mapping[str, Any]]) -> set[int]:
     """The lines that edits name, counted from 1; a source counts as well as a place."""
     places = [edit.get(key) for edit in edits for key in ("place", "source")]

@@ -351,6 +351,40 @@ def garbage_in_middle(book: Book) -> Case:
     return book.case(joined([*lines[:4], garbage, *lines[4:]]), touched=1)
 
 
+@kind("words_queued_in_a_broken_batch")
+def words_queued(book: Book) -> Case:
+    """The user typed while the tools ran; one of the results was never written."""
+    opened(book).ask("Run everything.")
+    turn = book.say("All at once.", "build", "tests")
+    book.answer(turn.calls[0], "built")
+    book.attach("queued_command", prompt=book.words("And the docs."), commandMode="prompt")
+    book.say("The docs, too.")
+    book.ask("Good.")
+    return book.case()
+
+
+@kind("words_queued_before_two_writers")
+def words_queued_before_two_writers(book: Book) -> Case:
+    opened(book)
+    fork = book.tip
+    book.ask("One: the build.")
+    turn = book.say("I build it.", "build")
+    book.answer(turn.calls[0], "built")
+    book.attach("queued_command", prompt=book.words("And the docs."), commandMode="prompt")
+    book.say("The docs, too.")
+    book.tip = fork
+    book.wait(1)
+    book.work("Two: the tests.", "tests")
+    return book.case()
+
+
+@kind("leaf_without_a_time")
+def leaf_without_a_time(book: Book) -> Case:
+    opened(book).work("Go on.", "status")
+    del book.records[-1]["timestamp"]
+    return book.case(touched=1)
+
+
 # Compaction
 
 
@@ -517,7 +551,6 @@ def leaves_of_hooks(book: Book) -> Case:
     book.say("It is built.")
     skill = [{"type": "text", "text": "Base directory for this skill: /home/ada"}]
     book.link("user", message={"role": "user", "content": skill}, isMeta=True)
-    book.say("I have read it.")
     return book.case(healthy=True)
 
 

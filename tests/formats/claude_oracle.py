@@ -1,8 +1,9 @@
 """What a resume of a Claude Code session file sends, and everything that is wrong with the file.
 
-Written from the description of the format alone; nothing of the engine is used.
-``naive`` reads like the clients up to 2.1.50: the newest time stamp is the leaf, and only what
-stands on the way from it to the root is sent.
+Written from the description of the format and from what the real program was seen to send;
+nothing of the engine is used.
+``naive`` reads like the clients up to 2.1.50: the record with the newest time is the leaf, and only
+what stands on the way from it to the root is sent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from .claude_files import MARK
 Json = dict[str, Any]
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 SPEAKERS = ("user", "assistant")
+KNOWN_TO_OLD_CLIENTS = (*SPEAKERS, "system", "attachment", "progress")
+SENT_ATTACHMENTS = ("queued_command", "edited_text_file", "hook_additional_context", "file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,21 @@ class Entry:
         return self.record.get("type") in SPEAKERS
 
     @property
+    def role(self) -> str | None:
+        """Whose words this record is sent as, if it is sent."""
+        if self.speaks:
+            role: str = self.record["type"]
+            return None if _is_error_note(self.record) else role
+        is_command = self.record.get("subtype") == "local_command"
+        return "user" if is_command or self.is_attached else None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether this is context that rides on what stands before it."""
+        kind = (self.record.get("attachment") or {}).get("type")
+        return self.record.get("type") == "attachment" and kind in SENT_ATTACHMENTS
+
+    @property
     def message(self) -> Json:
         message = self.record.get("message")
         return message if isinstance(message, dict) else {}
@@ -53,6 +72,8 @@ class Entry:
     @property
     def blocks(self) -> list[Json]:
         content = self.message.get("content")
+        if not self.speaks:
+            content = self.record.get("content") or " ".join(_strings(self.record["attachment"]))
         if isinstance(content, str):
             return [{"type": "text", "text": content}]
         return [block for block in content or [] if isinstance(block, dict)]
@@ -70,6 +91,11 @@ class Entry:
         return self.record.get("type") == "user" and kinds == {"tool_result"}
 
     @property
+    def rides(self) -> bool:
+        """Whether this record may stand between a call and another result of its message."""
+        return self.is_results or self.is_attached
+
+    @property
     def is_boundary(self) -> bool:
         return self.record.get("subtype") == "compact_boundary"
 
@@ -82,6 +108,7 @@ def violations(data: bytes, *, naive: bool = False) -> list[str]:
     found += _graph(entries)
     found += _shapes(entries)
     found += _compaction(entries)
+    found += _times(entries)
     spoken = _spoken(entries, naive=naive)
     found += _empty(spoken)
     messages = _merged(spoken)
@@ -118,10 +145,16 @@ def pairs(data: bytes) -> dict[str, str]:
     return found
 
 
-def leaf_line(data: bytes, *, naive: bool = False) -> int | None:
-    """The line of the record where a resume goes on."""
-    leaf = _leaf(_entries(data)[0], naive=naive)
-    return leaf.line if leaf else None
+def leaf_lines(data: bytes) -> set[int]:
+    """The lines where one or another version goes on; one line if the file is safe for all.
+
+    The newest takes the last record that nobody hangs on, the oldest the one with the newest
+    time (of several the first), and one in between the last that anybody says.
+    """
+    entries, _ = _entries(data)
+    spoken = [entry for entry in entries if entry.speaks and not _off_stage(entry.record)]
+    leaves = (_leaf(entries), _newest(entries), spoken[-1] if spoken else None)
+    return {leaf.line for leaf in leaves if leaf is not None}
 
 
 def _marks_in(value: Any) -> list[str]:
@@ -200,6 +233,13 @@ def _compaction(entries: list[Entry]) -> Iterator[str]:
             yield f"line {boundary.line}: compaction without a summary"
 
 
+def _times(entries: list[Entry]) -> Iterator[str]:
+    """Without a time on the leaf the newer clients find no conversation at all."""
+    leaf = _leaf(entries)
+    if leaf is not None and not TIME.fullmatch(str(leaf.record.get("timestamp"))):
+        yield f"line {leaf.line}: the leaf has no time"
+
+
 def _empty(spoken: list[Entry]) -> Iterator[str]:
     """A message of nothing; one empty record of several that make up a message does no harm."""
     filled = {entry.group for entry in spoken if entry.blocks}
@@ -221,8 +261,8 @@ def _starts_wrong(messages: list[Json]) -> bool:
     return bool(messages[0]["role"] != "user")
 
 
-def _leaf(entries: list[Entry], *, naive: bool) -> Entry | None:
-    """Where a resume goes on: the latest in the file, or for old clients the newest."""
+def _leaf(entries: list[Entry]) -> Entry | None:
+    """Where a resume goes on: of what nobody hangs on, the latest in the file."""
     by_uuid = {entry.uuid: entry for entry in entries}
     parents = {entry.parent for entry in entries}
     leaves = []
@@ -231,13 +271,17 @@ def _leaf(entries: list[Entry], *, naive: bool) -> Entry | None:
             spoken = next((up for up in _upwards(entry, by_uuid) if up.speaks), None)
             if spoken is not None and not _off_stage(spoken.record):
                 leaves.append(spoken)
-    if naive:
-        return max(leaves, key=lambda e: (str(e.record.get("timestamp")), e.line), default=None)
     return max(leaves, key=lambda entry: entry.line, default=None)
 
 
+def _newest(entries: list[Entry]) -> Entry | None:
+    """Where an old client goes on: the newest record that says something, of several the first."""
+    spoken = [entry for entry in entries if entry.speaks and not _off_stage(entry.record)]
+    return max(spoken, key=lambda entry: str(entry.record.get("timestamp", "")), default=None)
+
+
 def _off_stage(record: Json) -> bool:
-    return bool(record.get("isSidechain") or record.get("teamName") or record.get("isMeta"))
+    return bool(record.get("isSidechain") or record.get("teamName"))
 
 
 def _upwards(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]:
@@ -251,17 +295,26 @@ def _upwards(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]:
 def _spoken(entries: list[Entry], *, naive: bool) -> list[Entry]:
     """The records that a resume sends, in its order."""
     by_uuid = {entry.uuid: entry for entry in entries}
-    leaf = _leaf(entries, naive=naive)
-    chain = list(_upwards(leaf, by_uuid))[::-1]
+    leaf = _newest(entries) if naive else _leaf(entries)
+    chain = list(_known(_upwards(leaf, by_uuid), naive=naive))[::-1]
     cut = max((i for i, entry in enumerate(chain) if entry.is_boundary), default=None)
     if cut is not None:
         chain = chain[cut:] if naive else _with_preserved(chain[cut], chain[cut + 1 :], by_uuid)
-    spoken = [entry for entry in chain if entry.speaks and not _is_error_note(entry.record)]
+    spoken = [entry for entry in chain if entry.role is not None]
     return spoken if naive else _with_siblings(spoken, entries, by_uuid)
 
 
+def _known(chain: Iterator[Entry], *, naive: bool) -> Iterator[Entry]:
+    """The chain, for old clients up to the first record of a type that they do not know."""
+    for entry in chain:
+        if naive and entry.record.get("type") not in KNOWN_TO_OLD_CLIENTS:
+            return
+        yield entry
+
+
 def _is_error_note(record: Json) -> bool:
-    return bool(record.get("isApiErrorMessage"))
+    model = (record.get("message") or {}).get("model")
+    return bool(record.get("isApiErrorMessage")) and model == "<synthetic>"
 
 
 def _with_preserved(boundary: Entry, chain: list[Entry], by_uuid: dict[str, Entry]) -> list[Entry]:
@@ -320,7 +373,7 @@ def _members(
     for entry in rest:
         if entry.group == first.group:
             here.append(entry)
-        elif not entry.is_results:
+        elif not entry.rides:
             break
     aside = [
         entry
@@ -342,10 +395,10 @@ def _results(
     """The results between the blocks of a message, and those that hang on them aside."""
     inside = {entry.uuid for entry in members}
     last = max((i for i, entry in enumerate(rest) if entry.uuid in inside), default=0)
-    between = [entry for entry in rest[:last] if entry.is_results]
+    between = [entry for entry in rest[:last] if entry.rides]
     behind = []
     for entry in rest[last + 1 :]:
-        if not entry.is_results:
+        if not entry.rides:
             break
         behind.append(entry)
     hanging = [
@@ -363,11 +416,18 @@ def _owner(entry: Entry, by_uuid: dict[str, Entry]) -> str | None:
 
 
 def _merged(spoken: Iterable[Entry]) -> list[Json]:
+    """Messages; what rides on a result becomes part of its text."""
     messages: list[Json] = []
     for entry in spoken:
-        role = entry.record["type"]
-        if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += entry.blocks
+        blocks = list(entry.blocks)
+        if not messages or messages[-1]["role"] != entry.role:
+            messages.append({"role": entry.role, "content": blocks})
+            continue
+        content = messages[-1]["content"]
+        last = content[-1] if content else {}
+        if entry.is_attached and isinstance(last.get("content"), str):
+            text = " ".join(block["text"] for block in blocks)
+            content[-1] = {**last, "content": f"{last['content']} {text}"}
         else:
-            messages.append({"role": role, "content": list(entry.blocks)})
+            content += blocks
     return messages

@@ -78,13 +78,13 @@ class Chat(Marks):
 
 
 def sent(data: bytes) -> list[Json]:
-    """The messages as they are last: replaced under their id, cut where the user went back."""
+    """The messages as they are last: replaced under their id, cut before the one taken back."""
     messages: dict[str, Json] = {}
     for line in read_lines(data)[0][1:]:
         if "$rewindTo" in line:
             ids = list(messages)
-            stay = ids[: ids.index(line["$rewindTo"]) + 1] if line["$rewindTo"] in ids else []
-            messages = {key: messages[key] for key in stay}
+            cut = ids.index(line["$rewindTo"]) if line["$rewindTo"] in ids else 0
+            messages = {key: messages[key] for key in ids[:cut]}
         elif isinstance(line.get("id"), str):
             messages[line["id"]] = line
     return [one for one in messages.values() if one.get("type") in {"user", "gemini"}]
@@ -134,10 +134,10 @@ def _cases() -> Iterable[Stored]:
     yield book.stored("healthy", healthy=True)
     book = Chat("rewound")
     book.work("Read the settings.", "settings")
-    stay, before = book.lines[-1]["id"], len(book.made)
+    at, before = len(book.lines), len(book.made)
     book.work("Run the build.", "build")
     given_up = tuple(book.made[before:])
-    book.lines.append({"$rewindTo": stay})
+    book.lines.append({"$rewindTo": book.lines[at]["id"]})
     book.work("Run the tests.", "tests")
     yield book.stored("rewound", aside=given_up, healthy=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles import problems as refused
 
-from .stored import Json, Marks, Stored, of_file, read_lines
+from .stored import Json, Marks, Stored, of_file, read_lines, torn
 
 
 def _anthropic(marks: Marks, *, answered: bool) -> list[Json]:
@@ -18,18 +18,15 @@ def _anthropic(marks: Marks, *, answered: bool) -> list[Json]:
         "name": "bash",
         "input": {"command": marks.words("ls")},
     }
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": marks.words("a.txt")}
     messages: list[Json] = [
         {"role": "user", "content": marks.words("List the files.")},
         {"role": "assistant", "content": [{"type": "text", "text": marks.words("I look.")}, call]},
     ]
     if answered:
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": marks.words("a.txt")}
         messages.append({"role": "user", "content": [result]})
-    else:
-        marks.made.remove(result["content"].split()[-1])
-    more = {"role": "user", "content": marks.words("And?")}
-    said = {"role": "assistant", "content": marks.words("One file.")}
-    return [*messages, said, more] if answered else [*messages, more]
+        messages.append({"role": "assistant", "content": marks.words("One file.")})
+    return [*messages, {"role": "user", "content": marks.words("And?")}]
 
 
 def _chat(marks: Marks, *, answered: bool) -> list[Json]:
@@ -53,7 +50,7 @@ def _document(name: str, value: Any, marks: Marks, dialect: str, *, healthy: boo
     data = json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
     return of_file(
         name,
-        format="plain",
+        format="list",
         path=f"project/{name}.json",
         session="",
         data=data,
@@ -67,7 +64,7 @@ def _document(name: str, value: Any, marks: Marks, dialect: str, *, healthy: boo
 def _lines(name: str, data: bytes, marks: Marks, dialect: str, **fields: Any) -> Stored:
     return of_file(
         name,
-        format="plain",
+        format="list",
         path=f"project/{name}.jsonl",
         session="",
         data=data,
@@ -101,8 +98,8 @@ def _cases() -> Iterable[Stored]:
         data = _dump(_chat(marks, answered=answered))
         yield _lines(f"chat_{word}", data, marks, "openai-chat", healthy=answered)
     marks = Marks("plain_lines_torn")
-    whole = _dump(_chat(marks, answered=True))
-    yield _lines("lines_torn", whole[:-5], marks, "openai-chat", spare=(marks.last,))
+    data = torn(_dump(_chat(marks, answered=True)), marks.last, more=0)
+    yield _lines("lines_torn", data, marks, "openai-chat", spare=(marks.last,))
 
 
 CASES: list[Stored] = list(_cases())

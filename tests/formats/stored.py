@@ -118,9 +118,9 @@ def joined(lines: list[bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-def torn(line: bytes, mark: str) -> bytes:
+def torn(line: bytes, mark: str, more: int = 3) -> bytes:
     """The line up to a few bytes behind the mark."""
-    return line[: line.index(mark.encode()) + len(mark) + 3]
+    return line[: line.index(mark.encode()) + len(mark) + more]
 
 
 def counted(length: int, *names: object) -> str:

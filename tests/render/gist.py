@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+import lockstitch
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.model.pairing import NOWHERE
@@ -60,10 +61,14 @@ def arguments(view: Dialect, call: Part) -> Any:
 
 
 def histories(dialect: str) -> dict[str, list[Any]]:
-    """The valid lists of a dialect, without the bodies around them."""
+    """The lists of a dialect that are valid without a body around them."""
     key = LIST_KEYS.get(dialect, "messages")
     found = {
         name: value.get(key) if isinstance(value, dict) else value
         for name, value in HISTORIES[dialect].items()
     }
-    return {name: value for name, value in found.items() if isinstance(value, list)}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, list) and not lockstitch.check(value, dialect)
+    }

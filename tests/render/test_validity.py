@@ -89,12 +89,11 @@ def test_reasoning_stays_with_its_issuer(source: str, data: st.DataObject) -> No
             assert not thoughts or left_out(messages, source, target)
 
 
-@every_source
-@given(data=st.data())
-def test_the_same_name_gives_the_same_object(source: str, data: st.DataObject) -> None:
-    messages = data.draw(structured(source) | with_junk(source))
-    assert rendered(messages, source, source) is messages
-    assert left_out(messages, source, source) == []
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_same_name_gives_the_same_object(name: str) -> None:
+    for messages in histories(name.partition(":")[0]).values():
+        assert rendered(messages, name, name) is messages
+        assert left_out(messages, name, name) == []
 
 
 @every_source

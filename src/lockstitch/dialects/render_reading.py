@@ -46,13 +46,9 @@ _NUL = re.compile("\x00")
 # State that only its issuer can read, and marks that say nothing to a model.
 _BOUND = ("item_reference", "compaction_trigger")
 _MARKS = ("cachePoint",)
-_UNSAID = frozenset(
-    {
-        *("type", "cache_control", "encrypted_content", "encrypted_index"),
-        *("signature", "thoughtSignature", "thought_signature"),
-    }
-)
+_UNSAID = ("type", "cache_control")
 _SIGNATURES = ("thoughtSignature", "thought_signature")
+_SEALED = ("encrypted_content", "encrypted_index", "signature", *_SIGNATURES)
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{4096,}")
 _SPOKEN = ("refusal", "citationsContent", "guardContent")
 _NATURAL_NAMES = {
@@ -151,7 +147,8 @@ class Reader:
         payload = self.dialect.payload(part)
         if not isinstance(payload, list):
             media = [self._media(inner, part) for inner in self.dialect.result_media(part)]
-            return [Words(self.dialect.result_text(part)), *media]
+            text = self.dialect.result_text(part)
+            return [Words(text), *media] if text or not media else media
         blocks = self.dialect.read([{"role": "user", "content": payload}])[0].parts
         return [piece for block in blocks for piece in self._in_result(block, part)]
 
@@ -329,7 +326,9 @@ def _words_in(value: Any) -> str:
 def _slim(value: Any, cut: list[str]) -> Any:
     """Copy a value without what is sealed, and with payloads named by their size."""
     if isinstance(value, dict):
-        return {key: _slim(inner, cut) for key, inner in value.items() if key not in _UNSAID}
+        cut += [key for key in value if key in _SEALED]
+        unsaid = (*_UNSAID, *_SEALED)
+        return {key: _slim(inner, cut) for key, inner in value.items() if key not in unsaid}
     if isinstance(value, list):
         return [_slim(inner, cut) for inner in value]
     if isinstance(value, bytes) or (isinstance(value, str) and _ENCODED.fullmatch(value)):

@@ -106,7 +106,8 @@ def is_blank(text: str) -> bool:
 
 def inline_size(data: str | bytes) -> str:
     """Say how much an inline payload weighs."""
-    return f"{len(data) if isinstance(data, bytes) else len(data) * 3 // 4} bytes"
+    size = len(data) if isinstance(data, bytes) else len(data.rstrip("=")) * 3 // 4
+    return f"{size} bytes"
 
 
 def as_object(arguments: Any) -> dict[str, Any]:

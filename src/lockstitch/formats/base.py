@@ -73,6 +73,7 @@ class Format(ABC):
     ``places`` are globs under the home directory, ``variable`` names the environment variable
     that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
     JSON document (a file whose only record is the whole of it), or an SQLite database.
+    ``tolerated`` are rules whose breach neither the program nor its provider minds.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Format(ABC):
     kinds: tuple[str, ...] = (LINES,)
     places: tuple[str, ...] = ()
     variable: str = ""
+    tolerated: frozenset[str] = frozenset()
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:

@@ -23,84 +23,92 @@ from lockstitch.rules import RULES
 
 def straighten(transcript: Transcript, ledger: Ledger) -> list[Record]:
     """Mend one kind of trouble with the lines; the same records if there is none."""
-    thread: Thread = transcript.state
-    records = list(transcript.records)
-    for step in (_without_repeats, _timed, _without_spare_metas, _headed, _numbered):
-        mended = step(thread, transcript.context.data, ledger)
+    round_ = _Round(transcript.state, transcript.context.data, ledger)
+    for step in (
+        round_.drop_repeats,
+        round_.give_times,
+        round_.drop_spare_metas,
+        round_.put_meta_first,
+        round_.number_anew,
+    ):
+        mended = step()
         if mended is not None:
             return mended
-    return records
+    return list(transcript.records)
 
 
-def _without(thread: Thread, gone: Iterable[int]) -> list[Record]:
-    taken = set(gone)
-    return [record for number, record in enumerate(thread.records) if number not in taken]
+class _Round:
+    """One round of repairs; each step gives the new records, or None if it had nothing to do."""
 
+    def __init__(self, thread: Thread, data: bytes, ledger: Ledger) -> None:
+        self.thread = thread
+        self.records = thread.records
+        self.data = data
+        self.ledger = ledger
 
-def _without_repeats(thread: Thread, data: bytes, ledger: Ledger) -> list[Record] | None:
-    gone = [number for number, _ in repeats(thread.records)]
-    for number in gone:
-        text = "the same record stands before it in the file"
-        ledger.note(RULES["LS607"], "removed", thread.records[number].place, text)
-    return _without(thread, gone) if gone else None
+    def _note(self, code: str, action: str, number: int, text: str) -> None:
+        self.ledger.note(RULES[code], action, self.records[number].place, text)
 
+    def _without(self, gone: Iterable[int]) -> list[Record]:
+        taken = set(gone)
+        return [record for number, record in enumerate(self.records) if number not in taken]
 
-def _timed(thread: Thread, data: bytes, ledger: Ledger) -> list[Record] | None:
-    """Give records that the program skips the time of their neighbour, and no odd ordinal."""
-    wrong = set(skipped(thread.records))
-    time = next((_time(r) for r in thread.records if _time(r)), None)
-    if not wrong or time is None:
-        return None
-    records: list[Record] = []
-    for number, record in enumerate(thread.records):
-        time = _time(record) or time
-        if number not in wrong:
-            records.append(record)
-            continue
-        fields: dict[str, Any] = {} if _time(record) else {"timestamp": time}
-        if type(record.value.get("ordinal")) is not int and "ordinal" in record.value:
-            fields["ordinal"] = None
-        fresh = record
-        for key, value in fields.items():
-            fresh = amended(data, fresh, (key,), value)
-        records.append(fresh)
-        ledger.note(RULES["LS610"], "rewritten", record.place, "got the time of its neighbour")
-    return records
+    def drop_repeats(self) -> list[Record] | None:
+        gone = [number for number, _ in repeats(self.records)]
+        for number in gone:
+            self._note("LS607", "removed", number, "the same record stands before it in the file")
+        return self._without(gone) if gone else None
+
+    def give_times(self) -> list[Record] | None:
+        """Give records that the program skips the time of their neighbour, and no odd ordinal."""
+        wrong = set(skipped(self.records))
+        time = next((_time(record) for record in self.records if _time(record)), None)
+        if not wrong or time is None:
+            return None
+        out: list[Record] = []
+        for number, record in enumerate(self.records):
+            time = _time(record) or time
+            out.append(self._timed(record, time) if number in wrong else record)
+            if number in wrong:
+                self._note("LS610", "rewritten", number, "got the time of its neighbour")
+        return out
+
+    def _timed(self, record: Record, time: str) -> Record:
+        if not _time(record):
+            record = amended(self.data, record, ("timestamp",), time)
+        if type(record.value.get("ordinal", 0)) is not int:
+            record = amended(self.data, record, ("ordinal",), None)
+        return record
+
+    def drop_spare_metas(self) -> list[Record] | None:
+        gone = spare_metas(self.thread)
+        for number in gone:
+            text = "a second session_meta was taken out, so that all before it is read again"
+            self._note("LS704", "removed", number, text)
+            record = self.records[number]
+            self.ledger.set_aside(RULES["LS704"], record.place, record.value)
+        return self._without(gone) if gone else None
+
+    def put_meta_first(self) -> list[Record] | None:
+        """Move the session's own data to the front, if they are in the file just once."""
+        metas = self.thread.metas
+        if len(metas) != 1 or metas[0] == first_record(self.records):
+            return None
+        self._note("LS610", "moved", metas[0], "session_meta was moved to the start of the file")
+        return [self.records[metas[0]], *self._without(metas)]
+
+    def number_anew(self) -> list[Record] | None:
+        wrong = numbering(self.thread)
+        if not wrong:
+            return None
+        text = f"{len(wrong)} ordinals were numbered anew"
+        self._note("LS610", "rewritten", min(wrong), text)
+        return _renumbered(self.thread, self.data)
 
 
 def _time(record: Record) -> str | None:
     time = record.value.get("timestamp") if record.is_record else None
     return time if type(time) is str else None
-
-
-def _without_spare_metas(thread: Thread, data: bytes, ledger: Ledger) -> list[Record] | None:
-    gone = spare_metas(thread)
-    for number in gone:
-        record = thread.records[number]
-        text = "a second session_meta was taken out, so that all before it is read again"
-        ledger.note(RULES["LS704"], "removed", record.place, text)
-        ledger.set_aside(RULES["LS704"], record.place, record.value)
-    return _without(thread, gone) if gone else None
-
-
-def _headed(thread: Thread, data: bytes, ledger: Ledger) -> list[Record] | None:
-    """Move the session's own data to the front, if they are in the file just once."""
-    if len(thread.metas) != 1 or thread.metas[0] == first_record(thread.records):
-        return None
-    meta = thread.records[thread.metas[0]]
-    text = "session_meta was moved to the start of the file"
-    ledger.note(RULES["LS610"], "moved", meta.place, text)
-    return [meta, *_without(thread, thread.metas)]
-
-
-def _numbered(thread: Thread, data: bytes, ledger: Ledger) -> list[Record] | None:
-    wrong = numbering(thread)
-    if not wrong:
-        return None
-    place = thread.records[min(wrong)].place
-    text = f"{len(wrong)} ordinals were numbered anew"
-    ledger.note(RULES["LS610"], "rewritten", place, text)
-    return _renumbered(thread, data)
 
 
 def _renumbered(thread: Thread, data: bytes) -> list[Record]:

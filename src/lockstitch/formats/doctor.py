@@ -18,7 +18,8 @@ from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_stored
-from lockstitch.model.parts import CALL, RESULT
+from lockstitch.model.parts import CALL, RESULT, USER
+from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, RULES, Finding
 from lockstitch.rules.rule import place_order
@@ -64,15 +65,10 @@ class Mended(Struct):
 
 def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
     """Say everything that is wrong with a session, in the order of its places."""
-    plan = _plan(transcript.history, frozenset())
-    return _all_findings(form, transcript, plan)
-
-
-def _all_findings(form: Format, transcript: Transcript, plan: Plan) -> list[Finding]:
     found = [
         *_storage_findings(transcript.records),
         *transcript.findings,
-        *_history_findings(form, transcript, plan),
+        *_history_findings(form, transcript),
     ]
     return sorted(found, key=lambda finding: (place_order(finding.place), finding.code))
 
@@ -85,16 +81,18 @@ def _storage_findings(records: Sequence[Record]) -> list[Finding]:
     ]
 
 
-def _history_findings(form: Format, transcript: Transcript, plan: Plan) -> list[Finding]:
+def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
     history = transcript.history
-    found: list[Finding] = []
-    for finding in plan.findings:
-        number, path = history.home(finding.place)
-        place = transcript.records[number].place if number != NEW else "1"
-        severity = form.severity(finding, transcript)
-        place = ".".join(map(str, (place, *path)))
-        found.append(structs.replace(finding, place=place, severity=severity))
-    return found
+    plan = _plan(history, form.tolerated)
+    return [
+        structs.replace(
+            finding,
+            place=_in_file(finding.place, history, transcript),
+            severity=form.severity(finding, transcript),
+        )
+        for finding in plan.findings
+        if finding.code not in form.tolerated
+    ]
 
 
 def _plan(history: History, spared: frozenset[str]) -> Plan:
@@ -115,7 +113,23 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         remaining = findings_of(form, after)
     if _bad(remaining) > _bad(findings) or after is transcript:
         return unchanged
+    _name_the_rest(transcript, after, ledger)
     return Mended(transcript, after, findings, remaining, ledger.changes, ledger.quarantine)
+
+
+def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> None:
+    """Name every record that changes and that no change names yet, so that all is shown."""
+    named = {change.place.partition(".")[0] for change in ledger.changes}
+    new = {record.start: record for record in after.records if not record.is_new}
+    code = ledger.changes[0].code if ledger.changes else "LS610"
+    for record in before.records:
+        now = new.get(record.start)
+        if now is None or now.fresh is record.fresh or record.place in named:
+            continue
+        for edit in diff(record.value, now.value):
+            place = f"{record.place}.{edit.place}"
+            note = "follows from the other changes"
+            ledger.changes.append(Change(code=code, action="adjusted", place=place, note=note))
 
 
 def _bad(findings: Sequence[Finding]) -> int:
@@ -178,10 +192,10 @@ def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -
 
 def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:
     history = _with_evidence(transcript, ledger)
-    plan = _plan(history, frozenset())
-    spared = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
-    if spared and not options.lossy:
-        plan = _plan(history, spared)
+    plan = _plan(history, form.tolerated)
+    lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
+    if lossy and not options.lossy:
+        plan = _plan(history, form.tolerated | lossy)
     if not plan.healed or (not plan.changed and history is transcript.history):
         return transcript
     _take_over(plan, history, transcript, ledger)
@@ -203,7 +217,7 @@ def _take_over(plan: Plan, history: History, transcript: Transcript, ledger: Led
 def _in_file(place: str, history: History, transcript: Transcript) -> str:
     number, path = history.home(place)
     home = transcript.records[number].place if number != NEW else "1"
-    return ".".join(map(str, (home, *path)))
+    return ".".join(str(step) for step in (home, *path) if step != "")
 
 
 def _with_evidence(transcript: Transcript, ledger: Ledger) -> History:
@@ -250,8 +264,8 @@ def _unanswered(history: History) -> set[str]:
 
 def _rolled_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
     """Go back to the end of the last turn before the first place that is wrong."""
-    plan = _plan(transcript.history, frozenset())
-    broken = [finding for finding in plan.findings if finding.severity == ERROR]
+    plan = _plan(transcript.history, form.tolerated)
+    broken = [f for f in plan.findings if f.severity == ERROR and f.code not in form.tolerated]
     if not broken:
         return transcript
     first = min(int(finding.place.split(".")[1]) for finding in broken)
@@ -261,31 +275,23 @@ def _rolled_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transc
 def _cut_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
     """Keep the longest beginning of whole turns that is proven valid."""
     history = transcript.history
-    starts = [n for n, message in enumerate(history.messages) if _opens_turn(message)]
-    for start in reversed(starts):
+    for start in reversed(_turn_starts(history)):
         plan = plan_stored(history.messages[:start], history.dialect, history.model)
         if not any(finding.severity == ERROR for finding in plan.findings):
             return _kept_until(form, transcript, start, ledger)
     return transcript
 
 
-def _opens_turn(message: dict[str, Any]) -> bool:
-    if message.get("role") != "user":
-        return False
-    content = message.get("content")
-    blocks = content if type(content) is list else []
-    return not any(type(b) is dict and b.get("type") == "tool_result" for b in blocks)
+def _turn_starts(history: History) -> list[int]:
+    """Give the numbers of the messages that open a turn: a user's, without results."""
+    views = new_dialect(history.dialect).read(history.messages)
+    return [n for n, view in enumerate(views) if view.role == USER and not view.has(RESULT)]
 
 
 def _kept_until(form: Format, transcript: Transcript, stop: int, ledger: Ledger) -> Transcript:
     """Drop the turn that holds a message, and all behind it."""
     history = transcript.history
-    opens = [
-        n
-        for n in range(stop + 1)
-        if _opens_turn(history.messages[min(n, len(history.messages) - 1)])
-    ]
-    start = max((n for n in opens if n <= stop), default=0)
+    start = max((n for n in _turn_starts(history) if n <= stop), default=0)
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
         place = _in_file(f"messages.{number}", history, transcript)

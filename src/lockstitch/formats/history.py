@@ -47,7 +47,7 @@ class History(Struct):
         part = int(steps[2]) if len(steps) > 2 and steps[2].isdigit() else -1  # noqa: PLR2004
         if 0 <= part < len(sources):
             return sources[part], (*paths[part], *steps[3:])
-        return sources[0], ()
+        return sources[0], paths[0] if len(sources) == 1 and len(steps) == 1 else ()
 
 
 class Strand(Struct):
@@ -58,9 +58,9 @@ class Strand(Struct):
     parts: list[tuple[int, Any]]
 
 
-def parts_of(message: dict[str, Any]) -> list[Any]:
+def parts_of(message: Any) -> list[Any]:
     """Give the parts of a message: the blocks of its content, or the message itself."""
-    content = message.get("content")
+    content = message.get("content") if type(message) is dict else None
     return content if type(content) is list and content else [message]
 
 
@@ -87,6 +87,15 @@ def weave(history: History, healed: list[dict[str, Any]]) -> list[Strand]:
             for part in parts_of(message)
         ]
         strands.append(Strand(message, origin, parts))
+    return _counted(strands, history)
+
+
+def _counted(strands: list[Strand], history: History) -> list[Strand]:
+    """Count origins over the stored messages only: others were put in from elsewhere."""
+    stored = (number for number, row in enumerate(history.sources) if row != [NEW])
+    numbers = {number: place for place, number in enumerate(stored)}
+    for strand in strands:
+        strand.origin = numbers.get(strand.origin, NEW)
     return strands
 
 
@@ -114,8 +123,11 @@ def _origin(message: dict[str, Any], history: History, where: dict[int, int]) ->
     if id(message) in where:
         return where[id(message)]
     found = [where[id(part)] for part in parts_of(message) if id(part) in where]
-    same = (n for n in found if history.messages[n]["role"] == message.get("role"))
-    return next(same, NEW)
+    return next((n for n in found if _shape(history.messages[n]) == _shape(message)), NEW)
+
+
+def _shape(message: Any) -> tuple[Any, Any] | None:
+    return (message.get("role"), message.get("type")) if type(message) is dict else None
 
 
 def _pair_leftovers(origins: list[int], healed: list[dict[str, Any]], history: History) -> None:
@@ -128,7 +140,8 @@ def _pair_leftovers(origins: list[int], healed: list[dict[str, Any]], history: H
             continue
         after = next((o for o in origins[place + 1 :] if o >= 0), len(history.messages))
         gone = (n for n in range(last + 1, after) if n not in known)
-        match = next((n for n in gone if history.messages[n]["role"] == message.get("role")), NEW)
+        shape = _shape(message)
+        match = next((n for n in gone if _shape(history.messages[n]) == shape), NEW)
         if match != NEW:
             origins[place] = last = match
             known.add(match)

@@ -58,26 +58,23 @@ class Entry(Struct, eq=False):
 class Telling(Struct):
     """A session as it is sent: the history, and which part each of its blocks is from.
 
-    ``owners`` gives, message by message of the history, the stored message; ``calls`` gives the
-    part of a call by its id in the history.
+    ``owners`` gives, message by message of the history, the stored message; ``homes`` the part of
+    a block and ``entry_of`` the message of a part, both by identity; ``calls`` the part of a call
+    by its id in the history.
     """
 
     history: History
-    entries: list[Entry]
     sent: list[Entry]
     owners: list[Entry] = field(default_factory=list)
     homes: dict[int, Piece] = field(default_factory=dict)
     calls: dict[str, Piece] = field(default_factory=dict)
+    entry_of: dict[int, Entry] = field(default_factory=dict)
 
     @property
     def turns(self) -> int:
         """How many prompts are sent."""
         owners = {id(owner) for owner in self.owners if owner.info.get("role") == USER}
         return len(owners)
-
-    def entry_of(self, piece: Piece) -> Entry:
-        """Give the message that a part belongs to."""
-        return next(entry for entry in self.sent if any(p is piece for p in entry.pieces))
 
     def behind(self, piece: Piece) -> Iterator[Piece]:
         """Give the parts that are sent after one."""
@@ -89,7 +86,8 @@ class Telling(Struct):
 def told(entries: Sequence[Entry], revert: Any = None) -> Telling:
     """Work out what a resume sends."""
     sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
-    telling = Telling(History("anthropic", [], [], [], _model(sent)), [*entries], sent)
+    telling = Telling(History("anthropic", [], [], [], _model(sent)), sent)
+    telling.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:
             _ask(telling, entry)
@@ -133,7 +131,7 @@ def _compacted(entries: Sequence[Entry]) -> list[Entry]:
     rest = [*entries[at:]]
     starts = [n for n, entry in enumerate(entries[:at]) if entry.id == tail]
     if not starts:
-        return rest
+        return [*entries] if tail else rest
     place = next((n for n, e in enumerate(rest) if e is done[entries[at].id]), 0)
     return [*rest[: place + 1], *entries[starts[0] : at], *rest[place + 1 :]]
 
@@ -285,8 +283,8 @@ def _results(own: str, piece: Piece) -> Iterator[Fields]:
 def _outcome(state: Fields) -> tuple[Any, bool]:
     """Give what the model is told of a call that ended, and whether it is told as an error."""
     if state["status"] == "error":
-        metadata = state.get("metadata")
-        partial = metadata.get("output") if type(metadata) is dict else None
+        metadata = _metadata(state)
+        partial = metadata.get("output")
         if type(partial) is str and metadata.get("interrupted") is True:
             return partial, False
         return str(state.get("error") or ""), True
@@ -298,6 +296,11 @@ def _outcome(state: Fields) -> tuple[Any, bool]:
     if not media:
         return text if type(text) is str else "", False
     return [*([{"type": "text", "text": text}] if _is_said(text) else []), *media], False
+
+
+def _metadata(state: Fields) -> Fields:
+    found = state.get("metadata")
+    return found if type(found) is dict else {}
 
 
 # Results that survived
@@ -334,9 +337,9 @@ def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
 
 def _streamed(state: Fields) -> tuple[str, bool] | None:
     """Give the output that a tool had shown: all of it if its exit is known, else a part."""
-    metadata = state.get("metadata")
-    output = metadata.get("output") if type(metadata) is dict else None
-    if not _is_said(output):
+    metadata = _metadata(state)
+    output = metadata.get("output")
+    if type(output) is not str or not output.strip():
         return None
     if type(metadata.get("exit")) is int:
         return output, False

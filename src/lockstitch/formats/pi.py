@@ -49,7 +49,7 @@ class Pi(Format):
             project=_text(session.head.get("cwd")),
             turns=sum(is_prompt(session.value(number)) for number in session.sent),
             left=len(away),
-            left_size=sum(r.size for n, r in enumerate(records) if r.is_record and n not in path),
+            left_size=sum(records[n].size for n in session.entries if n not in path),
             version=str(session.head.get("version", "")),
             state=session,
         )

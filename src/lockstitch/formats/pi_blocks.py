@@ -18,9 +18,7 @@ SKIPPED = ("error", "aborted")
 _ANTHROPIC = "anthropic-messages"
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LIMIT = 64
-_COMPACTED = (
-    "The conversation history before this point was compacted into the following summary:"
-)
+_COMPACTED = "The conversation history before this point was compacted into the following summary:"
 _BRANCHED = "The following is a summary of a branch that this conversation came back from:"
 
 Block = dict[str, Any]

@@ -23,9 +23,10 @@ from lockstitch.formats.pi_blocks import (
 from lockstitch.formats.pi_repair import new_id
 from lockstitch.formats.pi_session import COMPACTION, Session, is_result
 from lockstitch.formats.records import Record, amended, new_record
-from lockstitch.formats.slots import steady, value_at
+from lockstitch.formats.slots import steady
+from lockstitch.model.parts import Path
 
-_OWN_ROLES = (USER, ASSISTANT, RESULT)
+_OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
 
 
 class Unit(Struct, eq=False):
@@ -56,6 +57,9 @@ class _Stitcher:
         self.session: Session = transcript.state
         self.ids = self.session.ids()
         self.names = self.session.names()
+        self.homes: dict[int, list[tuple[int, Path]]] = {}
+        for home in self.session.kept.values():
+            self.homes.setdefault(home[0], []).append(home)
         self.used: set[int] = set()
         self.made = 0
 
@@ -90,7 +94,7 @@ class _Stitcher:
         return units
 
     def _takes(self, source: int, kind: str) -> bool:
-        """Tell whether an entry may hold blocks of this kind: its own, or a result's turned text."""
+        """Tell whether an entry may hold blocks of this kind, as a result may hold text."""
         if source == NEW or source in self.used:
             return False
         role = message_of(self.session.value(source)).get("role")
@@ -102,12 +106,12 @@ class _Stitcher:
         """Keep an entry, with the blocks that are left of it."""
         record, value = self.session.records[unit.number], self.session.value(unit.number)
         found = [self.session.kept.get(id(block)) for block in unit.blocks]
-        if found == self._all(unit.number):
+        if found == self.homes[unit.number]:
             return record
         message = message_of(value)
         if unit.role == RESULT:
             return self._amended_result(record, message, unit.blocks[0])
-        if message.get("role") in (USER, ASSISTANT) and type(message.get("content")) is list:
+        if message.get("role") in _OWN_ROLES and type(message.get("content")) is list:
             items = self._items(unit, message["content"])
             return amended(self.data, record, ("message", "content"), items)
         items = [item_of(block, self.ids) for block in unit.blocks]
@@ -119,12 +123,9 @@ class _Stitcher:
         spoken = {"role": USER, "content": items, **time}
         return amended(self.data, record, ("message",), spoken)
 
-    def _all(self, number: int) -> list[Any]:
-        return [home for home in self.session.kept.values() if home[0] == number]
-
     def _items(self, unit: Unit, content: list[Any]) -> list[Any]:
         """Give the content of a message: what was never sent stays, what is gone goes."""
-        sent = {path[-1] for _, path in self._all(unit.number)}
+        sent = [path[-1] for _, path in self.homes[unit.number]]
         spare = [place for place in sent if not self._is_kept(unit, place)]
         silent = [place for place in range(len(content)) if place not in sent]
         items: list[Any] = []
@@ -199,7 +200,7 @@ class _Stitcher:
         """Put what is on the path but is not sent back behind what it follows."""
         session = self.session
         kept = {unit.number for unit in units}
-        silent = set(session.path) - self._spoken()
+        silent = set(session.path) - self._lost()
         behind: dict[int, list[int]] = {}
         anchor = NEW
         for number in session.path:
@@ -216,8 +217,11 @@ class _Stitcher:
             unit.id = unit.id or session.value(unit.number).get("id")
         return line
 
-    def _spoken(self) -> set[int]:
-        return {number for sources in self.session.history.sources for number in sources}
+    def _lost(self) -> set[int]:
+        """Give the entries whose messages are gone; a compaction never goes, it hides too much."""
+        spoken = {number for sources in self.session.history.sources for number in sources}
+        gone = spoken - self.used
+        return {n for n in gone if self.session.value(n).get("type") != COMPACTION}
 
     def _in_path_order(self, units: Sequence[Unit]) -> list[Unit]:
         """Put a compaction, which is sent first, back behind what it keeps."""
@@ -238,57 +242,82 @@ class _Stitcher:
         old = dict(zip(self.session.path, [NEW, *self.session.path], strict=False))
         last: Unit | None = None
         for unit in line:
-            assert unit.record is not None  # noqa: S101 - set in _with_controls
+            record = _record(unit)
             before = last.number if last is not None else NEW
             moved = unit.is_new or (last is not None and last.is_new)
             if moved or old.get(unit.number, NEW) != before:
                 parent = last.id if last is not None else None
-                if unit.record.value.get("parentId") != parent:
-                    unit.record = amended(self.data, unit.record, ("parentId",), parent)
+                if record.value.get("parentId") != parent:
+                    unit.record = amended(self.data, record, ("parentId",), parent)
             last = unit
 
     def _file(self, line: Sequence[Unit]) -> list[Record]:
         """Put the entries back into the file; the end of the conversation is the last one."""
         stay = steady([unit.number for unit in line])
         spots = {line[place].number: line[place] for place in stay}
-        follow: dict[int, list[Record]] = {}
+        follow: dict[int, list[Unit]] = {}
         anchor = NEW
         for place, unit in enumerate(line):
             if place in stay:
                 anchor = unit.number
             else:
-                follow.setdefault(anchor, []).append(_ended(unit))
-        out = list(self._laid(spots, follow))
-        end = line[-1].record if line else None
-        tail = [r for r in out if r.is_record]
-        if end is not None and tail and not self.session.is_linear and tail[-1].value != end.value:
-            out = [*(record for record in out if record.value is not end.value), _ended(line[-1])]
+                follow.setdefault(anchor, []).append(unit)
+        laid = list(self._laid(spots, follow))
+        if self.session.is_linear:
+            return self._counted(laid)
+        out = [record for _, record in laid]
+        end = line[-1] if line else None
+        tail = next((record for record in reversed(out) if record.is_record), None)
+        if end is not None and tail is not None and tail.value is not _record(end).value:
+            rest = (record for record in out if record.value is not _record(end).value)
+            out = [*rest, _ended(end)]
         return out
 
-    def _laid(self, spots: dict[int, Unit], follow: dict[int, list[Record]]) -> Iterator[Record]:
+    def _laid(
+        self, spots: dict[int, Unit], follow: dict[int, list[Unit]]
+    ) -> Iterator[tuple[int, Record]]:
         session = self.session
-        spoken, path = self._spoken(), set(session.path)
+        moved = {unit.number for units in follow.values() for unit in units}
+        gone = self._lost()
         front = next((n for n in session.path if n in spots), len(session.records))
         for number, record in enumerate(session.records):
             if number == front:
-                yield from follow.get(NEW, ())
+                yield from ((unit.number, _ended(unit)) for unit in follow.get(NEW, ()))
             if number in spots:
-                yield spots[number].record or record
-            elif number not in path or number not in spoken:
-                yield self._rehung(record, spots)
-            yield from follow.get(number, ())
+                yield number, _record(spots[number])
+            elif number not in moved and number not in gone:
+                yield number, self._rehung(record, gone, spots)
+            yield from ((unit.number, _ended(unit)) for unit in follow.get(number, ()))
 
-    def _rehung(self, record: Record, spots: dict[int, Unit]) -> Record:
+    def _rehung(self, record: Record, gone: set[int], spots: dict[int, Unit]) -> Record:
         """Hang what hung on an entry that is gone on the entry before that one."""
         parent = record.value.get("parentId") if record.is_record else None
         node = self.session.last.get(parent) if type(parent) is str else None
-        if node is None or node.number not in self._spoken() - self.used:
+        if node is None or node.number not in gone:
             return record
         before = [n for n in self.session.path if n in spots and n < node.number]
         name = spots[before[-1]].id if before else None
         return amended(self.data, record, ("parentId",), name)
 
+    def _counted(self, laid: Sequence[tuple[int, Record]]) -> list[Record]:
+        """Correct the entry that a compaction of the first version keeps, which it counts."""
+        old = [n for n, record in enumerate(self.session.records) if record.is_record]
+        new = {n: place for place, (n, _) in enumerate(pair for pair in laid if pair[1].is_record)}
+        out: list[Record] = []
+        for _, record in laid:
+            index = record.value.get("firstKeptEntryIndex") if record.is_record else None
+            known = type(index) is int and 0 <= index < len(old)
+            place = new.get(old[index], index) if known and index is not None else index
+            path = ("firstKeptEntryIndex",)
+            out.append(record if place == index else amended(self.data, record, path, place))
+        return out
+
+
+def _record(unit: Unit) -> Record:
+    assert unit.record is not None  # noqa: S101 - set in _with_controls
+    return unit.record
+
 
 def _ended(unit: Unit) -> Record:
-    assert unit.record is not None  # noqa: S101 - set in _with_controls
-    return structs.replace(unit.record, ending=unit.record.ending or b"\n")
+    record = _record(unit)
+    return structs.replace(record, ending=record.ending or b"\n")

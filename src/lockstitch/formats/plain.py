@@ -131,9 +131,9 @@ def _dialect(value: Any) -> str | None:
 def _opened(records: Sequence[Record]) -> tuple[list[Any], list[Home], Any]:
     """Give the messages of a file, where each stands, and the document around them."""
     whole = [n for n, record in enumerate(records) if record.value is not None]
-    value = records[whole[0]].value if len(whole) == 1 else None
+    value: Any = records[whole[0]].value if len(whole) == 1 else None
     path = _list_path(value)
-    if path is not None and "role" not in value:
+    if path is not None and not (type(value) is dict and "role" in value):
         messages = value_at(value, path)
         steps = range(len(messages))
         return messages, [Home(whole[0], (*path, step), listed=True) for step in steps], value

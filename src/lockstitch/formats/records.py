@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from lockstitch.splices import splice
 
 JSON = "json"
+DOCUMENT = "document"
 BLANK = "blank"
 TORN = "torn"
 NUL = "nul"
@@ -22,7 +23,8 @@ class Record(Struct, eq=False):
     In a file, the pieces tile it: ``start`` and ``end`` are its bytes, ``ending`` is what ends the
     line behind it. ``fresh`` holds new bytes (of a changed or mended record), and a record that
     never was in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
-    table and a key. ``codes`` are the storage rules that it breaks.
+    table and a key. ``codes`` are the storage rules that it breaks. A file that is one JSON
+    document is one record of that kind.
     """
 
     place: str
@@ -37,7 +39,7 @@ class Record(Struct, eq=False):
     @property
     def is_record(self) -> bool:
         """Tell whether this is an object, as every record of every program is."""
-        return self.kind == JSON and type(self.value) is dict
+        return self.kind in (JSON, DOCUMENT) and type(self.value) is dict
 
     @property
     def is_new(self) -> bool:

@@ -165,6 +165,6 @@ def relisted(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
 def _put(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
-    copy = list(value) if type(value) is list else dict(value)
+    copy: Any = list(value) if type(value) is list else dict(value)
     copy[path[0]] = _put(value[path[0]], path[1:], new)
     return copy

@@ -13,13 +13,15 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import lines
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
-from lockstitch.formats.records import Record
+from lockstitch.formats.records import BOM, Record
+from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.registry import NAMES, format_named, format_of
 
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 1 << 18
 _HEAD_LINES = 40
 _SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
 
 
@@ -97,6 +99,9 @@ def _known(path: str, name: str | None) -> list[Source]:
 
 def sources_of(path: str, name: str | None = None) -> list[Source]:
     """Give the sessions in one file; raises Unreadable if no program's format fits."""
+    # A database that this process has open would lose its locks if anything else closed it.
+    if path.endswith(_DATABASES):
+        return _rows(path, name)
     head = _head(path)
     if head.startswith(_MAGIC):
         return _rows(path, name)
@@ -184,7 +189,8 @@ def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
     if source.kind == SQLITE:
         from lockstitch.formats import rows  # noqa: PLC0415 - see above
 
-        loaded = rows.load(source.path, source.form, str(source.session))
+        session = str(source.session)
+        loaded = rows.load(source.path, source.form, session, follow=follow_symlinks)
         name = str(source.session)
         return Opened(source, source.form.parse(loaded, Context(b"", name)))
     before = snapshot(source.path, follow_symlinks=follow_symlinks)
@@ -208,8 +214,8 @@ def records_of(source: Source, data: bytes) -> list[Record]:
     except (ValueError, RecursionError):
         raise Unreadable("is not JSON, or is cut off") from None
     start = len(data) - len(text)
-    bom = [Record("1", None, "bom", 0, start, b"", codes=("LS604",))] if start else []
-    return [*bom, Record("1", value, start=start, end=len(data), ending=b"")]
+    bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
+    return [*bom, Record("1", value, WHOLE, start, len(data), b"")]
 
 
 class Beside(Mapping[str, bytes]):

@@ -1,0 +1,114 @@
+"""Gemini CLI: ``~/.gemini/tmp/<project>/chats/session-<time>-<id>.jsonl``, before 2026 ``.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstitch.formats import gemini_stitch
+from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript, find
+from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
+from lockstitch.formats.history import Strand
+from lockstitch.formats.records import Record
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import ERROR, RULES, Finding
+
+
+class GeminiCli(Format):
+    """A log of messages; calls and their results stand in the message of the model."""
+
+    name = "gemini-cli"
+    title = "Gemini CLI"
+    dialect = "gemini"
+    kinds = (LINES, DOCUMENT)
+    places = (
+        ".gemini/tmp/*/chats/session-*.jsonl",
+        ".gemini/tmp/*/chats/session-*.json",
+        ".gemini/tmp/*/chats/*/*.jsonl",
+    )
+
+    def claims(self, name: str, head: Sequence[Any]) -> bool:
+        values = [value for value in head if type(value) is dict]
+        if any(is_header(value) for value in values):
+            return True
+        return name.startswith("session-") and any(map(self.is_record, values))
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        if is_header(value) or "$set" in value or "$rewindTo" in value:
+            return True
+        kind = value.get("type")
+        return is_message(value) and type(kind) is str and "content" in value
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        chat = Chat(records)
+        hidden = [message.value for lost in chat.lost.values() for message in lost]
+        transcript = Transcript(
+            context,
+            records,
+            chat.history,
+            session=_text(chat.about.get("sessionId")) or context.name.rpartition(".")[0],
+            turns=chat.turns(),
+            left=sum(map(is_prompt, hidden)),
+            notes=[*_notes(chat)],
+            state=chat,
+        )
+        transcript.findings = [*_findings(chat)]
+        return transcript
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Take out rewinds that lead nowhere, which hide all that was before them."""
+        chat: Chat = transcript.state
+        rule = RULES["LS704"]
+        for number in chat.lost:
+            record = chat.records[number]
+            ledger.note(rule, "removed", record.place, "a rewind to nowhere was taken out")
+            ledger.set_aside(rule, record.place, record.value)
+        return [record for number, record in enumerate(chat.records) if number not in chat.lost]
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        return gemini_stitch.stitch(transcript, strands, ledger)
+
+
+def _findings(chat: Chat) -> Iterator[Finding]:
+    if not is_header(chat.about):
+        place = next((r.place for r in chat.records if r.value is not None), "1")
+        text = "no record says which session this is: Gemini CLI starts with an empty one"
+        yield find("LS610", place, text, ERROR, fixable=False)
+    for number, hidden in chat.lost.items():
+        text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
+        yield find("LS704", chat.records[number].place, text)
+
+
+def _notes(chat: Chat) -> Iterator[str]:
+    values = [message.value for message in chat.messages.values()]
+    held = {name for value in values for name in _answered(value)}
+    twice = sum(not held.isdisjoint(_repeated(value)) for value in values)
+    if twice:
+        yield (
+            f"{twice} message{'s' * (twice != 1)} of the user repeat results that their calls hold "
+            "already: a bug of Gemini CLI, whose resume sends both and is refused"
+        )
+    if chat.about.get("kind") == "subagent":
+        yield "is a sub-agent's chat"
+
+
+def _answered(value: dict[str, Any]) -> Iterator[str]:
+    """Give the ids of calls that hold their result."""
+    calls = value.get("toolCalls")
+    for call in calls if type(calls) is list else ():
+        if type(call) is dict and call.get("result") and type(call.get("id")) is str:
+            yield call["id"]
+
+
+def _repeated(value: dict[str, Any]) -> Iterator[str]:
+    """Give the ids of the results in a message of the user."""
+    for part in responses_in(value) if value.get("type") == "user" else ():
+        response = part["functionResponse"]
+        if type(response) is dict and type(response.get("id")) is str:
+            yield response["id"]
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str else None

@@ -1,0 +1,280 @@
+"""opencode: ``~/.local/share/opencode/opencode.db``, an SQLite database.
+
+A session's messages and their parts are rows with JSON in them. The log of events in the same
+database is read, for results that survived there, and never written: what opencode resumes from
+are the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.history import Strand
+from lockstitch.formats.lines import decode
+from lockstitch.formats.opencode_history import (
+    ASSISTANT,
+    USER,
+    Entry,
+    Fields,
+    Piece,
+    Telling,
+    evidence,
+    told,
+)
+from lockstitch.formats.opencode_stitch import stitch
+from lockstitch.formats.records import Record
+from lockstitch.formats.salvage import substitute
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, new_row, put
+from lockstitch.model.parts import Path
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
+
+_SESSION = Table("session", session="id")
+_MESSAGE = Table("message", "data", order=("time_created", "id"))
+_PART = Table("part", "data", order=("message_id", "id"))
+_EVENT = Table(
+    "event",
+    "data",
+    session="aggregate_id",
+    order=("seq",),
+    where=(
+        "type LIKE 'message.part.updated%' AND data LIKE '%\"status\"%' AND EXISTS ("
+        "SELECT 1 FROM part WHERE part.session_id = event.aggregate_id "
+        "AND instr(event.data, part.id) > 0 "
+        "AND (part.data LIKE '%\"running\"%' OR part.data LIKE '%\"pending\"%'))"
+    ),
+    optional=True,
+)
+_SESSIONS = "SELECT id, directory, time_updated / 1000.0, title FROM session"
+_DATA: Path = ("data",)
+# What a message of the model has beside its parts, and what a lost one takes from its neighbour.
+_TAKEN = ("parentID", "modelID", "providerID", "mode", "agent", "path", "model")
+# What other providers than Anthropic may see otherwise.
+_OWN_RULES = ("LS2", "LS4", "LS5")
+
+
+class OpenCode(RowFormat):
+    """Messages and parts in rows of their own."""
+
+    name = "opencode"
+    title = "opencode"
+    dialect = "anthropic"
+    places = (".local/share/opencode/opencode*.db",)
+    variable = "XDG_DATA_HOME"
+    layout = Layout((_SESSION, _MESSAGE, _PART, _EVENT), _SESSIONS)
+
+    def claims(self, name: str, head: Any) -> bool:
+        return {"session", "message", "part"} <= set(head)
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        session = _values(records, "session")
+        entries = _entries(records)
+        telling = told(entries, _revert(session))
+        return transcript_of(
+            Transcript(
+                context,
+                records,
+                telling.history,
+                findings=[*map(_unreadable, _broken(records))],
+                session=session.get("id") or context.name,
+                project=session.get("directory"),
+                version=str(session.get("version") or ""),
+                state=telling,
+            ),
+            _events(records),
+        )
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        rebuilt = {
+            id(row): _rebuilt(row, transcript.records, ledger)
+            for row in _broken(transcript.records)
+        }
+        return [rebuilt.get(id(record), record) for record in transcript.records]
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        editor = _Editor(transcript.records)
+        stitch(transcript.state, strands, editor)
+        return editor.records
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        return severity(found, transcript)
+
+
+def transcript_of(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
+    """Complete a transcript by what is the same for a database and for an export."""
+    telling: Telling = transcript.state
+    transcript.turns = telling.turns
+    transcript.evidence = evidence(telling, events)
+    for own in transcript.evidence:
+        piece = telling.calls[own]
+        place = ".".join(map(str, (transcript.records[piece.number].place, *piece.path, "state")))
+        transcript.findings.append(find("LS708", place, "the output of an open call was stored"))
+    return transcript
+
+
+def severity(found: Finding, transcript: Transcript) -> str:
+    """Say how bad a finding is: opencode answers open calls in memory, each time it resumes."""
+    if found.code == "LS101":
+        return WARNING
+    if transcript.history.model is None and found.code.startswith(_OWN_RULES):
+        return WARNING
+    return found.severity
+
+
+# Rows as messages and parts
+
+
+def _values(records: Sequence[Record], table: str) -> Fields:
+    return next((r.value for r in records if isinstance(r, Row) and r.table == table), {})
+
+
+def _revert(session: Fields) -> Any:
+    try:
+        return decode(session["revert"].encode()) if session.get("revert") else None
+    except (AttributeError, ValueError):
+        return None
+
+
+def _entries(records: Sequence[Record]) -> list[Entry]:
+    entries: dict[str, Entry] = {}
+    for number, row in enumerate(records):
+        if isinstance(row, Row) and row.table == "message":
+            info = row.json if type(row.json) is dict else {}
+            entries[row.value["id"]] = Entry(row.value["id"], info, number, _DATA, [])
+    for number, row in enumerate(records):
+        if isinstance(row, Row) and row.table == "part" and row.value["message_id"] in entries:
+            data = row.json if type(row.json) is dict else {}
+            seen = row.value.get("time_updated")
+            piece = Piece(row.value["id"], data, number, _DATA, seen if type(seen) is int else 0)
+            entries[row.value["message_id"]].pieces.append(piece)
+    return [*entries.values()]
+
+
+def _events(records: Sequence[Record]) -> dict[str, Fields]:
+    """Give the last states of parts in the log, by part."""
+    found: dict[str, Fields] = {}
+    for row in records:
+        if isinstance(row, Row) and row.table == "event" and type(row.json) is dict:
+            part = row.json.get("part")
+            if type(part) is dict and type(part.get("state")) is dict:
+                found[str(part.get("id"))] = part["state"]
+    return found
+
+
+# Rows that cannot be read
+
+
+def _broken(records: Sequence[Record]) -> list[Row]:
+    """Give the rows on which opencode stumbles, or that it passes over in silence."""
+    needed = {"message": "role", "part": "type"}
+    return [
+        row
+        for row in records
+        if isinstance(row, Row) and row.table in needed and not _has(row.json, needed[row.table])
+    ]
+
+
+def _has(value: Any, key: str) -> bool:
+    return type(value) is dict and type(value.get(key)) is str
+
+
+def _unreadable(row: Row) -> Finding:
+    what = "cannot be decoded, so that the session cannot be opened at all"
+    text = what if not row.readable else "lacks its role or type, so that it is passed over"
+    return find("LS610", row.place, f"the {row.table} {text}", ERROR)
+
+
+def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
+    """Put in the place of a lost value what keeps the session whole."""
+    ledger.set_aside(RULES["LS610"], row.place, row.text)
+    if row.table == "part":
+        ledger.note(RULES["LS610"], "rewritten", row.place, "became a text that says so")
+        return put(row, (), {"type": "text", "text": substitute(row.text)})
+    ledger.note(RULES["LS610"], "rewritten", row.place, "its role was taken from its parts")
+    return put(row, (), _rebuilt_info(row, records))
+
+
+def _rebuilt_info(row: Row, records: Sequence[Record]) -> Fields:
+    own = row.value["id"]
+    parts = [r.json for r in records if isinstance(r, Row) and r.value.get("message_id") == own]
+    kinds = {part.get("type") for part in parts if type(part) is dict}
+    is_model = not kinds.isdisjoint({"tool", "step-start", "step-finish", "reasoning", "patch"})
+    role = ASSISTANT if is_model else USER
+    created = row.value.get("time_created") or 0
+    near = [r.json for r in records if isinstance(r, Row) and r.table == "message" and r.readable]
+    like = [info for info in near if type(info) is dict and info.get("role") == role]
+    taken = {key: like[-1][key] for key in _TAKEN if like and key in like[-1]}
+    info: Fields = {"role": role, "time": {"created": created}, **taken}
+    if is_model:
+        cache = {"read": 0, "write": 0}
+        info["time"]["completed"] = created
+        info |= {"cost": 0, "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": cache}}
+    return info
+
+
+# Changed rows
+
+
+class _Editor:
+    """Changes rows; what nobody names stays the same object."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.source = records
+        self.now: dict[int, Row] = {}
+        self.gone: set[int] = set()
+        self.added: dict[int, list[Row]] = {}
+
+    def put(self, what: Entry | Piece, path: Path, value: Any) -> None:
+        row = self.now.get(what.number, self.source[what.number])
+        assert isinstance(row, Row)  # noqa: S101 - all records of this format are
+        self.now[what.number] = put(row, path, value)
+
+    def drop(self, what: Entry | Piece) -> None:
+        self.gone.add(what.number)
+        if isinstance(what, Entry):
+            self.gone |= {piece.number for piece in what.pieces}
+
+    def add_part(self, entry: Entry, after: Piece | None, data: Fields) -> None:
+        row = self.source[entry.number].value
+        number = after.number if after else entry.number
+        fresh = self.added.setdefault(number, [])
+        name = f"{after.id}{len(fresh) + 1:02d}" if after else f"prt_0{row['id'][4:]}{len(fresh)}"
+        fresh.append(_row(_PART, name, row, {"message_id": row["id"], "data": data}))
+
+    def add_message(self, after: Entry | None, role: str, data: Fields) -> None:
+        rows = [r.value for r in self.source if isinstance(r, Row) and r.table == "message"]
+        near = self.source[after.number].value if after else rows[0]
+        fresh = self.added.setdefault(after.number if after else -1, [])
+        name = f"{near['id']}{len(fresh) + 1:02d}" if after else f"msg_0{len(fresh):02d}"
+        time = near["time_created"] - (after is None)
+        like: Fields = next((r["data"] for r in rows if _role(r["data"]) == role), {})
+        times = {"created": time} | ({"completed": time} if role == ASSISTANT else {})
+        taken = {key: like[key] for key in _TAKEN if key in like}
+        info: Fields = {"role": role, "time": times, **taken}
+        message = {**near, "time_created": time, "time_updated": time}
+        fresh.append(_row(_MESSAGE, name, message, {"data": info}))
+        part = {"message_id": name, "data": data}
+        fresh.append(_row(_PART, f"prt_{name[4:]}", message, part))
+
+    @property
+    def records(self) -> list[Record]:
+        """The rows as they are to be."""
+        out: list[Record] = [*self.added.get(-1, ())]
+        for number, record in enumerate(self.source):
+            if number not in self.gone:
+                out.append(self.now.get(number, record))
+            out += self.added.get(number, ())
+        return out
+
+
+def _role(info: Any) -> Any:
+    return info.get("role") if type(info) is dict else None
+
+
+def _row(table: Table, name: str, like: Fields, fields: Fields) -> Row:
+    taken = {key: like[key] for key in ("session_id", "time_created", "time_updated")}
+    return new_row(table, {"id": name, **taken, **fields})
