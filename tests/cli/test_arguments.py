@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DECLARED = [command(name) for name in COMMANDS]
 FLAGS = sorted({flag for one in DECLARED for option in one.options for flag in option.flags})
-WORDS = [*FLAGS, "-", "--", "", "a.json", "=", "sarif", "json", "--format=sarif", "--json=1"]
+WORDS = [*FLAGS, "-", "--", "", "a.json", "=", "sarif", "json", "--output-format=sarif", "--json=1"]
 
 
 @given(st.sampled_from(DECLARED), st.lists(st.sampled_from(WORDS), max_size=5))
@@ -32,7 +32,7 @@ def test_what_the_everyday_parser_accepts_typer_reads_the_same(
         ("check", [], {"files": [], "form": "text", "as_json": False}),
         ("check", ["a", "-", "b"], {"files": ["a", "-", "b"]}),
         ("check", ["-d", "gemini", "a", "--json"], {"dialect": "gemini", "as_json": True}),
-        ("check", ["--format=sarif"], {"form": "sarif"}),
+        ("check", ["--output-format=sarif"], {"output": "sarif"}),
         ("heal", ["a", "-o", "b", "--diff"], {"file": "a", "output": "b", "diff": True}),
         ("heal", [], {"file": None, "output": None, "model": None}),
         ("explain", ["LS101"], {"code": "LS101"}),
@@ -51,7 +51,7 @@ def test_everyday_calls(name: str, words: list[str], expected: dict[str, object]
         ("check", ["--nonsense"]),
         ("check", ["--dialect"]),
         ("check", ["--dialect", "--json"]),
-        ("check", ["--format", "yaml"]),
+        ("check", ["--output-format", "yaml"]),
         ("check", ["--json=yes"]),
         ("check", ["--", "-file"]),
         ("heal", ["a", "b"]),

@@ -67,7 +67,7 @@ def test_every_file_is_printed_and_the_unreadable_one_named(
     assert b"Found 2 errors (2 fixable).\n" in done.stderr
 
 
-@pytest.mark.parametrize("flag", [["--json"], ["--format", "json"]])
+@pytest.mark.parametrize("flag", [["--json"], ["--output-format", "json"]])
 def test_json(
     lockstitch: Any, saved: Any, clean: Any, broken: Any, tmp_path: Path, flag: list[str]
 ) -> None:
@@ -90,7 +90,7 @@ def test_json(
 
 def test_sarif(lockstitch: Any, saved: Any, broken: Any, clean: Any, tmp_path: Path) -> None:
     broken_file = saved(broken, "what a name:ü.json")
-    done = lockstitch("check", "--format", "sarif", broken_file, saved(clean), tmp_path / "no.json")
+    done = lockstitch("check", "--output-format", "sarif", broken_file, saved(clean), tmp_path / "no.json")
     log = json.loads(done.stdout)
     assert done.returncode == 2
     assert log["version"] == "2.1.0"
@@ -135,7 +135,7 @@ def test_a_file_name_that_is_not_utf_8(lockstitch: Any, tmp_path: Path, broken: 
     Path(path).write_bytes(json.dumps(broken).encode())
     assert b"/caf\\udce9.json:messages.1" in lockstitch("check", path).stdout
     assert json.loads(lockstitch("check", path, "--json").stdout)["sessions"][0]["target"] == path
-    assert b"/caf%E9.json" in lockstitch("check", path, "--format", "sarif").stdout
+    assert b"/caf%E9.json" in lockstitch("check", path, "--output-format", "sarif").stdout
 
 
 def on_a_terminal(*words: str, **environment: str) -> str:
@@ -174,7 +174,7 @@ def test_colours_only_on_a_terminal_that_wants_them(
 def test_content_never_appears(lockstitch: Any, saved: Any, broken: Any) -> None:
     text = json.dumps(broken).replace("Are you there?", "SECRET").replace('"ls"', '"SECRET"')
     for form in ("text", "json", "sarif"):
-        done = lockstitch("check", saved(text.encode()), "--format", form)
+        done = lockstitch("check", saved(text.encode()), "--output-format", form)
         assert b"SECRET" not in done.stdout + done.stderr
     done = lockstitch("check", saved(text[:-20].encode(), "torn.json"))
     assert b"SECRET" not in done.stdout + done.stderr

@@ -50,6 +50,7 @@ def test_a_folder(lockstitch: Any, tmp_path: Path, command: str) -> None:
     done = lockstitch(command, tmp_path)
     assert done.returncode == 2
     assert b"is a folder" in done.stderr
+    assert done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -59,8 +60,8 @@ def test_a_folder(lockstitch: Any, tmp_path: Path, command: str) -> None:
         ["nonsense"],
         ["check", "--nonsense"],
         ["check", "--dialect"],
-        ["check", "--format", "yaml"],
-        ["check", "--json", "--format", "sarif"],
+        ["check", "--output-format", "yaml"],
+        ["check", "--json", "--output-format", "sarif"],
         ["check", "--dialect", "esperanto"],
         ["heal", "--dialect", "esperanto"],
         ["heal", "a.json", "b.json"],

@@ -24,7 +24,7 @@ RENDER = {
     "openai-responses": render.openai_responses,
     "gemini": render.gemini,
     "bedrock": render.bedrock,
-    "langchain": render.langchain,
+    "langchain": render.langchain_plain,
 }
 # Everything a terminal would obey, reorder or fail on.
 UNSAFE = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x200B, 0xD800)}
@@ -100,7 +100,7 @@ def test_a_conversation_as_a_person_reads_it() -> None:
     assert shown(messages).splitlines() == [
         "── turn 1 ── messages.0 " + "─" * 48,
         "",
-        "❯ List the files",
+        "\u276f List the files",
         "  please.",
         "",
         "  Hm.",
@@ -165,7 +165,7 @@ def test_marks_find_the_part_they_are_in_or_the_message_or_the_top() -> None:
     deep = shown(messages, marks={"messages.1.content.0.input.command": [finding]})
     assert deep.splitlines()[-1] == "   ✗ LS999 odd (p)"
     whole = shown(messages, marks={"messages.0": [finding]}).splitlines()
-    assert whole[whole.index("❯ Hello") + 1] == "✗ LS999 odd (p)"
+    assert whole[whole.index("\u276f Hello") + 1] == "✗ LS999 odd (p)"
     for place in ("tools", "messages.99", "messages"):
         assert shown(messages, marks={place: [finding]}).startswith("✗ LS999 odd (p)")
 
@@ -206,7 +206,7 @@ def test_errors_media_and_reasoning_nobody_can_read() -> None:
         says("user", result([{"type": "text", "text": "see"}, image], is_error=True)),
     ]
     text = shown(messages, marks={})
-    assert "❯ [image/png, 12.3 kB]" in text
+    assert "\u276f [image/png, 12.3 kB]" in text
     assert "  [reasoning, sealed, 1.2 kB]" in text
     assert "╰─ error result (1 line, 3 B)\n     see\n     [image/png, 12.3 kB]" in text
     assert "AAAA" not in text
@@ -232,7 +232,7 @@ def test_long_texts_are_cut_unless_all_of_it_is_wanted() -> None:
     output = "\n".join(f"row {number}" for number in range(220))
     messages = [says("user", "Go"), says("assistant", call()), says("user", result(output))]
     text = shown(messages)
-    assert "╰─ result (220 lines, 1.9 kB)" in text
+    assert "╰─ result (220 lines, 1.6 kB)" in text
     assert text.endswith("     row 7\n     … 212 more lines")
     assert shown(messages, full=True).endswith("     row 219")
 
@@ -240,7 +240,8 @@ def test_long_texts_are_cut_unless_all_of_it_is_wanted() -> None:
 def test_nothing_is_wider_than_the_page() -> None:
     words = "word " * 100
     wide = "\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 100
-    messages = [says("user", words), says("assistant", call(command=wide)), says("user", result(wide))]
+    answer = says("user", result(wide))
+    messages = [says("user", words), says("assistant", call(command=wide)), answer]
     text = shown(messages, width=40, full=True)
     for row in text.splitlines():
         cells = sum(2 if ord(char) > 0x2E80 else 1 for char in row)
@@ -363,7 +364,7 @@ def test_turns_start_at_prompts_in_every_dialect(dialect: str) -> None:
     messages = RENDER[dialect]([*HEALTHY.turns, *HEALTHY.turns])
     chosen = tail(messages, dialect, 1)
     text = shown(messages, dialect, chosen=chosen, marks={})
-    assert "\n❯ " in text
+    assert "\n\u276f " in text
     assert "result of" not in text
     assert 0 < chosen.start < len(messages)
 

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .claude_files import MARK, Book, Case, Json, counted_uuid, dumped, joined, opened
 
@@ -137,7 +138,7 @@ def empty_content(pages: Pages) -> None:
     if index is not None:
         pages.lose(pages.lines[index])
         record = pages.record(index)
-        content = pages.dice.choice(["", [], None, " \n"])
+        content: Any = pages.dice.choice(["", [], None, " \n"])
         if record["type"] == "assistant" and isinstance(content, str):
             content = [{"type": "text", "text": content}]
         pages.change(index, {**record, "message": {**record["message"], "content": content}})

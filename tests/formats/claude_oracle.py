@@ -72,7 +72,7 @@ class Entry:
     @property
     def blocks(self) -> list[Json]:
         content = self.message.get("content")
-        if not self.speaks:
+        if self.role == "user" and not self.speaks:
             content = self.record.get("content") or " ".join(_strings(self.record["attachment"]))
         if isinstance(content, str):
             return [{"type": "text", "text": content}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
@@ -17,6 +17,7 @@ from tests.property.strategies import bent, mutated, structured
 from .gist import Gist, gist, histories
 
 every_source = pytest.mark.parametrize("source", DIALECTS)
+FEWER = settings(max_examples=settings().max_examples // 3)
 PLAIN_FORMS = [form for form in FORMS if form != "langchain-objects"]
 
 
@@ -30,7 +31,8 @@ def _assert_home(before: Gist, after: Gist) -> None:
     ):
         assert name in (None, called)
         assert value in (None, regained)
-        assert result is answer or result in answer
+        assert (result is None) == (answer is None)
+        assert (result or "") in (answer or "")
 
 
 def _there_and_back(messages: list[Any], source: str, target: str) -> list[Any]:
@@ -38,6 +40,7 @@ def _there_and_back(messages: list[Any], source: str, target: str) -> list[Any]:
 
 
 @every_source
+@FEWER
 @given(data=st.data())
 def test_healed_lists(source: str, data: st.DataObject) -> None:
     messages = lockstitch.plan(data.draw(structured(source) | mutated(source)), source).messages
@@ -57,6 +60,7 @@ def test_real_histories(source: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("form", PLAIN_FORMS)
+@FEWER
 @given(data=st.data())
 def test_plain_conversations_come_back_the_same(form: str, data: st.DataObject) -> None:
     turns, _ = data.draw(bent(0))

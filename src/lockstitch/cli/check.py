@@ -68,6 +68,8 @@ def reports(
     if found is None:
         yield listed(target, dialect, model)
         return
+    if not found:
+        yield Report(target, form, error="is a folder that holds no session")
     from lockstitch import sessions
 
     for source in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TextIO
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch.cli.rows import line_count, rows, several, size
 from lockstitch.cli.terminal import harmless, paint
@@ -36,7 +36,7 @@ class Glyphs(Struct, frozen=True):
     rule: str
 
 
-BOX = Glyphs("❯", "╭─", "│", "╰─", "✗", "…", "─")
+BOX = Glyphs("\u276f", "╭─", "│", "╰─", "✗", "…", "─")
 ASCII = Glyphs(">", ",-", "|", "`-", "x", "...", "-")
 
 
@@ -44,7 +44,7 @@ def glyphs_of(stream: TextIO | None) -> Glyphs:
     """Give box characters if the stream can encode them, else ASCII."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        "".join(BOX.__getattribute__(field) for field in BOX.__struct_fields__).encode(encoding)
+        "".join(structs.astuple(BOX)).encode(encoding)
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return BOX

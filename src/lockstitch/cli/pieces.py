@@ -1,4 +1,4 @@
-"""What the parts of a message say, as plain text: calls, thoughts, media, and what stands beside."""
+"""What the parts of a message say, as plain text: calls, thoughts, media, what stands beside."""
 
 from __future__ import annotations
 

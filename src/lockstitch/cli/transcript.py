@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from lockstitch.cli.pager import paged
 from lockstitch.cli.page import Page, glyphs_of
+from lockstitch.cli.pager import paged
 from lockstitch.cli.pieces import Note, called, media, other, thought, told
 from lockstitch.cli.terminal import harmless
 from lockstitch.dialects.base import Dialect, as_text

@@ -76,7 +76,7 @@ class Codex(Format):
         if found.code not in _ANSWERED:
             return found.severity
         item = transcript.history.messages[int(found.place.split(".")[1])]
-        return ERROR if item.get("call_id") in transcript.evidence else WARNING
+        return ERROR if str(item.get("call_id")) in transcript.evidence else WARNING
 
 
 def _is_of_first_versions(value: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ def evidence_of(
     records: Sequence[Record], items: Iterable[dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Gather, by call id, the outputs that events hold of calls among the items."""
-    kinds = {item.get("call_id"): _OUTPUTS.get(str(item.get("type"))) for item in items}
+    kinds = {str(item.get("call_id")): _OUTPUTS.get(str(item.get("type"))) for item in items}
     found: dict[str, dict[str, Any]] = {}
     for record in records:
         if not record.is_record or record.value.get("type") != EVENT:

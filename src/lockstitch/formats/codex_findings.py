@@ -125,7 +125,7 @@ def _stranded(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
         return
     real = _really_answered(thread.items)
     for item, home in zip(thread.items, thread.homes, strict=True):
-        call = item.get("call_id")
+        call = str(item.get("call_id"))
         if call in transcript.evidence and call not in real:
             real.add(call)
             text = f"the output of call {call} stands in an event only"

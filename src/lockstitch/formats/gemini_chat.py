@@ -116,7 +116,7 @@ class Chat:
     # What is sent.
 
     def _history(self) -> History:
-        """Build the contents; neighbours with the same role are one, as they are sent."""
+        """Build the contents; messages of the model in a row are one, as they are sent."""
         history = History("gemini", [], [], [])
         for message in self.messages.values():
             for role, found in self._contents(message):
@@ -124,7 +124,8 @@ class Chat:
                 for place, part in sent:
                     self.places[id(part)] = place
                 parts = [part for _, part in sent]
-                if parts and history.messages and history.messages[-1]["role"] == role:
+                last = history.messages[-1]["role"] if history.messages else ""
+                if parts and role == last == MODEL:
                     history.messages[-1]["parts"] += parts
                 elif parts:
                     history.add({"role": role, "parts": parts}, [], [])
@@ -152,7 +153,7 @@ class Chat:
     def _calls(self, calls: list[Any], place: Place) -> Iterator[tuple[Place, Any]]:
         for index, call in enumerate(calls):
             if type(call) is dict:
-                fields = {key: call.get(key) for key in ("id", "name", "args")}
+                fields = {key: call[key] for key in ("id", "name", "args") if key in call}
                 yield place.at("toolCalls", index), {"functionCall": fields}
 
     def _results(self, calls: list[Any], place: Place) -> Iterator[tuple[Place, Any]]:

@@ -32,6 +32,12 @@ class Slot(Struct, eq=False):
     changed: bool = False
 
 
+class Lead(Struct, frozen=True):
+    """A response that goes in front of what a call's record holds already."""
+
+    part: Part
+
+
 class Patch(Struct):
     """What changes in one message: values by their path in it."""
 
@@ -124,8 +130,8 @@ class _Stitcher:
             if call.place is None or asked.get("id") != response.get("id"):
                 continue
             place = self._record_of(call.place, asked)
-            if place is not None and not self._has_result(place):
-                self._set(place.at("result"), [slot.part])
+            if place is not None and not self._is_led(place.at("result")):
+                self._set(place.at("result"), Lead(slot.part))
                 return True
         return False
 
@@ -137,13 +143,10 @@ class _Stitcher:
                 return owner.at("toolCalls", index)
         return None
 
-    def _has_result(self, place: Place) -> bool:
+    def _is_led(self, place: Place) -> bool:
         owner = self._owner(place)
-        steps = place.path[len(owner.path) :]
         patch = self.patches.get(owner)
-        if patch is not None and (*steps, "result") in patch.values:
-            return True
-        return bool(value_at(self.owners[owner].value, steps).get("result"))
+        return patch is not None and place.path[len(owner.path) :] in patch.values
 
     def _add(self, anchor: Place | None, slot: Slot) -> None:
         """Make a message for a part that no message has a place for."""
@@ -211,6 +214,9 @@ class _Stitcher:
                 record = self.chat.records[number]
                 self.ledger.set_aside(RULES["LS106"], record.place, record.value)
             return set(copies)
+        steps = (self.chat.records[owner.number].place, *owner.path)
+        place = ".".join(map(str, steps))
+        self.ledger.set_aside(RULES["LS106"], place, self.owners[owner].value)
         edits = lists.setdefault((owner.number, owner.path[:-1]), [])
         edits.append((owner.path[-1], _GONE))
         return set()
@@ -260,6 +266,9 @@ def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
 def _changed(value: Any, edits: dict[Path, Any]) -> Any:
     if not edits:
         return value
+    if () in edits and type(edits[()]) is Lead:
+        rest = _changed(value, {path: new for path, new in edits.items() if path})
+        return [edits[()].part, *(rest if type(rest) is list else ())]
     if () in edits:
         return _spelled(value, edits[()])
     if type(value) is list:

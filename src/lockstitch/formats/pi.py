@@ -65,7 +65,7 @@ class Pi(Format):
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
-        return pi_stitch.stitch(transcript, strands)
+        return pi_stitch.stitch(transcript, strands, ledger)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return WARNING if found.code in _ANSWERED else found.severity

@@ -25,6 +25,8 @@ from lockstitch.formats.pi_session import COMPACTION, Session, is_result
 from lockstitch.formats.records import Record, amended, new_record
 from lockstitch.formats.slots import steady
 from lockstitch.model.parts import Path
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import RULES
 
 _OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
 
@@ -44,9 +46,12 @@ class Unit(Struct, eq=False):
         return self.number == NEW
 
 
-def stitch(transcript: Transcript, strands: Sequence[Strand]) -> list[Record]:
+def stitch(transcript: Transcript, strands: Sequence[Strand], ledger: Ledger) -> list[Record]:
     """Give the records of the file in which the conversation is the healed one."""
-    return _Stitcher(transcript).stitch(strands)
+    stitcher = _Stitcher(transcript)
+    records = stitcher.stitch(strands)
+    stitcher.set_aside(ledger)
+    return records
 
 
 class _Stitcher:
@@ -71,6 +76,14 @@ class _Stitcher:
         if not self.session.is_linear:
             self._link(line)
         return self._file(line)
+
+    def set_aside(self, ledger: Ledger) -> None:
+        """Keep what goes with an entry although pi never sent it."""
+        for number in sorted(self._lost()):
+            value = self.session.value(number)
+            content = message_of(value).get("content")
+            if type(content) is list and len(content) > len(self.homes[number]):
+                ledger.set_aside(RULES["LS610"], self.session.records[number].place, value)
 
     # Which entry holds which blocks.
 

@@ -29,17 +29,23 @@ NAMES = {
     b"key": "key",
 }
 # What makes a key a secret, and what makes a token none.
-_SECRET_KEYS = tuple(
-    b"api access secret private auth account encryption signing master service role license client "
-    b"shared storage subscription admin deploy session webhook app application consumer root bot".split()
+_SECRET_KEYS = (
+    *(b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing"),
+    *(b"master", b"service", b"role", b"license", b"client", b"shared", b"storage"),
+    *(b"subscription", b"admin", b"deploy", b"session", b"webhook", b"app", b"application"),
+    *(b"consumer", b"root", b"bot"),
 )
-_PLAIN_TOKENS = tuple(
-    b"page next continuation pagination sync resume cancel cancellation stop eos bos pad unk mask "
-    b"sep special max prev previous start end first last cursor per design".split()
+_PLAIN_TOKENS = (
+    *(b"page", b"next", b"continuation", b"pagination", b"resume", b"cancel", b"cancellation"),
+    *(b"cursor", b"previous", b"special", b"design"),
 )
-_PLAIN_ENDINGS = frozenset(
-    "ID URL URI PATH FILE NAME TYPE TTL EXPIRY EXPIRES COUNT LIMIT LENGTH SIZE HOST USER PREFIX "
-    "HEADER ENV VAR REGEX PATTERN ENDPOINT ALGORITHM POLICY BUDGET USAGE INDEX".split()
+_PLAIN_TOKEN = re.compile(
+    rb"(?:.*[^a-z])?(?:stop|eos|bos|pad|unk|mask|sep|max|prev|start|end|first|last|per|sync)", re.S
+)
+_PLAIN_ENDINGS = (
+    *("ID", "URL", "URI", "PATH", "FILE", "NAME", "TYPE", "TTL", "EXPIRY", "EXPIRES", "COUNT"),
+    *("LIMIT", "LENGTH", "SIZE", "HOST", "USER", "PREFIX", "HEADER", "ENV", "VAR", "REGEX"),
+    *("PATTERN", "ENDPOINT", "ALGORITHM", "POLICY", "BUDGET", "USAGE", "INDEX"),
 )
 _BEFORE = 16
 _FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
@@ -110,12 +116,13 @@ def fits(kind: str, value: str) -> bool:
 def _kind(low: bytes, at: int, name: bytes) -> str | None:
     """Give the kind of secret a name stands for, given the word before it."""
     kind = NAMES[name]
+    if kind not in ("key", "token"):
+        return kind
+    before = low[max(0, at - _BEFORE) : at].rstrip(b"_. -")
     if kind == "key":
-        is_secret = low[max(0, at - _BEFORE) : at].rstrip(b"_. -").endswith(_SECRET_KEYS)
-        return "api-key" if is_secret else None
-    if kind == "token" and low[max(0, at - _BEFORE) : at].rstrip(b"_. -").endswith(_PLAIN_TOKENS):
-        return None
-    return kind
+        return "api-key" if before.endswith(_SECRET_KEYS) else None
+    is_plain = before.endswith(_PLAIN_TOKENS) or _PLAIN_TOKEN.fullmatch(before)
+    return None if is_plain else kind
 
 
 def _announced(text: str, start: int, end: int, kind: str) -> Span | None:

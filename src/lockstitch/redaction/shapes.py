@@ -33,10 +33,14 @@ _REFERENCE = re.compile(
 )
 _INTERPOLATED = re.compile(r"[$#]\{|\{\{|\{[A-Za-z_][^{}]*\}")
 _NOTHING = frozenset(
-    "none null nil true false undefined string str bytes int number boolean bool required optional "
-    "any object secret password passwd token key apikey api_key unknown empty missing hidden "
-    "redacted pass default sensitive disabled enabled changed invalid expired text hash credential "
-    "credentials bearer basic".split()
+    (
+        *("none", "null", "nil", "true", "false", "undefined", "string", "str", "bytes", "int"),
+        *("number", "boolean", "bool", "required", "optional", "any", "object", "secret"),
+        *("password", "passwd", "pass", "token", "key", "apikey", "api_key", "unknown", "empty"),
+        *("missing", "hidden", "redacted", "default", "sensitive", "disabled", "enabled"),
+        *("changed", "invalid", "expired", "text", "hash", "credential", "credentials", "bearer"),
+        *("basic"),
+    )
 )
 
 
