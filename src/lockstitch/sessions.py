@@ -27,6 +27,7 @@ from lockstitch.formats.sources import (
     Source,
     files_below,
     found,
+    glanced,
     home_places,
     opened,
     sources_of,
@@ -97,13 +98,13 @@ def scan_file(path: str) -> list[Report]:
         return [Report(path, error=str(error))]
 
 
-def check(source: Source, *, follow_symlinks: bool = True) -> Report:
+def check(source: Source) -> Report:
     """Say what is wrong with a session; changes nothing."""
     try:
         quick = source.form.quick(source.path) if source.kind != SQLITE else None
         if quick is not None:
             return _proven(source, quick)
-        session = opened(source, follow_symlinks=follow_symlinks)
+        session = glanced(source)
         report = described(session)
         report.findings = doctor.findings_of(source.form, session.transcript)
     except LockstitchError as error:

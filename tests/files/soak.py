@@ -73,7 +73,7 @@ def append(path: str, *pieces: bytes) -> None:
 def write(how: str, name: str, path: str) -> None:
     """Append lines until stdin ends."""
     number = 0
-    while not select.select([sys.stdin], [], [], 0 if how == "hurried" else PAUSE)[0]:
+    while not select.select([sys.stdin], [], [], PAUSE / 10 if how == "hurried" else PAUSE)[0]:
         line = record(name, number)
         middle = len(line) // 2
         if how == "halves":

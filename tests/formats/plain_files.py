@@ -11,6 +11,9 @@ from tests.oracles import problems as refused
 from .stored import Json, Marks, Stored, of_file, read_lines, torn
 
 
+TOOL = {"name": "bash", "input_schema": {"type": "object"}}
+
+
 def _anthropic(marks: Marks, *, answered: bool) -> list[Json]:
     call = {
         "type": "tool_use",
@@ -91,7 +94,7 @@ def _cases() -> Iterable[Stored]:
         messages = _anthropic(marks, answered=answered)
         yield _document(f"list_{word}", messages, marks, "anthropic", healthy=answered)
         marks = Marks(f"plain_body_{word}")
-        body = {"model": "claude-sonnet-4-5", "max_tokens": 100}
+        body = {"model": "claude-sonnet-4-5", "max_tokens": 100, "tools": [TOOL]}
         value = {**body, "messages": _anthropic(marks, answered=answered), "x": 1.0}
         yield _document(f"body_{word}", value, marks, "anthropic", healthy=answered)
         marks = Marks(f"plain_chat_{word}")

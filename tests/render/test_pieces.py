@@ -157,12 +157,13 @@ def test_many_pictures_must_be_smaller() -> None:
 
 
 def test_a_list_that_is_too_heavy_there_loses_its_oldest_pictures() -> None:
-    heavy = 4 * 1024 * 1024
-    messages = _shown(*[_png(10, heavy)] * 7)
-    made = _to("anthropic", messages, "openai-chat")
-    assert [block["type"] for block in made[0]["content"]] == ["text"] * 2 + ["image"] * 5
+    messages = _shown(*[_png(10, 1024 * 1024)] * 5)
+    target = "openai-responses:copilot"
+    made = _to(target, messages, "openai-chat")
+    kinds = [block["type"] for block in made[0]["content"]]
+    assert kinds == ["input_text"] * 2 + ["input_image"] * 3
     gone = ["messages.0.content.0", "messages.0.content.1"]
-    assert left_out(messages, "openai-chat", "anthropic") == gone
+    assert left_out(messages, "openai-chat", target) == gone
 
 
 # Calls and results -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Everything here is a function from values to values. Files and databases are rea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -95,6 +95,10 @@ class Format(ABC):
     @abstractmethod
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         """Understand the records of one session."""
+
+    def slim(self, data: bytes) -> Callable[[bytes, int], Any] | None:
+        """Give a way to decode the lines of a large file without what no resume reads."""
+        return None
 
     def quick(self, path: str) -> Quick | None:
         """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats import claude_fork, claude_quick, claude_stitch, claude_straighten
+from lockstitch.formats import (
+    claude_fork,
+    claude_quick,
+    claude_slim,
+    claude_stitch,
+    claude_straighten,
+)
 from lockstitch.formats.base import Context, Format, Quick, Transcript
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -56,6 +62,9 @@ class ClaudeCode(Format):
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
+
+    def slim(self, data: bytes) -> Callable[[bytes, int], Any] | None:
+        return claude_slim.slim_decoder(data)
 
     def quick(self, path: str) -> Quick | None:
         return claude_quick.quick(path)
@@ -183,7 +192,8 @@ def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:
         if not record.is_record or number in on_chain:
             continue
         for result in results_in(record.value):
-            if type(result.get("tool_use_id")) is str and not is_placeholder(_text(result)):
+            known = type(result.get("tool_use_id")) is str and "content" in result
+            if known and not is_placeholder(_text(result)):
                 found.setdefault(result["tool_use_id"], result)
     for call, text in _sub_agents(context):
         block = {"type": "tool_result", "tool_use_id": call, "content": text}

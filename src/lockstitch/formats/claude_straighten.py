@@ -15,7 +15,8 @@ from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import SPEAKERS, Chain, is_boundary
 from lockstitch.formats.claude_strays import CUT, LOST, REPLY, WRITER, Stray
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
-from lockstitch.formats.records import Record, amended
+from lockstitch.formats.lines import decode
+from lockstitch.formats.records import Record, amended, raw_of
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
 
@@ -104,7 +105,8 @@ class _Round:
         self.gone.add(number)
         self.note(code, "removed", number, text)
         place = self.chain.records[number].place
-        self.ledger.set_aside(RULES[code], place, self.chain.value(number))
+        value = decode(raw_of(self.data, self.chain.records[number]))
+        self.ledger.set_aside(RULES[code], place, value)
 
     def relink(self, code: str, number: int, parent: int | None) -> None:
         """Hang a record on another one, or on none."""

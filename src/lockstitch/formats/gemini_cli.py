@@ -1,4 +1,4 @@
-"""Gemini CLI: ``~/.gemini/tmp/<project>/chats/session-<time>-<id>.jsonl`` (until 2026 ``.json``)."""
+"""Gemini CLI: ``~/.gemini/tmp/<project>/chats/session-<time>-<id>.jsonl``, once ``.json``."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class _Stitcher:
             return False
         for call in calls:
             asked = call.part["functionCall"]
-            if call.place is None or asked.get("id") != response.get("id"):
+            if call.place is None or _key(asked) != _key(response):
                 continue
             place = self._record_of(call.place, asked)
             if place is not None and not self._is_led(place.at("result")):
@@ -139,7 +139,7 @@ class _Stitcher:
         owner = self._owner(place)
         records = self.owners[owner].value.get("toolCalls")
         for index, record in enumerate(records if type(records) is list else ()):
-            if type(record) is dict and record.get("id") == asked.get("id"):
+            if type(record) is dict and _key(record) == _key(asked):
                 return owner.at("toolCalls", index)
         return None
 
@@ -245,6 +245,12 @@ class _Stitcher:
         return relisted(self.data, record, path, new)
 
 
+def _key(named: dict[str, Any]) -> Any:
+    """Give by what a call and its response know each other."""
+    name = named.get("id")
+    return name if type(name) is str else (named.get("name"),)
+
+
 def _like(part: Part, spare: Sequence[Part]) -> Part | None:
     """Give the part that another one was rewritten from: of its kind, or else any."""
     kind = next((key for key in _KINDS if key in part), "")
@@ -266,11 +272,9 @@ def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
 def _changed(value: Any, edits: dict[Path, Any]) -> Any:
     if not edits:
         return value
-    if () in edits and type(edits[()]) is Lead:
-        rest = _changed(value, {path: new for path, new in edits.items() if path})
-        return [edits[()].part, *(rest if type(rest) is list else ())]
     if () in edits:
-        return _spelled(value, edits[()])
+        inside = _changed(value, {path: new for path, new in edits.items() if path})
+        return _spelled(inside, edits[()])
     if type(value) is list:
         new = [_changed(item, _below(edits, index)) for index, item in enumerate(value)]
         return [item for item in new if item is not _GONE]
@@ -288,7 +292,9 @@ def _below(edits: dict[Path, Any], step: str | int) -> dict[Path, Any]:
 
 def _spelled(old: Any, new: Any) -> Any:
     """Spell a part as the place has it that it goes to: text as text, a call as its record."""
-    if new is _GONE or type(new) is not dict:
+    if type(new) is Lead:
+        return [new.part, *(old if type(old) is list else ())]
+    if type(new) is not dict:
         return new
     if type(old) is str and type(new.get("text")) is str:
         return new["text"]

@@ -27,28 +27,32 @@ _JOINED = 64
 _DECODER = json.JSONDecoder(strict=False)
 
 IsRecord = Callable[[dict[str, Any]], bool]
+Decode = Callable[[bytes, int], Any]
 
 
-def read(data: bytes, is_record: IsRecord) -> list[Record]:
-    """Take a file apart; ``is_record`` tells a format's records from objects inside of them."""
+def read(data: bytes, is_record: IsRecord, decode_at: Decode | None = None) -> list[Record]:
+    """Take a file apart; ``is_record`` tells a format's records from objects inside of them.
+
+    ``decode_at`` decodes a line that starts at some byte, in place of decoding all of it.
+    """
     records: list[Record] = []
     start = 0
     number = 0
-    if data.startswith(_BOM):
+    if data[:3] == _BOM:
         records.append(Record("1", None, BOM, 0, 3, b"", codes=("LS604",)))
         start = 3
     while start < len(data):
         number += 1
         stop = data.find(b"\n", start)
         stop = len(data) if stop < 0 else stop
-        found = _line(data, start, stop, str(number))
+        found = _line(data, (start, stop), str(number), decode_at)
         if found is None:
             joined = _joined(data, start, number, is_record)
             if joined is None:
                 found = [*_salvaged(data, start, stop, str(number), is_record)]
             else:
                 found = [joined]
-                number += data.count(b"\n", start, joined.end)
+                number += data[start : joined.end].count(b"\n")
                 stop = joined.end
         found[-1].ending = data[stop : stop + 1]
         records += found
@@ -74,11 +78,14 @@ def decode(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"))
 
 
-def _line(data: bytes, start: int, stop: int, place: str) -> list[Record] | None:
+def _line(
+    data: bytes, span: tuple[int, int], place: str, decode_at: Decode | None
+) -> list[Record] | None:
     """Read an ordinary line; None if something is wrong with its bytes."""
+    start, stop = span
     text = data[start:stop]
     try:
-        value = decode(text)
+        value = decode_at(text, start) if decode_at else decode(text)
     except (ValueError, RecursionError):
         return [Record(place, None, BLANK, start, stop)] if not text.strip() else None
     codes = () if type(value) is dict else ("LS606",)

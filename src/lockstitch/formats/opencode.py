@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.blocks import Fields
 from lockstitch.formats.history import Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.opencode_history import (
     ASSISTANT,
     USER,
     Entry,
-    Fields,
     Piece,
     Telling,
     evidence,

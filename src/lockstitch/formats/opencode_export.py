@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.formats.base import DOCUMENT, Context, Format, Transcript
+from lockstitch.formats.blocks import Fields
 from lockstitch.formats.history import Strand
 from lockstitch.formats.opencode import severity, transcript_of
-from lockstitch.formats.opencode_history import Entry, Fields, Piece, told
+from lockstitch.formats.opencode_history import Entry, Piece, told
 from lockstitch.formats.opencode_stitch import stitch
 from lockstitch.formats.records import Record, amended
 from lockstitch.formats.slots import relisted, value_at

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from lockstitch.formats.blocks import Fields, medium, words_block
 from lockstitch.formats.history import History
 from lockstitch.model.parts import Path
 
@@ -28,11 +29,8 @@ _SUBTASK = "The following tool was executed by the user"
 _ABORTED = "MessageAbortedError"
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # Files of these kinds stand in the text of the prompt as well.
 _AS_TEXT = ("text/plain", "application/x-directory")
-
-Fields = dict[str, Any]
 
 
 class Piece(Struct, eq=False):
@@ -173,11 +171,11 @@ def _ask(telling: Telling, entry: Entry) -> None:
 def _asked(data: Fields) -> Iterator[Fields]:
     kind = data.get("type")
     if kind == "text" and _is_said(data.get("text")) and not data.get("ignored"):
-        yield {"type": "text", "text": data["text"]}
+        yield words_block(data["text"])
     elif kind == "file" and data.get("mime") not in _AS_TEXT:
         yield _medium(data)
     elif kind in ("compaction", "subtask"):
-        yield {"type": "text", "text": _SUMMARISED if kind == "compaction" else _SUBTASK}
+        yield words_block(_SUMMARISED if kind == "compaction" else _SUBTASK)
 
 
 def _is_said(text: Any) -> bool:
@@ -187,14 +185,11 @@ def _is_said(text: Any) -> bool:
 def _medium(data: Fields) -> Fields:
     """Give a file as the provider gets it, or as a line that names it."""
     mime, url = str(data.get("mime")), str(data.get("url"))
-    kind = "image" if mime in _IMAGES else "document" if mime == "application/pdf" else None
     match = _DATA.match(url)
-    if kind and match:
-        source = {"type": "base64", "media_type": mime, "data": url[match.end() :]}
-        return {"type": kind, "source": source}
-    if kind and url.startswith(("https://", "http://")):
-        return {"type": kind, "source": {"type": "url", "url": url}}
-    return {"type": "text", "text": f"[Attached {mime}: {data.get('filename') or 'file'}]"}
+    inner = url[match.end() :] if match else ""
+    address = url if url.startswith(("https://", "http://")) else ""
+    named = f"[Attached {mime}: {data.get('filename') or 'file'}]"
+    return medium(mime, inner, address) or words_block(named)
 
 
 def _answer(telling: Telling, entry: Entry) -> None:
@@ -221,7 +216,7 @@ def _answer(telling: Telling, entry: Entry) -> None:
                 flush()
                 calling = False
             if kind == "text":
-                said.append((piece, {"type": "text", "text": piece.data["text"]}))
+                said.append((piece, words_block(piece.data["text"])))
     flush()
 
 
@@ -295,7 +290,7 @@ def _outcome(state: Fields) -> tuple[Any, bool]:
     media = [_medium(a) for a in attached if type(a) is dict] if type(attached) is list else []
     if not media:
         return text if type(text) is str else "", False
-    return [*([{"type": "text", "text": text}] if _is_said(text) else []), *media], False
+    return [*([words_block(str(text))] if _is_said(text) else []), *media], False
 
 
 def _metadata(state: Fields) -> Fields:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.formats.blocks import Fields, words, words_block
 from lockstitch.formats.history import NEW, Strand, parts_of
 from lockstitch.formats.opencode_history import (
     ASSISTANT,
     INTERRUPTED,
     Entry,
-    Fields,
     Piece,
     Telling,
     is_open,
@@ -124,9 +124,9 @@ class _Stitcher:
                 url = f"data:{source['media_type']};base64,{source['data']}"
                 self._put(piece, ("url",), url)
         elif piece.data.get("type") == "text":
-            self._put(piece, ("text",), _words(block))
+            self._put(piece, ("text",), words(block))
         else:
-            self.editor.put(piece, (), {"type": "text", "text": _words(block)})
+            self.editor.put(piece, (), words_block(words(block)))
 
     def _put(self, what: Entry | Piece, path: Path, value: Any) -> None:
         data: Any = what.data if isinstance(what, Piece) else what.info
@@ -137,7 +137,7 @@ class _Stitcher:
 
     def _close(self, piece: Piece, block: Fields) -> None:
         """Write a result as opencode does."""
-        text, failed = _words(block), bool(block.get("is_error"))
+        text, failed = words(block), bool(block.get("is_error"))
         if text == UNKNOWN_OUTCOME and self._went_on(piece):
             text = INTERRUPTED
         state = state_of(piece)
@@ -183,7 +183,7 @@ class _Stitcher:
         before: Piece | None,
         block: Fields,
     ) -> None:
-        data = {"type": "text", "text": _words(block)}
+        data = words_block(words(block))
         if entry is not None and entry.info.get("role") == strand.message.get("role"):
             self.editor.add_part(entry, before, data)
         else:
@@ -204,12 +204,3 @@ class _Stitcher:
 def _number(times: Any, key: str) -> int:
     found = times.get(key) if type(times) is dict else None
     return found if type(found) is int else 0
-
-
-def _words(block: Fields) -> str:
-    """Give the text of a block, or of a whole message."""
-    content = block.get("text", block.get("content"))
-    if type(content) is list:
-        texts = (part.get("text") for part in content if type(part) is dict)
-        return "\n".join(text for text in texts if type(text) is str)
-    return content if type(content) is str else ""

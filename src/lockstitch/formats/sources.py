@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from lockstitch.formats.registry import NAMES, format_named, format_of
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 1 << 18
 _HEAD_LINES = 40
+_LARGE = 32 << 20
 _SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
@@ -197,6 +199,16 @@ def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
     return Opened(source, understood(source, before.data), before)
 
 
+def glanced(source: Source) -> Opened:
+    """Read a session for a look only: a large file is mapped, not loaded."""
+    large = source.kind == LINES and os.stat(source.path).st_size > _LARGE  # noqa: PTH116
+    if not large:
+        return opened(source, follow_symlinks=True)
+    with open(source.path, "rb") as file:  # noqa: PTH123 - as above
+        mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return Opened(source, understood(source, mapped))
+
+
 def understood(source: Source, data: bytes) -> Transcript:
     """Understand the bytes of a session's file."""
     name = os.path.basename(source.path)  # noqa: PTH119 - pathlib costs start-up time
@@ -207,7 +219,8 @@ def understood(source: Source, data: bytes) -> Transcript:
 def records_of(source: Source, data: bytes) -> list[Record]:
     """Take the bytes of a file apart into records."""
     if source.kind == LINES:
-        return lines.read(data, source.form.is_record)
+        slim = source.form.slim(data) if len(data) > _LARGE else None
+        return lines.read(data, source.form.is_record, slim)
     text = data.removeprefix(b"\xef\xbb\xbf")
     try:
         value = lines.decode(text)

@@ -78,7 +78,7 @@ class Row(Record, eq=False):
 class RowFormat(Format):
     """A program that keeps its sessions in an SQLite database."""
 
-    kinds = (SQLITE,)
+    kinds: tuple[str, ...] = (SQLITE,)
     layout: Layout
 
     def is_record(self, value: dict[str, Any]) -> bool:

@@ -1,0 +1,91 @@
+"""Reading a large Claude Code file without what no resume reads.
+
+Of lines before the compaction in force, and of progress lines, only what links them is decoded:
+that is most of a large file. Equal lines stay equal, different ones different, by their hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import msgspec
+
+from lockstitch.formats.lines import decode
+
+_BOUNDARY = b'"compact_boundary"'
+_PROGRESS = b'"type":"progress"'
+_HASH = "#"
+
+
+class _Block(TypedDict, total=False):
+    type: str
+    id: str
+    tool_use_id: str
+
+
+class _Message(TypedDict, total=False):
+    id: str
+    role: str
+    model: str
+    content: str | list[_Block]
+
+
+class _Line(TypedDict, total=False):
+    type: str
+    subtype: str
+    uuid: str
+    parentUuid: str | None
+    logicalParentUuid: str | None
+    isSidechain: bool
+    isMeta: bool
+    isCompactSummary: bool
+    isApiErrorMessage: bool
+    teamName: str | None
+    timestamp: str
+    sessionId: str
+    cwd: str
+    version: str
+    gitBranch: str
+    userType: str
+    entrypoint: str
+    leafUuid: str
+    messageId: str
+    agentId: str
+    compactMetadata: dict[str, Any]
+    sourceToolAssistantUUID: str
+    message: _Message
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def slim_decoder(data: bytes) -> Callable[[bytes, int], Any]:
+    """Give a decoder for the lines of this file: whole lines where a resume reads them."""
+    start = _first_read(data)
+
+    def decode_at(text: bytes, at: int) -> Any:
+        if at >= start and _PROGRESS not in text[:400]:
+            return decode(text)
+        try:
+            value: dict[str, Any] = {**_DECODER.decode(text)}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return decode(text)
+        if not text.isascii():
+            text.decode("utf-8")
+        value[_HASH] = hash(text)
+        return value
+
+    return decode_at
+
+
+def _first_read(data: bytes) -> int:
+    """Give the start of the first line that a resume may read."""
+    at = data.rfind(_BOUNDARY)
+    if at < 0:
+        return 0
+    line = data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)]
+    if b"preserved" in line:
+        # what it keeps stands behind the compaction before it
+        at = data.rfind(_BOUNDARY, 0, data.rfind(b"\n", 0, at) + 1)
+    return data.rfind(b"\n", 0, at) + 1 if at >= 0 else 0

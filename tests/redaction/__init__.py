@@ -1,0 +1,1 @@
+"""Secrets are gone, and nothing else is."""

@@ -1,0 +1,134 @@
+"""A redacted history is as valid as it was, in every dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import lockstitch
+from lockstitch.redaction import redacted, without_broken_thinking
+from tests.healthy import anthropic, bedrock, gemini, langchain, openai_chat, openai_responses
+from tests.kinds_of_break.conversations import BROKEN, HEALTHY
+from tests.kinds_of_break.render import FORMS
+
+from .samples import KNOWN, NAMED, made
+
+HEALTHY_HISTORIES = {
+    "anthropic": anthropic.HISTORIES,
+    "openai-chat": openai_chat.HISTORIES,
+    "openai-responses": openai_responses.HISTORIES,
+    "gemini": gemini.HISTORIES,
+    "bedrock": bedrock.HISTORIES,
+    "langchain": langchain.HISTORIES,
+}
+# Everything at once, with quotes and line ends, as a tool's output may be.
+LEAK = "\n".join(
+    [
+        *(secret for secrets in KNOWN.values() for secret in secrets if "/B" not in secret),
+        *(template.format(secret) for _, template, secret in NAMED),
+    ]
+)
+GONE = [
+    *(secret for kind, secrets in KNOWN.items() for secret in secrets if kind != "webhook"),
+    *(secret for _, _, secret in NAMED if len(secret) > 12),
+]
+
+
+def plain_forms() -> Iterator[tuple[str, str, Any]]:
+    for form, (dialect, render) in FORMS.items():
+        if form != "langchain-objects":
+            yield form, dialect, render
+
+
+@pytest.mark.parametrize(("form", "dialect", "render"), list(plain_forms()))
+def test_a_leak_in_every_text_of_a_valid_history(form: str, dialect: str, render: Any) -> None:
+    text = json.dumps(render(HEALTHY.turns))
+    for mark in {f"MARK-{word[:4]}" for word in text.split("MARK-")[1:]}:
+        text = text.replace(mark, json.dumps(json.dumps(LEAK)[1:-1])[1:-1] if False else mark)
+    messages = _leaking(json.loads(text))
+    assert lockstitch.check(messages, dialect) == []
+    clean, found = redacted(messages)
+    assert found
+    assert lockstitch.check(clean, dialect) == []
+    for secret in GONE:
+        assert json.dumps(secret)[1:-1] not in json.dumps(clean)
+        assert secret not in _all_text(clean)
+    assert redacted(clean) == (clean, [])
+
+
+def _leaking(value: Any) -> Any:
+    """Every marked text with a leak behind it; arguments in a string stay JSON."""
+    if isinstance(value, dict):
+        return {key: _leaking(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_leaking(item) for item in value]
+    if not isinstance(value, str) or "MARK-" not in value:
+        return value
+    if value.startswith("{"):
+        return json.dumps(_leaking(json.loads(value)))
+    return f"{value}\n{LEAK}"
+
+
+def _all_text(value: Any) -> str:
+    """All strings of a value, those that hold JSON decoded."""
+    if isinstance(value, dict):
+        return "\n".join(map(_all_text, value.values()))
+    if isinstance(value, list):
+        return "\n".join(map(_all_text, value))
+    if isinstance(value, str) and value.startswith("{"):
+        return _all_text(json.loads(value))
+    return value if isinstance(value, str) else ""
+
+
+@pytest.mark.parametrize(("form", "dialect", "render"), list(plain_forms()))
+@pytest.mark.parametrize("kind", BROKEN, ids=[kind.name for kind in BROKEN])
+def test_a_broken_history_is_broken_in_the_same_places(
+    form: str, dialect: str, render: Any, kind: Any
+) -> None:
+    messages = render(kind.turns)
+    leaking = _leaking(messages) if kind.name[:2] not in ("09", "17") else messages
+    places = [(one.code, one.place) for one in lockstitch.check(leaking, dialect)]
+    clean, _ = redacted(leaking)
+    assert [(one.code, one.place) for one in lockstitch.check(clean, dialect)] == places
+
+
+@pytest.mark.parametrize(
+    ("dialect", "history"),
+    [
+        pytest.param(dialect, history, id=f"{dialect}: {name}")
+        for dialect, histories in HEALTHY_HISTORIES.items()
+        for name, history in histories.items()
+    ],
+)
+def test_valid_histories_without_secrets_are_left_alone(dialect: str, history: Any) -> None:
+    if lockstitch.kinds.is_plain(history):  # type: ignore[attr-defined]
+        assert redacted(history)[0] is history
+
+
+def test_thinking_that_was_redacted_leaves_a_valid_history_when_dropped() -> None:
+    token = f"ghp_{made(36)}"
+    thinking = {"type": "thinking", "thinking": f"use {token}", "signature": "EqMBCg=="}
+    messages = [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": [
+                thinking,
+                {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"x": token}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": token}],
+        },
+        {"role": "assistant", "content": [{**thinking, "thinking": "done"}, {"type": "text", "text": "ok"}]},
+    ]
+    assert lockstitch.check(messages, "anthropic") == []
+    clean, found = redacted(messages)
+    for bound in (True, False):
+        left = without_broken_thinking(clean, found, bound=bound)
+        assert lockstitch.check(left, "anthropic") == []
+        assert token not in json.dumps(left)
