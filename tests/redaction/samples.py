@@ -99,7 +99,7 @@ NAMED: list[tuple[str, str, str]] = [
     ("password", "<server><password>{}</password></server>", PASSWORD),
     ("password", "curl -u admin:{} https://example.org", PASSWORD),
     ("password", "curl -s --user 'admin:{}' https://example.org", PASSWORD),
-    ("secret", "AWS_SECRET_KEY_X={}", made(40, BASE64)),
+    ("api-key", "AWS_SECRET_KEY_X={}", made(40, BASE64)),
     ("api-key", "aws_secret_access_key = {}", made(40, BASE64)),
     ("api-key", "AWS_SECRET_ACCESS_KEY={}", made(40, BASE64)),
     ("api-key", "aws configure set aws_secret_access_key {} --profile x", made(40, BASE64)),

@@ -45,10 +45,7 @@ def plain_forms() -> Iterator[tuple[str, str, Any]]:
 
 @pytest.mark.parametrize(("form", "dialect", "render"), list(plain_forms()))
 def test_a_leak_in_every_text_of_a_valid_history(form: str, dialect: str, render: Any) -> None:
-    text = json.dumps(render(HEALTHY.turns))
-    for mark in {f"MARK-{word[:4]}" for word in text.split("MARK-")[1:]}:
-        text = text.replace(mark, json.dumps(json.dumps(LEAK)[1:-1])[1:-1] if False else mark)
-    messages = _leaking(json.loads(text))
+    messages = _leaking(render(HEALTHY.turns))
     assert lockstitch.check(messages, dialect) == []
     clean, found = redacted(messages)
     assert found

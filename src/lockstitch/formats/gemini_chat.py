@@ -148,7 +148,9 @@ class Chat:
                 content += self._calls(calls, message.place)
             if content:
                 yield MODEL, content
-                yield USER, [*self._results(calls, message.place)]
+                results = [*self._results(calls, message.place)]
+                yield USER, [found for found in results if "functionResponse" in found[1]]
+                yield USER, [found for found in results if "functionResponse" not in found[1]]
 
     def _calls(self, calls: list[Any], place: Place) -> Iterator[tuple[Place, Any]]:
         for index, call in enumerate(calls):

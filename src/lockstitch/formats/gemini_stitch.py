@@ -118,7 +118,9 @@ class _Stitcher:
     def _set(self, place: Place, value: Any) -> None:
         owner = self._owner(place)
         patch = self.patches.setdefault(owner, Patch())
-        patch.values[place.path[len(owner.path) :]] = value
+        path = place.path[len(owner.path) :]
+        if value is not _GONE or type(patch.values.get(path)) is not Lead:
+            patch.values[path] = value
 
     def _answer(self, slot: Slot, calls: Sequence[Slot]) -> bool:
         """Put a new response to the call that it answers, if the call has a record for it."""
@@ -137,6 +139,9 @@ class _Stitcher:
 
     def _record_of(self, place: Place, asked: dict[str, Any]) -> Place | None:
         owner = self._owner(place)
+        steps = place.path[len(owner.path) :]
+        if steps[:1] == ("toolCalls",):
+            return owner.at(*steps[:2])
         records = self.owners[owner].value.get("toolCalls")
         for index, record in enumerate(records if type(records) is list else ()):
             if type(record) is dict and _key(record) == _key(asked):
@@ -298,7 +303,7 @@ def _spelled(old: Any, new: Any) -> Any:
         return new
     if type(old) is str and type(new.get("text")) is str:
         return new["text"]
-    if type(old) is dict and "args" in old and "functionCall" in new:
+    if type(old) is dict and "functionCall" in new and not any(key in old for key in _KINDS):
         return {**old, **new["functionCall"]}
     return new
 

@@ -59,7 +59,6 @@ class PlainList(Format):
             context,
             records,
             history,
-            session=context.name.rpartition(".")[0] or context.name or None,
             turns=_turns(dialect, messages),
             state=(homes, stored),
         )

@@ -19,6 +19,7 @@ from lockstitch.redaction.shapes import (
 
 # Every name by which a secret goes, in small letters, and the kind it stands for.
 NAMES = {
+    b"key": "key",
     b"password": "password",
     b"passwd": "password",
     b"passphrase": "password",
@@ -26,7 +27,6 @@ NAMES = {
     b"secret": "secret",
     b"token": "token",
     b"credential": "credential",
-    b"key": "key",
 }
 # What makes a key a secret, and what makes a token none.
 _SECRET_KEYS = (
@@ -50,7 +50,7 @@ _PLAIN_ENDINGS = (
 _BEFORE = 16
 _FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
 
-_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|(?![A-Za-z0-9])")
+_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|(?![A-Za-z0-9_])")
 _FIELD = re.compile(
     rb"(.*)(passw(?:or)?d|passphrase|pwd|secret|token|credential|key)s?((?:_?\d{1,3})?|_[a-z0-9_]+)"
 )
@@ -63,7 +63,10 @@ _SIGN = re.compile(
     r"""(?P<after>[ \t*]{0,8})"""
 )
 _SPACE = re.compile(r"[ \t]{1,8}(?=\S)")
-_ESCAPED = re.compile(r"""\\{1,7}["'](?![\s),;\]}])([^"'\\\n]{1,256})""")
+_ESCAPED = re.compile(
+    r"""\\["'](?![\s),;\]}])((?:[^"'\\\n]|\\{2,15}+.){1,256}+)"""
+    r"""|\\{2,7}["'](?![\s),;\]}])([^"'\\\n]{1,256}+)"""
+)
 _QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])(?![\s),;\]}])((?:\\.|(?!\1)[^\\\n]){1,256}+)""")
 _BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&=]{1,256}+={0,2}""")
 _IN_ENV = re.compile(r"""[^\s"'`;\\]{1,256}+""")
@@ -85,6 +88,7 @@ def named(text: str, low: bytes) -> Iterator[Span]:
         at = low.find(name)
         while at >= 0:
             end = at + len(name)
+            end += name == b"credential" and low.startswith(b"s", end)
             if not low[end : end + 1].isalpha() and (kind := _kind(low, at, name)):
                 span = _announced(text, at, end, kind)
                 if span:

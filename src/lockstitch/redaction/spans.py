@@ -148,10 +148,11 @@ _DATA = re.compile(
 )
 _MIXED = re.compile(rb"(?=[^a-z]*+[a-z])(?=[^A-Z]*+[A-Z])[^0-9]*+[0-9]")
 _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_+/-]*[A-Za-z0-9])?={0,2}")
+_SLASHES = 16
 _STEP = re.compile(r"[^/]+")
 _LINE, _SHORTEST_LINE = 76, 60
-_LINE_BEFORE = re.compile(r"(?:^|\n)[ \t]*+[A-Za-z0-9+/]{60,76}\r?\n[ \t]*+$")
-_LINE_BEHIND = re.compile(r"\r?\n[ \t]*+[A-Za-z0-9+/]{4,76}+={0,2}(?:\s|$)")
+_LINE_BEFORE = re.compile(r"(?:(?:^|\n)[ \t]*+[A-Za-z0-9+/]{60,76}|-----)(?:\r?\n|\\n)[ \t]*+$")
+_LINE_BEHIND = re.compile(r"\r?\n[ \t]*+(?:[A-Za-z0-9+/]{40,76}+={0,2}|[A-Za-z0-9+/]{2,76}+={1,2})\s")
 
 
 def _random_tokens(text: str, data: bytes) -> Iterator[Span]:
@@ -168,9 +169,9 @@ def _random_tokens(text: str, data: bytes) -> Iterator[Span]:
 def _judged(text: str, token: re.Match[str]) -> Iterator[Span]:
     if _is_harmless(text, token.start(), token[0]):
         return
-    if "/" not in token[0] or "+" in token[0]:
-        if is_random(token[0]):
-            yield Span(*token.span(), "secret")
+    # In base64 one character in 64 is a slash, in a path one in ten.
+    if token[0].count("/") * _SLASHES <= len(token[0]) and is_random(token[0]):
+        yield Span(*token.span(), "secret")
         return
     for step in _STEP.finditer(text, *token.span()):
         if len(step[0]) >= SHORTEST_TOKEN and is_random(step[0]):

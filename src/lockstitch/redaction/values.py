@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch.redaction.formats import Span
 from lockstitch.redaction.shapes import is_words
@@ -46,7 +46,16 @@ def redacted(value: Any, place: str = "") -> tuple[Any, list[Redaction]]:
     if contents.keys:
         names = {key: ledger.redact(key, place, known_only=True) for key in contents.keys}
         new = renamed(new, names)
+        ledger.found = [_without_keys(one, names) for one in ledger.found]
     return new, list(dict.fromkeys(ledger.found))
+
+
+def _without_keys(redaction: Redaction, names: dict[str, str]) -> Redaction:
+    """Give a redaction whose place does not tell a secret key."""
+    place = redaction.place
+    for key, name in names.items():
+        place = place.replace(key, name)
+    return structs.replace(redaction, place=place)
 
 
 class _Ledger:

@@ -96,7 +96,8 @@ class Contents:
             self.keys |= found
         for key, value in fields.items():
             if key != "data" or type(value) is dict or not _is_media(fields, free=free):
-                self._value(value, key, (trail, key), free=free, signed=signed)
+                name = key if type(key) is str else ""
+                self._value(value, name, (trail, key), free=free, signed=signed)
 
     def _string(self, text: str, key: str, trail: Trail, *, signed: bool) -> None:
         if _DATA_URL.match(text) or (key in _JSON_TEXT and self._nested(text, trail)):
