@@ -145,6 +145,11 @@ def plan_stored(
     return _planned(Given(messages, dialect, model, (), stored=True), spared)
 
 
+def plan_request(body: dict[str, Any], dialect: str, spared: frozenset[str] = NONE) -> Plan:
+    """Work out the repair of a request that is kept in a file, but for some rules."""
+    return _planned(Given(body, dialect, None, ()), spared)
+
+
 def _planned(given: Given, spared: frozenset[str] = NONE) -> Plan:
     if given.is_proven:
         return Plan(given, [], None)

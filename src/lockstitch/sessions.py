@@ -37,6 +37,28 @@ from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.report import Report
 from lockstitch.rules import Finding
 
+__all__ = [
+    "Mended",
+    "Opened",
+    "Options",
+    "Repaired",
+    "Report",
+    "Source",
+    "applied",
+    "check",
+    "copied",
+    "described",
+    "opened",
+    "outlook",
+    "paths",
+    "planned",
+    "repair",
+    "reread",
+    "scan",
+    "scan_file",
+    "sources",
+]
+
 _TRIES = 5
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.formats.campaign import Home
 
-from .drive import Client, Resumed
+from .drive import PATIENCE, Client, Place, Resumed
 from .install import NotInstalled
 
 EVERYTHING = os.environ.get("LOCKSTITCH_CLIENTS") == "all"
@@ -36,14 +36,14 @@ class Life:
         cls, client: Client, root: Path, session: str, files: Mapping[str, bytes], name: str
     ) -> Life:
         """Live it through; *name* is the file of the session among *files*."""
-        before = client.resume(root / "before", session, files, SHORT_PATIENCE)
+        before = _resumed(client, root / "before", session, files, SHORT_PATIENCE)
         home = Home(root / "repair")
         folder = client.folder(Path(), Path("/project"))
         for each, data in files.items():
             home.put(each, str(folder / each), data)
         ran = home.run("repair", "--yes", home.paths[name])
         assert ran.status == 0, ran.err
-        after = client.resume(root / "after", session, home.read())
+        after = _resumed(client, root / "after", session, home.read(), PATIENCE)
         return cls(before, after, home, home.paths[name])
 
     def exported(self, dialect: str) -> list[Any]:
@@ -52,6 +52,14 @@ class Life:
         assert ran.status == 0, ran.err
         value = json.loads(ran.out)
         return value if isinstance(value, list) else value.get("messages") or value["input"]
+
+
+def _resumed(
+    client: Client, root: Path, session: str, files: Mapping[str, bytes], patience: float
+) -> Resumed:
+    place = Place(root)
+    client.put(place, files)
+    return client.resume(place, session, patience)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,15 +12,17 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lockstitch.provider.desk import Desk, Entry, Records
 from lockstitch.provider.judge import chosen
-from lockstitch.provider.replies import Script
+from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
 
 from .install import NotInstalled, installed
@@ -29,6 +31,39 @@ Json = dict[str, Any]
 
 PROMPT = "Go on from here, please."
 PATIENCE = 60
+_BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG": "C.UTF-8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A scratch home, a folder to work in, and what the provider there was sent."""
+
+    root: Path
+    log: list[Entry] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @contextmanager
+    def provider(self, *replies: Reply) -> Iterator[str]:
+        """A provider that keeps what it is sent; gives its address."""
+        records = Records(self.root / "sent")
+        desk = Desk(
+            chosen([]), Script(replies), clock=time.time, log=self.log.append, records=records
+        )
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.work.mkdir(parents=True, exist_ok=True)
+        with running(desk) as url:
+            yield url
+
+    def bodies(self) -> list[Json]:
+        """Every request so far."""
+        return [json.loads(path.read_bytes()) for path in sorted((self.root / "sent").iterdir())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +102,6 @@ class Client(ABC):
     version: str
     package: ClassVar[str]
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__}-{self.version}"
-
     @property
     def modules(self) -> Path:
         """Where its packages are; raises NotInstalled."""
@@ -85,36 +117,61 @@ class Client(ABC):
             raise NotInstalled(f"{self.package}@{self.version} has no program for this platform")
         return str(program)
 
-    def resume(
-        self, root: Path, session: str, files: Mapping[str, bytes], patience: float = PATIENCE
-    ) -> Resumed:
-        """Resume a session in an empty folder; *files* by their path from the session's folder."""
-        command = self.command(session)
-        home, work = root / "home", root / "work"
-        folder = self.folder(home, work)
-        work.mkdir(parents=True)
+    def put(self, place: Place, files: Mapping[str, bytes]) -> None:
+        """Write session files where it looks for them, by their path from there."""
         for name, data in files.items():
-            path = folder / name
+            path = self.folder(place.home, place.work) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        log: list[Entry] = []
-        desk = Desk(
-            chosen([]), Script(), clock=lambda: 0, log=log.append, records=Records(root / "sent")
-        )
-        with running(desk) as url:
-            environ = self.environ(home, url)
-            status, said = _run(command, work, {**_BARE, "HOME": str(home), **environ}, patience)
-        bodies = [json.loads(path.read_bytes()) for path in sorted((root / "sent").iterdir())]
-        requests = [body for body in bodies if PROMPT in json.dumps(self.last(body))]
-        return Resumed(requests, log, status, said)
+
+    def resume(self, place: Place, session: str, patience: float = PATIENCE) -> Resumed:
+        """Resume a session with a prompt and let it run to its end."""
+        with place.provider() as url:
+            command = [*self.program(), *self.resuming(session)]
+            status, said = _run(command, place.work, self._environ(place, url), patience)
+        requests = [body for body in place.bodies() if PROMPT in json.dumps(self.last(body))]
+        return Resumed(requests, place.log, status, said)
+
+    def die(self, place: Place, shell: str, patience: float = PATIENCE) -> None:
+        """Start a session whose first turn runs a shell command, and kill it as that runs.
+
+        The command has to leave a file ``started`` in the folder where it runs.
+        """
+        with place.provider(Reply("I start it.", (self.shell_call(shell),))) as url:
+            command = [*self.program(), *self.starting()]
+            with _started(command, place.work, self._environ(place, url)) as process:
+                end = time.monotonic() + patience
+                while not (place.work / "started").exists() and time.monotonic() < end:
+                    time.sleep(0.05)
+                time.sleep(0.5)
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _environ(self, place: Place, url: str) -> dict[str, str]:
+        return {**_BARE, "HOME": str(place.home), **self.environ(place.home, url)}
 
     @abstractmethod
     def folder(self, home: Path, work: Path) -> Path:
         """Where it looks for the sessions of a working directory."""
 
     @abstractmethod
-    def command(self, session: str) -> list[str]:
-        """The command that resumes a session with the prompt."""
+    def sessions(self, home: Path) -> list[tuple[str, Path]]:
+        """The sessions it has written: id and file."""
+
+    @abstractmethod
+    def program(self) -> list[str]:
+        """The command without its arguments; raises NotInstalled."""
+
+    @abstractmethod
+    def resuming(self, session: str) -> list[str]:
+        """The arguments that resume a session with the prompt."""
+
+    @abstractmethod
+    def starting(self) -> list[str]:
+        """The arguments that start a session with the prompt, free to run commands."""
+
+    @abstractmethod
+    def shell_call(self, command: str) -> Call:
+        """A call of its shell tool."""
 
     @abstractmethod
     def environ(self, home: Path, url: str) -> dict[str, str]:
@@ -126,7 +183,7 @@ class Client(ABC):
 
 
 class ClaudeCode(Client):
-    """Claude Code; a native program since 2.1.113 or so, a script for node before."""
+    """Claude Code; older versions are a script for node, newer ones a native program."""
 
     package = "@anthropic-ai/claude-code"
 
@@ -134,14 +191,23 @@ class ClaudeCode(Client):
         name = re.sub(r"[^a-zA-Z0-9]", "-", os.path.realpath(work))
         return home / ".claude" / "projects" / name
 
-    def command(self, session: str) -> list[str]:
-        return [*self._program(), "-p", PROMPT, "--resume", session]
+    def sessions(self, home: Path) -> list[tuple[str, Path]]:
+        return [(path.stem, path) for path in home.glob(".claude/projects/*/*.jsonl")]
 
-    def _program(self) -> list[str]:
+    def program(self) -> list[str]:
         script = self.modules / "@anthropic-ai" / "claude-code" / "cli.js"
         if script.is_file():
             return [_node(), str(script)]
         return [self.found("@anthropic-ai/claude-code-*/claude")]
+
+    def resuming(self, session: str) -> list[str]:
+        return ["-p", PROMPT, "--resume", session]
+
+    def starting(self) -> list[str]:
+        return ["-p", PROMPT, "--allowedTools", "Bash"]
+
+    def shell_call(self, command: str) -> Call:
+        return Call("Bash", {"command": command, "description": "runs it"})
 
     def environ(self, home: Path, url: str) -> dict[str, str]:
         return {
@@ -166,15 +232,28 @@ class Codex(Client):
     def folder(self, home: Path, work: Path) -> Path:
         return home / ".codex" / "sessions" / "2026" / "09" / "01"
 
-    def command(self, session: str) -> list[str]:
-        program = self.found("@openai/codex-*/vendor/*/bin/codex")
-        return [program, "exec", "--skip-git-repo-check", "resume", session, PROMPT]
+    def sessions(self, home: Path) -> list[tuple[str, Path]]:
+        paths = home.glob(".codex/sessions/*/*/*/rollout-*.jsonl")
+        return [("-".join(path.stem.split("-")[-5:]), path) for path in paths]
+
+    def program(self) -> list[str]:
+        return [self.found("@openai/codex-*/vendor/*/bin/codex"), "exec", "--skip-git-repo-check"]
+
+    def resuming(self, session: str) -> list[str]:
+        return ["resume", session, PROMPT]
+
+    def starting(self) -> list[str]:
+        return [PROMPT]
+
+    def shell_call(self, command: str) -> Call:
+        return Call("exec_command", {"cmd": command, "yield_time_ms": 30_000})
 
     def environ(self, home: Path, url: str) -> dict[str, str]:
         settings = home / ".codex" / "config.toml"
+        settings.parent.mkdir(exist_ok=True)
         settings.write_text(
             f'model = "gpt-5.5"\nmodel_provider = "{self.provider}"\n'
-            'approval_policy = "never"\nsandbox_mode = "read-only"\n'
+            'approval_policy = "never"\nsandbox_mode = "danger-full-access"\n'
             f'[model_providers.{self.provider}]\nname = "{self.provider}"\n'
             f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "LOCAL_KEY"\n'
             "request_max_retries = 0\nstream_max_retries = 0\n",
@@ -184,9 +263,6 @@ class Codex(Client):
 
     def last(self, body: Json) -> Any:
         return body.get("input", [None])[-1]
-
-
-_BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
 def _node() -> str:
@@ -200,7 +276,20 @@ def _run(
     command: Sequence[str], work: Path, environ: Mapping[str, str], patience: float
 ) -> tuple[int | None, str]:
     """Run to the end, or stop it and all it has started."""
-    with subprocess.Popen(
+    with _started(command, work, environ) as process:
+        try:
+            out, _ = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, "stopped"
+        return process.returncode, out.decode(errors="replace")
+
+
+def _started(
+    command: Sequence[str], work: Path, environ: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """A process at the head of a group of its own."""
+    return subprocess.Popen(
         command,
         cwd=work,
         env=environ,
@@ -208,10 +297,4 @@ def _run(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-    ) as process:
-        try:
-            out, _ = process.communicate(timeout=patience)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return None, "stopped"
-        return process.returncode, out.decode(errors="replace")
+    )

@@ -10,7 +10,6 @@ from tests.oracles import problems as refused
 
 from .stored import Json, Marks, Stored, of_file, read_lines, torn
 
-
 TOOL = {"name": "bash", "input_schema": {"type": "object"}}
 
 

@@ -86,10 +86,10 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
             dialect = confirmed(document.value, dialect)
             findings = lockstitch.check(document.value, dialect, model=model)
     except (Unreadable, UsageError) as error:
-        return Report(target, dialect, error=str(error))
+        return Report(target, error=str(error))
     count = document.messages
     return Report(
-        target, dialect, messages=count, reachable=count, dialect=dialect, findings=findings
+        target, "list", messages=count, reachable=count, dialect=dialect, findings=findings
     )
 
 

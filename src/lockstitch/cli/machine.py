@@ -38,6 +38,7 @@ def session(checked: Report) -> dict[str, object]:
     fields: dict[str, object] = {
         "target": checked.target,
         "format": checked.format,
+        "dialect": checked.dialect,
         "session": checked.session,
         "status": checked.status,
         "messages": checked.messages,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli.reading import STDIN
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.formats.base import DOCUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
         if form is None and os.path.isfile(target):  # noqa: PTH113 - start-up time
             return None
         raise
-    if form is None and [source.format for source in found] == [_LIST]:
+    if form is None and [(one.format, one.kind) for one in found] == [(_LIST, DOCUMENT)]:
         return None
     return found
 

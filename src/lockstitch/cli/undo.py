@@ -45,7 +45,7 @@ def _paths(target: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _is_undo(backup: Backup) -> bool:
-    return backup.manifest is not None and backup.manifest.of is not None
+    return backup.manifest.of is not None
 
 
 def _resolved(target: str) -> str:
@@ -81,7 +81,7 @@ def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
         terminal.emit(machine.encode(backups=[_fields(backup) for backup in found]))
         return CLEAN
     for backup in found:
-        size = backup.manifest.before_size if backup.manifest else 0
+        size = backup.manifest.before_size
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
         terminal.say(f"{when}  {backup.status:<10}  {size:>10}  {text.shown(str(backup.file))}")
     if not found:
@@ -90,14 +90,13 @@ def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
 
 
 def _fields(backup: Backup) -> dict[str, Any]:
-    manifest = backup.manifest
     return {
         "target": backup.path,
         "backup": str(backup.file),
         "time": backup.time.isoformat(),
         "status": backup.status,
         "run": backup.run,
-        "codes": (manifest.details if manifest else {}).get("codes", []),
+        "codes": backup.manifest.details.get("codes", []),
     }
 
 

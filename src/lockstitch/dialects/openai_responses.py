@@ -205,7 +205,7 @@ class OpenAIResponses(Dialect):
         return reseat(part, {**part.raw, **dict.fromkeys(keys, new_id)}, id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
-        if part.kind == RESULT or "name" not in part.raw:
+        if part.kind == RESULT or ("name" not in part.raw and part.flavor != "function_call"):
             return part
         return reseat(part, {**part.raw, "name": name}, name=name)
 

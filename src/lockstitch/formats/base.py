@@ -114,6 +114,12 @@ class Format(ABC):
     ) -> list[Record]:
         """Put a healed history into the records: change, add, move and take out what differs."""
 
+    def dress(
+        self, transcript: Transcript, records: list[Record], body: dict[str, Any]
+    ) -> list[Record]:
+        """Put what changed around the messages of a stored request into its record."""
+        return records
+
     def fork(self, transcript: Transcript, line: str) -> bytes:
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")

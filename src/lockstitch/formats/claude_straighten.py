@@ -12,9 +12,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import SPEAKERS, Chain, is_boundary
+from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
 from lockstitch.formats.claude_strays import CUT, LOST, REPLY, WRITER, Stray
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
+from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, raw_of
 from lockstitch.repair.ledger import Ledger
@@ -144,20 +145,33 @@ class _Round:
     def rename_repeats(self) -> None:
         """Give the second of two different records an id of its own, and its children with it."""
         graph = self.chain.graph
-        for node in graph.repeats:
+        for repeat in graph.repeats:
+            node = self._less_spoken(graph.by_id[repeat.id], repeat)
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, "uuid", name)
             self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
             for child in graph.children.get(node.id, ()):
-                if child.number > node.number:
+                if child.number > node.number and self._speaks(node.number):
                     self.set(child.number, "parentUuid", name)
-            if node.parent == node.id:
-                self.set(node.number, "parentUuid", graph.by_id[node.id].id)
+
+    def _less_spoken(self, first: Node, second: Node) -> Node:
+        """Give the one of two records that changes its id: the second, or what is no message."""
+        return first if self._speaks(second.number) > self._speaks(first.number) else second
 
     def link_danglers(self) -> None:
         """Hang records whose parent is missing on the record before them."""
         for node in findings.dangling(self.chain):
-            self.relink("LS701", node.number, self._before(node.number))
+            home = self._call_of(node.number)
+            self.relink("LS701", node.number, self._before(node.number) if home is None else home)
+
+    def _call_of(self, number: int) -> int | None:
+        """Give the record of the call that a record of results answers."""
+        answered = {result.get("tool_use_id") for result in results_in(self.chain.value(number))}
+        for node in reversed(self.chain.graph.nodes) if answered else ():
+            calls = {call.get("id") for call in calls_in(self.chain.value(node.number))}
+            if calls & answered:
+                return node.number
+        return None
 
     def open_circles(self) -> None:
         """Take the first record of a circle out of it."""

@@ -13,11 +13,12 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.profiles import profile_named
 from lockstitch.formats import lines
 from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record
-from lockstitch.lists import Plan, plan_stored
+from lockstitch.lists import Plan, plan_request, plan_stored
 from lockstitch.model.parts import CALL, RESULT, USER
 from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
@@ -96,7 +97,14 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
 
 
 def _plan(history: History, spared: frozenset[str]) -> Plan:
+    if history.body is not None:
+        return plan_request(_body_of(history), history.dialect, spared)
     return plan_stored(history.messages, history.dialect, history.model, spared)
+
+
+def _body_of(history: History) -> dict[str, Any]:
+    key = profile_named(history.dialect).list_key
+    return {**(history.body or {}), key: history.messages}
 
 
 def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
@@ -199,8 +207,12 @@ def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledg
     if not plan.healed or (not plan.changed and history is transcript.history):
         return transcript
     _take_over(plan, history, transcript, ledger)
-    strands = weave(history, plan.plain)
-    records = form.stitch(transcript, strands, ledger)
+    key = profile_named(history.dialect).list_key
+    healed = plan.plain if history.body is None else plan.plain[key]
+    records = form.stitch(transcript, weave(history, healed), ledger)
+    if history.body is not None:
+        rest = {name: value for name, value in plan.plain.items() if name != key}
+        records = form.dress(transcript, records, rest)
     return transcript if _same(records, transcript.records) else _reread(form, transcript, records)
 
 
@@ -228,7 +240,7 @@ def _with_evidence(transcript: Transcript, ledger: Ledger) -> History:
     wanted = _unanswered(history) & evidence.keys()
     if not wanted:
         return history
-    grown = History(history.dialect, [], [], [], history.model)
+    grown = History(history.dialect, [], [], [], history.model, history.body)
     dialect = new_dialect(history.dialect)
     views = dialect.read(history.messages)
     for number, view in enumerate(views):

@@ -20,7 +20,8 @@ class History(Struct):
     """Messages in a dialect; ``sources`` gives, part by part, the number of a part's record.
 
     A part is an element of a message's content list, or the whole of a message whose content is
-    no list. ``paths`` says where in the record the part stands.
+    no list. ``paths`` says where in the record the part stands. ``body`` is the request around the
+    messages, where what is stored is one.
     """
 
     dialect: str
@@ -28,6 +29,7 @@ class History(Struct):
     sources: list[list[int]]
     paths: list[list[Path]]
     model: str | None = None
+    body: dict[str, Any] | None = None
 
     def add(self, message: dict[str, Any], sources: list[int], paths: list[Path]) -> None:
         """Add a message with the homes of its parts."""
@@ -44,10 +46,14 @@ class History(Struct):
         sources, paths = self.sources[number], self.paths[number]
         if not sources:
             return NEW, ()
-        part = int(steps[2]) if len(steps) > 2 and steps[2].isdigit() else -1  # noqa: PLR2004
-        if 0 <= part < len(sources):
-            return sources[part], (*paths[part], *steps[3:])
-        return sources[0], paths[0] if len(sources) == 1 and len(steps) == 1 else ()
+        inner = steps[1:]
+        if len(inner) > 1 and inner[0] == "content" and inner[1].isdigit():
+            part = int(inner[1])
+            if part < len(sources):
+                return sources[part], (*paths[part], *inner[2:])
+        if len(sources) == 1 and paths[0][-1:] != ("content",):
+            return sources[0], (*paths[0], *inner)
+        return sources[0], ()
 
 
 class Strand(Struct):

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.dialects.detect import dialect_of, new_dialect
+from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import AmbiguousDialect
 from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.formats.history import History, Strand
-from lockstitch.formats.records import BOM, Record, raw_of
+from lockstitch.formats.records import BOM, Record, amended, raw_of
 from lockstitch.formats.slots import Home, enter, lay, value_at
 from lockstitch.model.parts import RESULT, USER, Path
 from lockstitch.repair.ledger import Ledger
@@ -52,6 +53,7 @@ class PlainList(Format):
         dialect = _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
         history = History(dialect, [], [], [], model if type(model) is str else None)
+        history.body = _body(around, dialect)
         messages = [*map(_spoken, stored)]
         for message, home in zip(messages, homes, strict=True):
             enter(history, message, home)
@@ -62,6 +64,16 @@ class PlainList(Format):
             turns=_turns(dialect, messages),
             state=(homes, stored),
         )
+
+    def dress(
+        self, transcript: Transcript, records: list[Record], body: dict[str, Any]
+    ) -> list[Record]:
+        before = transcript.history.body or {}
+        for key, value in body.items():
+            if value is not before.get(key):
+                place = next(n for n, record in enumerate(records) if record.is_record)
+                records[place] = amended(transcript.context.data, records[place], (key,), value)
+        return records
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
@@ -82,6 +94,13 @@ class PlainList(Format):
             return Record("", message, fresh=alike(sample, message).encode())
 
         return lay(transcript, homes, [*map(written, strands)], make)
+
+
+def _body(around: Any, dialect: str) -> dict[str, Any] | None:
+    """Give a document that is a request, which rules on whole requests look at."""
+    key = profile_named(dialect).list_key
+    is_body = type(around) is dict and len(around) > 1 and type(around.get(key)) is list
+    return around if is_body else None
 
 
 def _names_calls(message: Any) -> bool:

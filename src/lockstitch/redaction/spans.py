@@ -152,7 +152,9 @@ _SLASHES = 16
 _STEP = re.compile(r"[^/]+")
 _LINE, _SHORTEST_LINE = 76, 60
 _LINE_BEFORE = re.compile(r"(?:(?:^|\n)[ \t]*+[A-Za-z0-9+/]{60,76}|-----)(?:\r?\n|\\n)[ \t]*+$")
-_LINE_BEHIND = re.compile(r"\r?\n[ \t]*+(?:[A-Za-z0-9+/]{40,76}+={0,2}|[A-Za-z0-9+/]{2,76}+={1,2})\s")
+_LINE_BEHIND = re.compile(
+    r"\r?\n[ \t]*+(?:[A-Za-z0-9+/]{40,76}+={0,2}|[A-Za-z0-9+/]{2,76}+={1,2})\s"
+)
 
 
 def _random_tokens(text: str, data: bytes) -> Iterator[Span]:

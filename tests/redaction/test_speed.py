@@ -1,0 +1,68 @@
+"""No text makes it slow."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import lockstitch
+from lockstitch.redaction import redacted
+
+from .samples import ALNUM, BASE64, made
+
+SIZE = 200_000
+
+
+def repeated(piece: str, size: int) -> str:
+    return (piece * (size // len(piece) + 1))[:size]
+
+
+HOSTILE = [
+    *("a", "A", "9", "-", "_", "=", "/", ".", " ", "\n", "@", "{", '["', "\\", '"', "\ud800", "\u4e2d"),
+    *("sk-", "sk-a ", "ghp_", "AKIA", "AKIA-", "xoxb-", "eyJ", "eyJ.", "eyJaaaaaaaaaaaaaaaaaaaa."),
+    *("key", "api_key=", "token=", "token: ", "password ", 'password="', "password='\\", "PASSWORD="),
+    *("://", "://a:", "://a:b@", "a@", "://" + "a@" * 200, "Authorization: ", "Bearer ", "curl "),
+    *("curl -u a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----" + "1+" * 300),
+    *("-----BEGIN PRIVATE KEY-----\n" + "a" * 15, "hooks.slack.com/services/", "[redacted:"),
+    *("[redacted:a:1]", "1234567:", "M" * 24 + ".", "token " + "a" * 39 + " ", made(76, BASE64) + "\n"),
+]
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_texts_take_time_in_proportion(piece: str) -> None:
+    short, long = repeated(piece, SIZE // 8), repeated(piece, SIZE)
+    base = min(seconds(lambda: redacted([short])) for _ in range(3))
+    assert seconds(lambda: redacted([long])) < 30 * base + 0.2
+
+
+def test_long_base64_takes_time_in_proportion() -> None:
+    text = "".join(Random(1).choices(ALNUM + "+/", k=2_000_000))
+    assert seconds(lambda: redacted([text])) < 2
+
+
+def test_many_secrets_take_time_in_proportion() -> None:
+    choose = Random(2)
+    few = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(200)]
+    many = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(3200)]
+    base = seconds(lambda: redacted(few))
+    assert seconds(lambda: redacted(many)) < 40 * base + 0.2
+
+
+def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
+    source = Path(lockstitch.__file__).parent
+    text = "\n".join(path.read_text("utf-8") for path in source.rglob("*.py"))
+    messages = [{"role": "user", "content": text[at : at + 4000]} for at in range(0, len(text), 4000)]
+    words = re.compile(r"\w+")
+    base = min(seconds(lambda: words.findall(text)) for _ in range(5))
+    assert min(seconds(lambda: redacted(messages)) for _ in range(5)) < 2 * base
