@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -149,7 +150,7 @@ def append(path: Path, data: bytes) -> None:
     handle = os.open(path, APPENDING)
     try:
         write(handle, data)
-        os.fsync(handle)
+        sync(handle)
     finally:
         os.close(handle)
 
@@ -163,8 +164,8 @@ def adopt(handle: int, old: os.stat_result, source: int | None = None) -> None:
         return
     try:
         os.fchown(handle, old.st_uid, old.st_gid)
-    except PermissionError:
-        with suppress(PermissionError):
+    except OSError:
+        with suppress(OSError):
             os.fchown(handle, -1, old.st_gid)
     if source is not None:
         _adopt_attributes(handle, source)
@@ -185,6 +186,16 @@ def _adopt_attributes(handle: int, source: int) -> None:
                 os.setxattr(handle, name, os.getxattr(source, name))
 
 
+def sync(handle: int) -> None:
+    """Make the content of an open file durable."""
+    if sys.platform == "darwin":
+        # There fsync leaves the data in the cache of the drive.
+        with suppress(OSError):
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; Windows has no way to ask for that."""
     if sys.platform == "win32":
@@ -192,6 +203,9 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | _CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED:
+            raise
     finally:
         os.close(handle)
 
@@ -254,7 +268,7 @@ class Watch:
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
     writers. The lease is given back at once; whoever opens the file in that instant waits for
-    it. Where leases mean nothing (network file systems), the table of processes has to do.
+    it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -263,11 +277,11 @@ class Watch:
 
     def is_held(self, handle: int) -> bool:
         """Whether a file, open here for reading only, is open for writing anywhere now."""
-        if sys.platform != "linux" or is_leased(handle):
+        if is_leased(handle):
             return False
         if self.leases is None:
             self.leases = self._grants_leases()
-        return self.leases or bool(holders(os.fstat(handle)))
+        return self.leases or bool(holders(handle))
 
     def _grants_leases(self) -> bool:
         """Whether a new file, which nobody can have open for writing, gets a lease here."""
@@ -294,11 +308,37 @@ def is_leased(handle: int) -> bool:
     return True
 
 
-def holders(file: os.stat_result) -> list[int]:
-    """The processes that have a file open for writing, as far as this user may look."""
-    if sys.platform != "linux":
-        return []
-    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, file)]
+def holders(handle: int) -> list[int]:
+    """The processes that have an open file open for writing, as far as this user may look."""
+    if sys.platform == "linux":
+        found = os.fstat(handle)
+        return [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
+    if sys.platform == "darwin":
+        path = fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
+        return writers_of(_lsof(os.fsdecode(path)))
+    return []
+
+
+def _lsof(path: str) -> str:
+    """What ``lsof`` says of a file: macOS has neither leases nor a table of processes."""
+    command = ["/usr/sbin/lsof", "-w", "-F", "pa", "--", path]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def writers_of(listing: str) -> list[int]:
+    """The processes in a listing (``p`` and a number, then ``a`` and r, w or u for both)."""
+    pids: list[int] = []
+    pid = 0
+    for line in listing.splitlines():
+        if line.startswith("p"):
+            pid = int(line[1:])
+        elif line.startswith("a") and line[1:] in ("w", "u") and pid not in pids:
+            pids.append(pid)
+    return pids
 
 
 def _writes(process: Path, file: os.stat_result) -> bool:

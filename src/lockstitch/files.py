@@ -120,7 +120,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
         disk.write(new.handle, data)
         if existing:
             disk.adopt(new.handle, existing)
-        os.fsync(new.handle)
+        disk.sync(new.handle)
         new.close()
         new.path.replace(target)
     disk.sync_folder(target.parent)

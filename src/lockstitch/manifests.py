@@ -126,7 +126,7 @@ def create(path: Path, data: bytes) -> None:
     handle = os.open(path, disk.CREATING, 0o600)
     try:
         disk.write(handle, data)
-        os.fsync(handle)
+        disk.sync(handle)
         _hand_over(path)
         disk.sync_folder(path.parent)
     except BaseException:

@@ -98,7 +98,7 @@ class Move:
         disk.adopt(self.new.handle, found, self.old.handle)
         if os.fstat(self.new.handle).st_uid != found.st_uid:
             raise PermissionError(errno.EPERM, "belongs to another user; repair it as that user")
-        os.fsync(self.new.handle)
+        disk.sync(self.new.handle)
 
     def catch_up(self) -> None:
         """Take over what was appended since, until a moment in which nobody is writing."""
@@ -204,7 +204,7 @@ class Move:
         if count < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.ended = not _is_torn(text)
-        os.fsync(self.new.handle)
+        disk.sync(self.new.handle)
 
     def _await_line_end(self) -> None:
         """Wait until those who append to the new file have finished their line."""
@@ -296,7 +296,7 @@ def _is_torn(data: bytes) -> bool:
 
 
 def _busy(handle: int) -> str:
-    pids = disk.holders(os.fstat(handle))
+    pids = disk.holders(handle)
     who = f"process {', '.join(map(str, pids))} has" if pids else "a process has"
     return (
         f"{who} it open for writing, and would go on writing into the old file; nothing was "

@@ -192,7 +192,8 @@ class ClaudeCode(Client):
         return home / ".claude" / "projects" / name
 
     def sessions(self, home: Path) -> list[tuple[str, Path]]:
-        return [(path.stem, path) for path in home.glob(".claude/projects/*/*.jsonl")]
+        paths = home.glob(".claude/projects/*/*.jsonl")
+        return [(path.stem, path) for path in paths if not path.name.startswith("agent-")]
 
     def program(self) -> list[str]:
         script = self.modules / "@anthropic-ai" / "claude-code" / "cli.js"

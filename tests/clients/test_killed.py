@@ -12,7 +12,8 @@ from .conftest import EVERYTHING, needs
 from .drive import ClaudeCode, Client, Codex, Place
 from .reading import Said, of_items, of_messages
 
-COMMAND = "touch started; sleep 300"
+# It may outlive the client, which starts it in a group of its own: not for long.
+COMMAND = "touch started; sleep 20"
 SLICE = [ClaudeCode("2.1.325"), ClaudeCode("2.1.50"), Codex("0.166.0")]
 REST = [ClaudeCode(version) for version in ("1.0.100", "2.0.50", "2.1.112", "2.1.197")]
 UNKNOWN = "no result was recorded"

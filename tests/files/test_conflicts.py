@@ -216,3 +216,40 @@ def test_stale_drafts_are_swept_and_young_ones_are_left(session: Path) -> None:
 
 def test_a_folder_that_cannot_be_listed_is_not_tidied(tmp_path: Path) -> None:
     assert disk.tidy(tmp_path / "missing") == 0
+
+
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [
+        ("", []),
+        ("p12\nf3\nar\n", []),
+        ("p12\nf3\naw\np13\nf4\nar\nf5\nau\nf6\nau\n", [12, 13]),
+    ],
+)
+def test_the_writers_in_what_lsof_lists(listing: str, expected: list[int]) -> None:
+    assert disk.writers_of(listing) == expected
+
+
+def test_on_windows_a_file_that_is_open_elsewhere_is_waited_for(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played here: a rename fails there while any other program has the file open."""
+    real = Path.replace
+    failures = iter([PermissionError(13, "Access is denied")] * 2)
+
+    def replace(path: Path, target: Path) -> Path:
+        for error in failures:
+            raise error
+        return real(path, target)
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(Path, "replace", replace)
+    before = files.snapshot(session)
+    append(session, MORE)
+    done = files.replace(before, NEW)
+    assert (session.read_bytes(), done.carried) == (NEW + MORE, len(MORE))
+    failures = iter([PermissionError(13, "Access is denied")] * 1000)
+    with pytest.raises(Busy, match="open in another program"):
+        files.replace(files.snapshot(session), LINES, patience=QUICK)
+    assert session.read_bytes() == NEW + MORE
+    assert leftovers(session.parent) == []

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -69,14 +70,16 @@ def way() -> str:
 
 
 @pytest.fixture
-def driven(tmp_path: Path, way: str) -> Iterator[Driver]:
-    path = tmp_path / "folder" / "session.jsonl"
-    path.parent.mkdir()
-    command = [sys.executable, "-m", "tests.files.driver", str(path), way]
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
-        yield Driver(process, path)
-        assert process.stdin
-        process.stdin.close()
+def driven(way: str) -> Iterator[Driver]:
+    # In memory if possible: a kill leaves the same there, and a thousand of them are quick.
+    memory = Path("/dev/shm")  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        path = Path(folder, "session.jsonl")
+        command = [sys.executable, "-m", "tests.files.driver", str(path), way]
+        with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+            yield Driver(process, path)
+            assert process.stdin
+            process.stdin.close()
 
 
 @pytest.mark.parametrize("way", ["exchange", "link", "rename"])

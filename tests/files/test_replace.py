@@ -121,7 +121,7 @@ def test_a_writer_that_had_opened_the_old_file_is_waited_for(
             time.sleep(0.001)
 
     around_swap(start, lambda: append(session, b"other\n"))
-    done = files.replace(files.snapshot(session), NEW)
+    done = files.replace(files.snapshot(session), NEW, patience=Patience(following=60))
     assert children[0].wait(60) == 0
     assert session.read_bytes() == NEW + b"other\nfirst half, second half\n", swapping
     assert done.digest == files.digest_of(session.read_bytes())
@@ -206,7 +206,7 @@ def test_half_a_line_is_waited_for(session: Path, monkeypatch: pytest.MonkeyPatc
     append(session, b'{"to')
     steps = iter([b"", b'rn": 1}\n'])
     monkeypatch.setattr(time, "sleep", lambda _: append(session, next(steps, b"")))
-    files.replace(before, NEW)
+    files.replace(before, NEW, patience=Patience(held=60, torn=60))
     assert session.read_bytes() == NEW + b'{"torn": 1}\n'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from lockstitch.formats.openai_agents import OpenAIAgents
 from lockstitch.formats.records import Record
 from lockstitch.formats.tables import Row, Table, columns_of, new_row, put, rows_in, settled
 
-from .databases import AGENTS, AgentsBook, OpencodeBook, rows as every_row
+from .databases import AGENTS, AgentsBook, OpencodeBook
+from .databases import rows as every_row
 
 FORM = OpenAIAgents()
 TABLE = FORM.layout.tables[1]
@@ -92,8 +94,8 @@ def test_sessions_come_newest_first(base: Path) -> None:
     with closing(sqlite3.connect(base)) as live, live:
         live.execute("update agent_sessions set updated_at = '2020-01-01 00:00:00'")
         live.execute("insert into agent_sessions values ('new', '2026-01-01', '2026-01-01')")
-    assert [row.id for row in rows.sessions(base, FORM)][0] == "new"
-    assert rows.sessions(base, FORM)[1].updated == 1_577_836_800.0
+    first, second = rows.sessions(base, FORM)
+    assert (first.id, second.updated) == ("new", 1_577_836_800.0)
 
 
 def test_reading_leaves_a_closed_database_as_it_was(base: Path) -> None:
@@ -205,17 +207,9 @@ def test_only_what_differs_is_written(base: Path) -> None:
     before, old = loaded(base), said(base)
     images = rows.save(base, FORM, before, changed(before, 1, "Read it, please."), nothing)
     assert said(base)[1:] == old[1:]
-    assert said(base)[0] == old[0].replace('"content": ', '"content": ').replace(
-        said_content(old[0]), "Read it, please."
-    )
+    content = json.loads(old[0])["content"]
+    assert said(base)[0] == old[0].replace(content, "Read it, please.")
     assert [image["table"] for image in images["rows"]] == ["agent_messages"]
-
-
-def said_content(text: str) -> str:
-    import json
-
-    content: str = json.loads(text)["content"]
-    return content
 
 
 def test_nothing_is_written_where_nothing_differs(base: Path) -> None:
@@ -502,9 +496,6 @@ def test_columns_that_are_not_known_stay(tmp_path: Path) -> None:
     part = rows_in(records, "part")[0]
     columns = columns_of(put(part, ("text",), "new"))
     assert {**columns, "data": ""} == {**part.stored, "data": ""}
-
-
-Check = Callable[[Path], None]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes of files")

@@ -18,12 +18,21 @@ SECRETS = [secret for kind, secrets in KNOWN.items() for secret in secrets if ki
 PIECES = [
     *SECRETS,
     *(template.format(secret) for _, template, secret in NAMED),
-    *HARMLESS.values(),
+    *(text for text in HARMLESS.values() if len(text) < 2000),
     *("token", "password", "=", ": ", '"', "'", "\\", "\n", " ", "{", "}", "[", "]", "@", "://"),
     *("[redacted:token:1]", "[redacted:", "eyJ", "sk-", "AKIA", "Authorization: ", "Bearer "),
     *("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "\ud800", "\u202e", "ß", "key"),
 ]
-texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=8).map("".join)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+# By number: the pieces themselves would be in every message of a failure.
+pieces = st.integers(0, len(PIECES) - 1).map(PIECES.__getitem__)
+secrets = st.integers(0, len(SECRETS) - 1).map(SECRETS.__getitem__)
+texts = st.lists(pieces | st.text(max_size=12), max_size=8).map("".join)
 fields = st.sampled_from(
     [
         *("content", "text", "input", "arguments", "id", "name", "type", "data", "signature"),
@@ -39,10 +48,6 @@ values = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def without_placeholders(value: Any) -> str:
@@ -68,7 +73,7 @@ def test_it_is_the_same_every_time(value: Any) -> None:
     assert redacted(value) == redacted(deepcopy(value))
 
 
-@given(texts, st.sampled_from(SECRETS), texts)
+@given(texts, secrets, texts)
 def test_a_known_secret_is_gone_wherever_it_stands(before: str, secret: str, behind: str) -> None:
     text = f"{before} {secret} {behind}"
     if secret in f"{before} | {behind}":

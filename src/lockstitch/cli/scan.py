@@ -169,7 +169,7 @@ _HEADS = ("program", "project", "sessions", "healthy", "broken", "unreachable", 
 def _print(found: Sequence[Report], every: bool) -> None:
     from datetime import UTC, datetime
 
-    lines = [_HEADS]
+    lines: list[tuple[str, ...]] = [_HEADS]
     for row in rows(found):
         when = datetime.fromtimestamp(row.updated, UTC).strftime("%Y-%m-%d")
         healthy = row.sessions - row.broken

@@ -88,10 +88,9 @@ def _message_at(stored: sessions.Opened, place: str) -> int:
     head, _, rest = place.partition(".")
     if not head.isdigit() and rest.split(".")[0].isdigit():
         return int(rest.split(".")[0])
+    records = stored.transcript.records
     for number, sources in enumerate(history.sources):
-        if any(
-            stored.transcript.records[n].place == place.split(".", maxsplit=1)[0] for n in sources if n >= 0
-        ):
+        if any(records[source].place == head for source in sources if source >= 0):
             return number
     raise UsageError(f"nothing that a resume sends stands at {place}")
 

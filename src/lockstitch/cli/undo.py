@@ -13,7 +13,7 @@ from lockstitch.errors import LockstitchError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.backups import Backup
+    from lockstitch.manifests import Backup
 
 
 def run(*, targets: list[str], listing: bool, force: bool, as_json: bool) -> int:

@@ -8,7 +8,8 @@ the ids of the lines, not by what was said.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -205,7 +206,7 @@ class _Proof:
             self.said(block, message.model)
         self.last = line
 
-    def said(self, block: _Block, model: str) -> None:
+    def said(self, block: Any, model: str) -> None:
         """Look at a block of the model."""
         kind = block.type
         if block.cache_control:
@@ -248,7 +249,7 @@ class _Proof:
         content = message.content
         if type(content) is str:
             self.prompt(line, content)
-        elif content and content[0].type == "tool_result":
+        elif content and getattr(content[0], "type", "") == "tool_result":
             self.results(line, content)
         else:
             self.prompt_blocks(line, content)
@@ -275,7 +276,7 @@ class _Proof:
         self.begin(line, "user", "")
         self.turns += not line.isMeta and not line.isCompactSummary
 
-    def results(self, line: _Line, content: list[_Block]) -> None:
+    def results(self, line: _Line, content: Sequence[Any]) -> None:
         """Look at the results of the batch."""
         if self.role != "assistant":
             raise Odd

@@ -19,7 +19,8 @@ def evidence_of(
     records: Sequence[Record], items: Iterable[dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Gather, by call id, the outputs that events hold of calls among the items."""
-    kinds = {str(item.get("call_id")): _OUTPUTS.get(str(item.get("type"))) for item in items}
+    calls = [item for item in items if str(item.get("type")) in _OUTPUTS]
+    kinds = {str(call.get("call_id")): _OUTPUTS[call["type"]] for call in calls}
     found: dict[str, dict[str, Any]] = {}
     for record in records:
         if not record.is_record or record.value.get("type") != EVENT:

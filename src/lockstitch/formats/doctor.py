@@ -19,7 +19,7 @@ from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_request, plan_stored
-from lockstitch.model.parts import CALL, RESULT, USER
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER
 from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, RULES, Finding
@@ -97,9 +97,29 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
 
 
 def _plan(history: History, spared: frozenset[str]) -> Plan:
+    """Plan the repair of a history as it will be sent: behind it comes the next prompt."""
     if history.body is not None:
         return plan_request(_body_of(history), history.dialect, spared)
-    return plan_stored(history.messages, history.dialect, history.model, spared)
+    prompt = _next_prompt(history)
+    return plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+
+
+def _next_prompt(history: History) -> list[Any]:
+    """Make the prompt that a resume puts behind words of the model; none behind others."""
+    dialect = new_dialect(history.dialect)
+    last = dialect.read(history.messages[-1:])
+    if not last or last[0].role != ASSISTANT:
+        return []
+    words = dialect.text_part("Go on.", USER)
+    return [dialect.rebuild(dialect.new_message(USER, [words]))]
+
+
+def _messages_of(plan: Plan, history: History) -> list[Any]:
+    """Give the healed messages, without the prompt that a resume would add."""
+    if history.body is not None:
+        healed: list[Any] = plan.plain[profile_named(history.dialect).list_key]
+        return healed
+    return list(plan.plain[: len(plan.plain) - len(_next_prompt(history))])
 
 
 def _body_of(history: History) -> dict[str, Any]:
@@ -207,10 +227,10 @@ def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledg
     if not plan.healed or (not plan.changed and history is transcript.history):
         return transcript
     _take_over(plan, history, transcript, ledger)
-    key = profile_named(history.dialect).list_key
-    healed = plan.plain if history.body is None else plan.plain[key]
-    records = form.stitch(transcript, weave(history, healed), ledger)
+    strands = weave(history, _messages_of(plan, history))
+    records = form.stitch(transcript, strands, ledger)
     if history.body is not None:
+        key = profile_named(history.dialect).list_key
         rest = {name: value for name, value in plan.plain.items() if name != key}
         records = form.dress(transcript, records, rest)
     return transcript if _same(records, transcript.records) else _reread(form, transcript, records)
@@ -288,7 +308,8 @@ def _cut_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcrip
     """Keep the longest beginning of whole turns that is proven valid."""
     history = transcript.history
     for start in reversed(_turn_starts(history)):
-        plan = plan_stored(history.messages[:start], history.dialect, history.model)
+        kept = structs.replace(history, messages=history.messages[:start])
+        plan = _plan(kept, form.tolerated)
         if not any(finding.severity == ERROR for finding in plan.findings):
             return _kept_until(form, transcript, start, ledger)
     return transcript

@@ -83,7 +83,7 @@ class _Layout:
         self.homes = homes
         self.make = make
         self.kept: dict[int, Any] = {}
-        self.behind: dict[int, list[Any]] = {}
+        self.behind: dict[int, list[tuple[int, Any]]] = {}
         stay = steady([strand.origin for strand in strands])
         anchor = _FRONT
         for position, strand in enumerate(strands):
@@ -91,7 +91,7 @@ class _Layout:
                 anchor = strand.origin
                 self.kept[anchor] = strand.message
             else:
-                self.behind.setdefault(anchor, []).append(strand.message)
+                self.behind.setdefault(anchor, []).append((strand.origin, strand.message))
 
     def records(self) -> list[Record]:
         at: dict[int, list[int]] = {}
@@ -112,7 +112,18 @@ class _Layout:
         return out
 
     def _fresh(self, anchor: int, near: Record) -> list[Record]:
-        return [self.make(message, near) for message in self.behind.get(anchor, ())]
+        """Give the lines behind a message: those that moved there, and new ones."""
+        return [self._made(*found, near) for found in self.behind.get(anchor, ())]
+
+    def _made(self, origin: int, message: Any, near: Record) -> Record:
+        home = self.homes[origin] if origin >= 0 else None
+        if home is None or home.listed or home.bound or origin in self.kept:
+            return self.make(message, near)
+        moved = self._with(self.source[home.number], home, message, self.old[origin])
+        return structs.replace(moved, ending=moved.ending or b"\n")
+
+    def _values(self, anchor: int) -> list[Any]:
+        return [message for _, message in self.behind.get(anchor, ())]
 
     def _line(self, record: Record, origin: int) -> list[Record]:
         home = self.homes[origin]
@@ -134,14 +145,14 @@ class _Layout:
         path = self.homes[origins[0]].path[:-1]
         old = value_at(record.value, path)
         by_place = {self.homes[origin].path[-1]: origin for origin in origins}
-        new: list[Any] = [*self.behind.get(_FRONT, ())] if origins[0] == 0 else []
+        new: list[Any] = self._values(_FRONT) if origins[0] == 0 else []
         for place, element in enumerate(old):
             origin = by_place.get(place, _FRONT)
             if origin == _FRONT:
                 new.append(element)
                 continue
             new += [self.kept[origin]] if origin in self.kept else []
-            new += self.behind.get(origin, ())
+            new += self._values(origin)
         return relisted(self.data, record, path, new)
 
 

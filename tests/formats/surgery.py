@@ -1,0 +1,74 @@
+"""One file taken through the doctor, for the tests of single formats."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from lockstitch.formats import doctor
+from lockstitch.formats.base import LINES, Context, Format, Transcript
+from lockstitch.formats.sources import Source, records_of
+
+Json = dict[str, Any]
+
+
+def read(form: Format, data: bytes, name: str = "session.jsonl", kind: str = LINES) -> Transcript:
+    source = Source(name, form.name, kind)
+    return form.parse(records_of(source, data), Context(data, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a repair made of a file; ``again`` is what the mended file is understood as."""
+
+    data: bytes
+    before: Transcript
+    again: Transcript
+    codes: list[str]
+    remaining: list[str]
+    severities: dict[str, str]
+    messages: list[str]
+    quarantine: str
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.data.split(b"\n")
+
+    @property
+    def values(self) -> list[Json]:
+        return [json.loads(line) for line in self.lines if line.strip()]
+
+
+def mend(
+    form: Format,
+    data: bytes,
+    *,
+    name: str = "session.jsonl",
+    kind: str = LINES,
+    strategy: str = "close",
+) -> Mended:
+    """Mend a file, and see that mending it again changes nothing."""
+    before = read(form, data, name, kind)
+    done = doctor.mend(form, before, doctor.Options(strategy=strategy))
+    fresh = doctor.bytes_of(done.after)
+    again = read(form, fresh, name, kind)
+    left = doctor.findings_of(form, again)
+    second = doctor.mend(form, again, doctor.Options())
+    assert doctor.bytes_of(second.after) == fresh
+    return Mended(
+        data=fresh,
+        before=before,
+        again=again,
+        codes=sorted(finding.code for finding in done.findings),
+        remaining=[finding.code for finding in left],
+        severities={finding.code: finding.severity for finding in done.findings},
+        messages=[finding.message for finding in done.findings],
+        quarantine=repr([kept.value for kept in done.quarantine]),
+    )
+
+
+def joined(*values: Any) -> bytes:
+    """Values as lines of a file; bytes are lines already."""
+    lines = [v if isinstance(v, bytes) else json.dumps(v).encode() for v in values]
+    return b"".join(line + b"\n" for line in lines)
