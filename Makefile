@@ -26,6 +26,7 @@ docs: .venv/.installed-dev
 bench: .venv/.installed-dev
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/sessions.py --keep
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -10,6 +10,8 @@ from typing import Any
 from tests.formats.stored import MARK
 
 Json = dict[str, Any]
+# Claude Code puts what was typed while a tool ran, and notes of its own, behind the result.
+REMINDER = "\n\n<system-reminder>"
 
 
 @dataclass
@@ -29,7 +31,8 @@ def of_messages(messages: list[Json]) -> Said:
         if kind == "tool_use":
             said.calls[block["id"]] = (block["name"], block["input"])
         elif kind == "tool_result":
-            said.results[block["tool_use_id"]] = text_of(block.get("content"))
+            result = text_of(block.get("content"))
+            said.results[block["tool_use_id"]] = result.partition(REMINDER)[0]
         if kind != "thinking":
             said.marks += _marks(block)
     return said

@@ -8,7 +8,7 @@ import pytest
 
 from . import claude_oracle as oracle
 from .campaign import Home, Ran, session_of
-from .claude_damage import damaged
+from .damage import damaged
 from .claude_files import LAYOUTS, Case
 from .test_claude_repair import put
 

@@ -201,7 +201,7 @@ def test_rows_that_cannot_be_decoded(book: OpencodeBook, tmp_path: Path) -> None
     told.execute("update message set data = 'x' where id = ?", book.messages[1][0])
     mended = told.mended()
     assert codes(mended) == [("LS610", "error"), ("LS610", "error")]
-    assert [kept.value for kept in mended.quarantine][0] == "x"
+    assert mended.quarantine[0].value == "x"
     assert told.message(1)["role"] == "assistant"
     assert told.message(1)["modelID"] == "claude-sonnet-4-5"
     roles = [role for role, _ in told.sent()]
@@ -235,7 +235,7 @@ def test_what_an_interrupt_cut_short_is_sent(book: OpencodeBook, tmp_path: Path)
 def compacted(book: OpencodeBook, **fields: Any) -> None:
     book.message("user", {"type": "compaction", "auto": True, **fields})
     book.message("assistant", book.text("We did much."))
-    book.messages[-1][1] |= {"summary": True, "finish": "stop"}
+    book.messages[-1][1].update(summary=True, finish="stop")
 
 
 def test_open_calls_before_a_compaction_are_left_alone(book: OpencodeBook, tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_rollback_of_an_export(book: OpencodeBook) -> None:
     book.message("user", book.text("Run it."))
     book.message("assistant", bare(book), done=False)
     mended = doctor.mend(EXPORT, parsed(exported(book)), Options(strategy="rollback"))
-    assert doctor.bytes_of(mended.after) == healthy
+    assert doctor.bytes_of(mended.after).rstrip() == healthy
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}], ids=repr)

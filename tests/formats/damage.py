@@ -1,4 +1,4 @@
-"""Random damage to healthy Claude Code files: one to three accidents, chosen by a seed."""
+"""Random damage to healthy files: one to three accidents, chosen by a seed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from .claude_files import MARK, Book, Case, Json, counted_uuid, dumped, joined, opened
+from .codex_files import Rollout
+from .gemini_files import Chat
+from .pi_files import Session
+from .stored import Stored
 
 NULS = b"\0" * 256
 
 
 @dataclass
 class Pages:
-    """A file under attack: its lines, and the marks that nobody can bring back any more."""
+    """A file under attack: its lines, and the marks that nobody can bring back any more.
+
+    ``words`` are the types of the records that hold what was said.
+    """
 
     lines: list[bytes]
     lost: set[str]
     dice: random.Random
+    words: tuple[str, ...] = ("user", "assistant")
 
     def record(self, index: int) -> Json:
         record: Json = json.loads(self.lines[index])
@@ -29,7 +37,8 @@ class Pages:
         self.lines[index] = dumped(record)
 
     def any(self, *kinds: str) -> int | None:
-        """Some line that still holds one whole record of a kind."""
+        """Some line that still holds one whole record of a kind, if nothing else of words."""
+        kinds = kinds or self.words
         found = [i for i, line in enumerate(self.lines) if _kind(line) in kinds]
         return self.dice.choice(found) if found else None
 
@@ -46,18 +55,17 @@ def _kind(line: bytes) -> str:
     return str(record.get("type", "")) if isinstance(record, dict) else ""
 
 
-SPEAKERS = ("user", "assistant")
 Accident = Callable[[Pages], None]
 
 
 def drop_a_line(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         pages.lose(pages.lines.pop(index))
 
 
 def write_a_line_twice(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS, "attachment")
+    index = pages.any(*pages.words, "attachment")
     if index is not None:
         pages.lines.insert(index + 1, pages.lines[index])
 
@@ -68,7 +76,7 @@ def write_the_end_twice(pages: Pages) -> None:
 
 
 def tear_a_line(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         line = pages.lines[index]
         pages.lose(line)
@@ -76,7 +84,7 @@ def tear_a_line(pages: Pages) -> None:
 
 
 def tear_and_glue(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None and index + 1 < len(pages.lines):
         line = pages.lines[index]
         pages.lose(line)
@@ -100,7 +108,7 @@ def nuls_behind(pages: Pages) -> None:
 
 
 def nuls_over(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         line = pages.lines[index]
         pages.lose(line)
@@ -114,7 +122,7 @@ def stray_value(pages: Pages) -> None:
 
 
 def unknown_parent(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS, "attachment")
+    index = pages.any(*pages.words, "attachment")
     if index is not None:
         unknown = counted_uuid("unknown", index)
         pages.change(index, {**pages.record(index), "parentUuid": unknown})
@@ -127,14 +135,14 @@ def no_parent(pages: Pages) -> None:
 
 
 def own_parent(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         record = pages.record(index)
         pages.change(index, {**record, "parentUuid": record["uuid"]})
 
 
 def empty_content(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         pages.lose(pages.lines[index])
         record = pages.record(index)
@@ -145,7 +153,7 @@ def empty_content(pages: Pages) -> None:
 
 
 def no_message(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         pages.lose(pages.lines[index])
         record = pages.record(index)
@@ -172,12 +180,12 @@ def cut_the_end(pages: Pages) -> None:
 
 
 def bad_byte(pages: Pages) -> None:
-    index = pages.any(*SPEAKERS)
+    index = pages.any()
     if index is not None:
         pages.lines[index] = pages.lines[index].replace(b" MARK", b" \xe2\x82 MARK")
 
 
-ACCIDENTS: list[Accident] = [
+TO_LINES: list[Accident] = [
     drop_a_line,
     write_a_line_twice,
     write_the_end_twice,
@@ -188,14 +196,17 @@ ACCIDENTS: list[Accident] = [
     nuls_behind,
     nuls_over,
     stray_value,
+    cut_the_end,
+    bad_byte,
+]
+ACCIDENTS: list[Accident] = [
+    *TO_LINES,
     unknown_parent,
     no_parent,
     own_parent,
     empty_content,
     no_message,
     wrong_call_id,
-    cut_the_end,
-    bad_byte,
 ]
 
 
@@ -224,3 +235,26 @@ def damaged(seed: int, layout: str) -> Case:
     if wrong_call_id in accidents and not book.is_tree:
         book.pairs.clear()
     return book.case(data)
+
+
+def damaged_lines(seed: int, form: str) -> Stored:
+    """The same for the line files of other programs: accidents to lines only."""
+    dice = random.Random(seed)  # noqa: S311  as above
+    book = _BOOKS[form](f"seed_{seed}")
+    for words in ("settings", "build", "tests", "status"):
+        book.work(f"Go on with the {words}.", words)
+    lines = [dumped(line) for line in book.lines]
+    pages = Pages(lines, set(), dice, ("response_item", "message", "user", "gemini"))
+    for accident in dice.choices(TO_LINES, k=dice.randint(1, 3)):
+        accident(pages)
+    data = joined(pages.lines)
+    left = set(MARK.findall(data.decode(errors="replace"))) - pages.lost
+    book.made = [mark for mark in book.made if mark in left]
+    return book.stored(f"seed_{seed}", data)
+
+
+_BOOKS: dict[str, Callable[[str], Rollout | Session | Chat]] = {
+    "codex": Rollout,
+    "pi": Session,
+    "gemini-cli": Chat,
+}
