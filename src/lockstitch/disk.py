@@ -310,13 +310,14 @@ def is_leased(handle: int) -> bool:
 
 def holders(handle: int) -> list[int]:
     """The processes that have an open file open for writing, as far as this user may look."""
+    pids: list[int] = []
     if sys.platform == "linux":
         found = os.fstat(handle)
-        return [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
-    if sys.platform == "darwin":
+        pids = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
+    elif sys.platform == "darwin":
         path = fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
-        return writers_of(_lsof(os.fsdecode(path)))
-    return []
+        pids = writers_of(_lsof(os.fsdecode(path)))
+    return pids
 
 
 def _lsof(path: str) -> str:

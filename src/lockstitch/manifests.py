@@ -197,12 +197,16 @@ def _time_of(match: re.Match[str]) -> datetime:
 
 
 def _read(path: str | Path, match: re.Match[str]) -> Backup:
+    """A backup with its manifest, or with the little that is known without one."""
     time = _time_of(match)
-    backup = Backup(str(path), match[0], time, _bare(path, match["run"], time))
+    known = _bare(path, match["run"], time)
+    backup = Backup(str(path), match[0], time, known)
     with suppress(LockstitchError, RecursionError, ValueError):
         written = json.loads(files.snapshot(_manifest_of(backup)).data)
         return msgspec.structs.replace(backup, manifest=msgspec.convert(written, Manifest))
-    return backup
+    with suppress(OSError):
+        known = msgspec.structs.replace(known, before_size=backup.file.lstat().st_size)
+    return msgspec.structs.replace(backup, manifest=known)
 
 
 def _manifest_of(backup: Backup) -> Path:

@@ -38,7 +38,10 @@ def test_a_backup_is_the_file_as_it_was_read(session: Path) -> None:
 
 def bare(backup: Backup) -> Backup:
     """What is left of a backup whose manifest was not written."""
-    manifest = manifests.Manifest(1, backup.run, backup.manifest.target, backup.manifest.time)
+    known = backup.manifest
+    manifest = manifests.Manifest(
+        1, known.run, known.target, known.time, before_size=known.before_size
+    )
     return Backup(backup.path, backup.stem, backup.time, manifest)
 
 

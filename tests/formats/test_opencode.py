@@ -200,7 +200,7 @@ def test_rows_that_cannot_be_decoded(book: OpencodeBook, tmp_path: Path) -> None
     told.execute("update part set data = substr(data, 1, length(data) - 4) where id = ?", key(book))
     told.execute("update message set data = 'x' where id = ?", book.messages[1][0])
     mended = told.mended()
-    assert codes(mended) == [("LS610", "error"), ("LS610", "error")]
+    assert codes(mended).count(("LS610", "error")) == 2
     assert mended.quarantine[0].value == "x"
     assert told.message(1)["role"] == "assistant"
     assert told.message(1)["modelID"] == "claude-sonnet-4-5"

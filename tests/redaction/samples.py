@@ -15,7 +15,7 @@ BASE64 = ALNUM + "+/"
 
 def made(length: int, alphabet: str = ALNUM, seed: int = 7) -> str:
     """A random text of one alphabet; of letters and digits it has some of each."""
-    choose = Random(f"{length}{alphabet}{seed}")
+    choose = Random(f"{length}{alphabet}{seed}")  # noqa: S311 - repeatable on purpose
     while True:
         text = "".join(choose.choices(alphabet, k=length))
         mixed = any(map(str.isdigit, text)) and not text.isdigit()
@@ -59,7 +59,7 @@ KNOWN: dict[str, list[str]] = {
     "stripe-webhook-secret": [f"whsec_{made(32)}"],
     "npm-token": [f"npm_{made(36)}"],
     "pypi-token": [f"pypi-AgEIcHlwaS5vcmc{made(120, BASE64URL)}"],
-    "huggingface-token": [f"hf_{made(34)}", f"hf_{''.join(Random(3).choices(ascii_letters, k=34))}"],
+    "huggingface-token": [f"hf_{made(34)}", "hf_" + "aBcDeFgHiJkLmNoPqR" + "sTuVwXyZaBcDeFgH"],
     "telegram-token": [f"{7 * 123456789}:AA{made(33, BASE64URL)}"],
     "discord-token": [f"MTk4{made(22)}.{made(6)}.{made(38, BASE64URL)}"],
     "jwt": [JWT],
@@ -71,7 +71,9 @@ KNOWN: dict[str, list[str]] = {
         _pem("OPENSSH PRIVATE KEY"),
         _pem("PRIVATE KEY", end="\\n"),
         _pem("EC PRIVATE KEY").rpartition("\n")[0],
-        "\n".join(f"{n:6}\t{line}" for n, line in enumerate(_pem("PRIVATE KEY").split("\n"), 1))[7:],
+        "\n".join(f"{n:6}\t{line}" for n, line in enumerate(_pem("PRIVATE KEY").split("\n"), 1))[
+            7:
+        ],
     ],
     "webhook": [f"T{made(8).upper()}/B{made(8).upper()}/{made(24)}"],
     "secret": [made(40), made(44, BASE64URL), made(64, BASE64)],
@@ -131,7 +133,7 @@ HARMLESS: dict[str, str] = {
     "uuid": "6f1ed002-ab5b-4f6c-9c2e-0a3a8b6f3f10",
     "uuids": "\n".join(f"{made(8, HEX)}-{made(4, HEX)}-4{made(3, HEX)}-a{made(3, HEX)}-"
                        f"{made(12, HEX, seed)}" for seed in range(20)),
-    "git hashes": f"commit {made(40, HEX)}\nMerge: {made(7, HEX)} {made(7, HEX)}\nFix token refresh",
+    "git hashes": f"commit {made(40, HEX)}\nMerge: {made(7, HEX)} {made(7, HEX)}\nFix the token",
     "sha256": f"sha256:{made(64, HEX)}  image.tar\n{made(64, HEX)}",
     "integrity": f'"integrity": "sha512-{made(86, BASE64)}==",',
     "go.sum": f"example.org/x v1.2.3 h1:{made(43, BASE64)}=",
@@ -141,8 +143,8 @@ HARMLESS: dict[str, str] = {
     "long path": "src/main/java/org/example/service/V2/UserAccountServiceImplIntegrationTestCase2",
     "names": "test_the_command_line_loads_typer_and_rich_only_when_2_of_them_are_needed",
     "camel": "TestUserAuthenticationFlowV2HandlesOAuth2CallbackWithXMLHttpRequest2",
-    "constant": "MAX_TOKENS=4096 TOKEN_LIMIT=128000 SECRET_NAME=my-app-secret-2 API_KEY_FILE=/run/x1",
-    "class names": "sk-spinner sk-folding-cube-and-something-longer-without-any-number hf_hub_download",
+    "constant": "MAX_TOKENS=4096 TOKEN_LIMIT=128000 SECRET_NAME=my-secret-2 API_KEY_FILE=/run/x1",
+    "class names": "sk-spinner sk-folding-cube-and-something-without-any-number hf_hub_download",
     "minified": "!function(e,t){var n=e.document,r=t/2+n.x1_Y2-3;for(var o=0;o<t.length;o++)"
                 "if(n[o]===r)return e+t/2-1;return n.token=t.token,n.key=e.keys[0],n.password=e}",
     "pixels": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
@@ -159,7 +161,7 @@ HARMLESS: dict[str, str] = {
             "def login(user: str, password: str, token: Optional[Token] = None) -> None:\n"
             "const apiKey = process.env.API_KEY;\nif (token === null) return;\n"
             "input('Password: '), print('Token: ' + token_2)",
-    "references": "TOKEN=$TOKEN password=${DB_PASSWORD} api_key: {{ api_key }} secret: <your-secret>"
+    "references": "TOKEN=$TOKEN password=${DB_PASSWORD} api_key: {{ api_key }} secret: <a-secret>"
                   " PASSWORD=******** TOKEN=xxxxxxxx password: '***' token: %(token)s",
     "address": "https://example.org:8080/@scope/pkg?email=a@b.example git@github.com:org/repo.git",
     "page tokens": "next_page_token: abcd1234efgh nextPageToken='Zm9vYmFy12' pad_token=abc12345",

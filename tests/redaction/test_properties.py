@@ -18,7 +18,7 @@ SECRETS = [secret for kind, secrets in KNOWN.items() for secret in secrets if ki
 PIECES = [
     *SECRETS,
     *(template.format(secret) for _, template, secret in NAMED),
-    *(text for text in HARMLESS.values() if len(text) < 2000),
+    *(text for text in HARMLESS.values() if len(text) < 300),
     *("token", "password", "=", ": ", '"', "'", "\\", "\n", " ", "{", "}", "[", "]", "@", "://"),
     *("[redacted:token:1]", "[redacted:", "eyJ", "sk-", "AKIA", "Authorization: ", "Bearer "),
     *("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "\ud800", "\u202e", "ß", "key"),
@@ -50,10 +50,6 @@ values = st.recursive(
 )
 
 
-def without_placeholders(value: Any) -> str:
-    return PLACEHOLDER.sub("", json.dumps(value))
-
-
 @given(values)
 def test_twice_is_once(value: Any) -> None:
     once, _ = redacted(value)
@@ -61,16 +57,17 @@ def test_twice_is_once(value: Any) -> None:
 
 
 @given(values)
-def test_the_given_is_unchanged_and_what_is_clean_is_the_same(value: Any) -> None:
+def test_it_is_pure_and_tells_what_it_did(value: Any) -> None:
     before = deepcopy(value)
     new, found = redacted(value)
     assert value == before
     assert (new is value) == (not found)
-
-
-@given(values)
-def test_it_is_the_same_every_time(value: Any) -> None:
-    assert redacted(value) == redacted(deepcopy(value))
+    assert redacted(before) == (new, found)
+    text = json.dumps(new)
+    for one in found:
+        assert one.placeholder in text
+        assert PLACEHOLDER.fullmatch(one.placeholder)
+        assert one.kind == one.placeholder.split(":")[1]
 
 
 @given(texts, secrets, texts)
@@ -110,13 +107,3 @@ def test_json_arguments_stay_json(value: dict[str, Any]) -> None:
     clean = redacted([{"arguments": text}, {"content": text}])[0]
     assert json.loads(clean[0]["arguments"]).keys() == value.keys()
     json.loads(clean[1]["content"])
-
-
-@given(values)
-def test_redactions_tell_what_is_there(value: Any) -> None:
-    new, found = redacted(value)
-    text = json.dumps(new)
-    for one in found:
-        assert one.placeholder in text
-        assert PLACEHOLDER.fullmatch(one.placeholder)
-        assert one.kind == one.placeholder.split(":")[1]

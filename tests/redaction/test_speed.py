@@ -23,13 +23,46 @@ def repeated(piece: str, size: int) -> str:
 
 
 HOSTILE = [
-    *("a", "A", "9", "-", "_", "=", "/", ".", " ", "\n", "@", "{", '["', "\\", '"', "\ud800", "\u4e2d"),
+    *(
+        "a",
+        "A",
+        "9",
+        "-",
+        "_",
+        "=",
+        "/",
+        ".",
+        " ",
+        "\n",
+        "@",
+        "{",
+        '["',
+        "\\",
+        '"',
+        "\ud800",
+        "\u4e2d",
+    ),
     *("sk-", "sk-a ", "ghp_", "AKIA", "AKIA-", "xoxb-", "eyJ", "eyJ.", "eyJaaaaaaaaaaaaaaaaaaaa."),
-    *("key", "api_key=", "token=", "token: ", "password ", 'password="', "password='\\", "PASSWORD="),
+    *(
+        "key",
+        "api_key=",
+        "token=",
+        "token: ",
+        "password ",
+        'password="',
+        "password='\\",
+        "PASSWORD=",
+    ),
     *("://", "://a:", "://a:b@", "a@", "://" + "a@" * 200, "Authorization: ", "Bearer ", "curl "),
     *("curl -u a", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----" + "1+" * 300),
     *("-----BEGIN PRIVATE KEY-----\n" + "a" * 15, "hooks.slack.com/services/", "[redacted:"),
-    *("[redacted:a:1]", "1234567:", "M" * 24 + ".", "token " + "a" * 39 + " ", made(76, BASE64) + "\n"),
+    *(
+        "[redacted:a:1]",
+        "1234567:",
+        "M" * 24 + ".",
+        "token " + "a" * 39 + " ",
+        made(76, BASE64) + "\n",
+    ),
 ]
 
 
@@ -47,12 +80,12 @@ def test_hostile_texts_take_time_in_proportion(piece: str) -> None:
 
 
 def test_long_base64_takes_time_in_proportion() -> None:
-    text = "".join(Random(1).choices(ALNUM + "+/", k=2_000_000))
+    text = "".join(Random(1).choices(ALNUM + "+/", k=2_000_000))  # noqa: S311 - repeatable
     assert seconds(lambda: redacted([text])) < 2
 
 
 def test_many_secrets_take_time_in_proportion() -> None:
-    choose = Random(2)
+    choose = Random(2)  # noqa: S311 - repeatable on purpose
     few = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(200)]
     many = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(3200)]
     base = seconds(lambda: redacted(few))
@@ -62,7 +95,9 @@ def test_many_secrets_take_time_in_proportion() -> None:
 def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
     source = Path(lockstitch.__file__).parent
     text = "\n".join(path.read_text("utf-8") for path in source.rglob("*.py"))
-    messages = [{"role": "user", "content": text[at : at + 4000]} for at in range(0, len(text), 4000)]
+    messages = [
+        {"role": "user", "content": text[at : at + 4000]} for at in range(0, len(text), 4000)
+    ]
     words = re.compile(r"\w+")
     base = min(seconds(lambda: words.findall(text)) for _ in range(5))
     assert min(seconds(lambda: redacted(messages)) for _ in range(5)) < 2 * base

@@ -87,14 +87,20 @@ def test_a_field_says_what_it_holds() -> None:
     clean = redacted([given])[0][0]["input"]
     kept = ("max_tokens", "token_type", "page_token", "token", "description", "secret")
     assert all(clean[key] is given["input"][key] for key in kept)
-    assert clean["password"] == "[redacted:password:1]"
+    assert [clean[key] for key in ("password", "DB_PASSWORD_PROD")] == [
+        "[redacted:password:1]",
+        "[redacted:password:2]",
+    ]
     assert clean["api_keys"] == ["[redacted:api-key:1]", "[redacted:api-key:2]"]
-    assert clean["DB_PASSWORD_PROD"] == "[redacted:password:2]"
 
 
 @pytest.mark.parametrize("style", [{}, {"indent": 1}, {"separators": (",", ":")}])
 def test_arguments_in_a_string_stay_json(style: dict[str, Any]) -> None:
-    arguments = {"cmd": f'echo "{TOKEN}"\npassword="a\\"b1"', "n": 2**70, "deep": [{"api_key": "k1" * 9}]}
+    arguments = {
+        "cmd": f'echo "{TOKEN}"\npassword="a\\"b1"',
+        "n": 2**70,
+        "deep": [{"api_key": "k1" * 9}],
+    }
     text = json.dumps(arguments, **style)
     call = {"type": "function_call", "call_id": "c", "name": "x", "arguments": text}
     value, found = redacted([call])
@@ -153,7 +159,10 @@ def test_redactions_hold_no_secret() -> None:
 
 def test_signed_thinking_is_redacted_and_reported() -> None:
     value = [
-        {"role": "assistant", "content": [thinking(f"use {TOKEN}"), {"type": "text", "text": TOKEN}]},
+        {
+            "role": "assistant",
+            "content": [thinking(f"use {TOKEN}"), {"type": "text", "text": TOKEN}],
+        },
         {"content": [{"reasoningContent": {"reasoningText": {"text": TOKEN, "signature": "s"}}}]},
         {"content": [thinking(TOKEN, signature="")]},
     ]
@@ -180,10 +189,8 @@ def conversation() -> list[Any]:
 def test_thinking_that_no_longer_fits_is_dropped() -> None:
     clean, found = redacted(conversation())
     left = without_broken_thinking(clean, found, bound=False)
-    assert left == [*clean[:3], {"role": "assistant", "content": clean[3]["content"][1:]}] + [
-        clean[4],
-        clean[6],
-    ]
+    shorter = {"role": "assistant", "content": clean[3]["content"][1:]}
+    assert left == [*clean[:3], shorter, clean[4], clean[6]]
     assert left[0] is clean[0]
     assert left[1] is clean[1]
 
@@ -213,5 +220,16 @@ def test_odd_values() -> None:
     for _ in range(100):
         deep = [deep]
     assert MARK in json.dumps(redacted(deep)[0])
-    for value in (None, 1, "", [], {}, b"x", float("nan"), {1: "x", None: [TOKEN]}, "\ud800", (1, 2)):
+    for value in (
+        None,
+        1,
+        "",
+        [],
+        {},
+        b"x",
+        float("nan"),
+        {1: "x", None: [TOKEN]},
+        "\ud800",
+        (1, 2),
+    ):
         redacted(value)

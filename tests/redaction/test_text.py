@@ -68,7 +68,7 @@ def test_what_is_harmless_stays(name: str) -> None:
     "text",
     [
         "ghp_short",
-        "ghp_" + made(36) [:12],
+        "ghp_" + made(36)[:12],
         "sk-ant-short",
         "AKIA" + "ABCDEFGH",
         "xAKIA" + made(16).upper(),

@@ -172,7 +172,7 @@ def _mended(form: Format, transcript: Transcript, options: Options, ledger: Ledg
             break
         after = _reread(form, transcript, records)
     if options.strategy == "rollback":
-        return _rolled_back(form, after, ledger)
+        after = _rolled_back(form, after, ledger)
     return _healed(form, after, options, ledger)
 
 
@@ -295,13 +295,14 @@ def _unanswered(history: History) -> set[str]:
 
 
 def _rolled_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
-    """Go back to the end of the last turn before the first place that is wrong."""
+    """Go back to the end of the last turn before the first place that is wrong, if there is one."""
     plan = _plan(transcript.history, form.tolerated)
     broken = [f for f in plan.findings if f.severity == ERROR and f.code not in form.tolerated]
     if not broken:
         return transcript
     first = min(int(finding.place.split(".")[1]) for finding in broken)
-    return _kept_until(form, transcript, first, ledger)
+    start = max((n for n in _turn_starts(transcript.history) if n <= first), default=0)
+    return _kept_until(form, transcript, start, ledger) if start else transcript
 
 
 def _cut_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
@@ -321,10 +322,9 @@ def _turn_starts(history: History) -> list[int]:
     return [n for n, view in enumerate(views) if view.role == USER and not view.has(RESULT)]
 
 
-def _kept_until(form: Format, transcript: Transcript, stop: int, ledger: Ledger) -> Transcript:
-    """Drop the turn that holds a message, and all behind it."""
+def _kept_until(form: Format, transcript: Transcript, start: int, ledger: Ledger) -> Transcript:
+    """Drop a message, and all behind it, from the conversation."""
     history = transcript.history
-    start = max((n for n in _turn_starts(history) if n <= stop), default=0)
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
         place = _in_file(f"messages.{number}", history, transcript)

@@ -68,29 +68,27 @@ class _Stitcher:
             yield from content["parts"]
 
     def stitch(self, strands: Sequence[Strand]) -> list[Record]:
-        slots = [slot for strand in strands for slot in self._slots(strand, strands)]
+        kept = {id(part) for strand in strands for part in strand.message["parts"]}
+        spare = [part for part in self._old_parts() if id(part) not in kept]
+        slots = [slot for strand in strands for slot in self._slots(strand.message, spare)]
         self._settle(slots)
         self._sweep(slots)
         return self._file()
 
     # Which part stands where.
 
-    def _slots(self, strand: Strand, strands: Sequence[Strand]) -> list[Slot]:
-        role = str(strand.message.get("role"))
-        kept = {id(part) for other in strands for part in other.message["parts"]}
-        old = self.old[strand.origin]["parts"] if strand.origin != NEW else []
-        spare = [part for part in old if id(part) not in kept]
-        slots: list[Slot] = []
-        for part in strand.message["parts"]:
+    def _slots(self, content: dict[str, Any], spare: list[Part]) -> Iterator[Slot]:
+        """Give the parts of a content, those that were rewritten with the place they had."""
+        role = str(content.get("role"))
+        for part in content["parts"]:
             place = self.chat.places.get(id(part))
-            slot = Slot(part, role, place)
-            before = None if place is not None else _like(part, spare)
-            if before is not None:
-                spare.remove(before)
-                slot = Slot(part, role, self.chat.places[id(before)], changed=True)
-                self.order[id(part)] = self.order[id(before)]
-            slots.append(slot)
-        return slots
+            before = _before(part, spare) if place is None else None
+            if before is None:
+                yield Slot(part, role, place)
+                continue
+            spare[:] = [old for old in spare if old is not before]
+            self.order[id(part)] = self.order[id(before)]
+            yield Slot(part, role, self.chat.places[id(before)], changed=True)
 
     def _settle(self, slots: Sequence[Slot]) -> None:
         """Write what changed in its place, and find a place for what is new or moved."""
@@ -123,7 +121,7 @@ class _Stitcher:
             patch.values[path] = value
 
     def _answer(self, slot: Slot, calls: Sequence[Slot]) -> bool:
-        """Put a new response to the call that it answers, if the call has a record for it."""
+        """Put a new response to the call that it answers: into its record, or right behind it."""
         response = slot.part.get("functionResponse")
         if type(response) is not dict:
             return False
@@ -132,7 +130,10 @@ class _Stitcher:
             if call.place is None or _key(asked) != _key(response):
                 continue
             place = self._record_of(call.place, asked)
-            if place is not None and not self._is_led(place.at("result")):
+            if place is None:
+                self._add(self._owner(call.place), slot)
+                return True
+            if not self._is_led(place.at("result")):
                 self._set(place.at("result"), Lead(slot.part))
                 return True
         return False
@@ -256,12 +257,21 @@ def _key(named: dict[str, Any]) -> Any:
     return name if type(name) is str else (named.get("name"),)
 
 
-def _like(part: Part, spare: Sequence[Part]) -> Part | None:
-    """Give the part that another one was rewritten from: of its kind, or else any."""
+def _before(part: Part, spare: Sequence[Part]) -> Part | None:
+    """Give the part that another one was rewritten from: of its kind, or text from a response."""
     kind = next((key for key in _KINDS if key in part), "")
-    same = next((old for old in spare if kind in old), None)
-    responses = (old for old in spare if kind == "text" and "functionResponse" in old)
-    return same if same is not None else next(responses, None)
+    for old in spare:
+        if kind == "functionResponse" and kind in old and _same(part[kind], old[kind]):
+            return old
+        if kind != "functionResponse" and kind in old:
+            return old
+        if kind == "text" and "functionResponse" in old:
+            return old
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is dict and type(other) is dict and _key(one) == _key(other)
 
 
 def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:

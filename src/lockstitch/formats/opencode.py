@@ -201,7 +201,7 @@ def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
 def _rebuilt_info(row: Row, records: Sequence[Record]) -> Fields:
     own = row.value["id"]
     parts = [r.json for r in records if isinstance(r, Row) and r.value.get("message_id") == own]
-    kinds = {part.get("type") for part in parts if type(part) is dict}
+    kinds = {str(part.get("type")) for part in parts if type(part) is dict}
     is_model = not kinds.isdisjoint({"tool", "step-start", "step-finish", "reasoning", "patch"})
     role = ASSISTANT if is_model else USER
     created = row.value.get("time_created") or 0

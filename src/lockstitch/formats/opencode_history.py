@@ -117,7 +117,7 @@ def _kept(entries: Sequence[Entry], revert: Any) -> list[Entry]:
 def _compacted(entries: Sequence[Entry]) -> list[Entry]:
     """Leave out what a finished compaction has put a summary in the place of."""
     done = {
-        entry.info.get("parentID"): entry
+        str(entry.info.get("parentID")): entry
         for entry in entries
         if entry.info.get("summary") and entry.info.get("finish") and not entry.info.get("error")
     }

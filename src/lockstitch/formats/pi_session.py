@@ -101,11 +101,13 @@ class Session:
         """Give the entries that go to the model, in the order in which they are sent."""
         path, cut = self.path, self.cut
         if cut >= 0:
-            path = [path[cut], *self._kept_before(path[cut]), *path[cut + 1 :]]
+            path = [path[cut], *self.kept_before, *path[cut + 1 :]]
         return [number for number in path if role_of(self.value(number))]
 
-    def _kept_before(self, compaction: int) -> list[int]:
-        value, before = self.value(compaction), self.path[: self.cut]
+    @cached_property
+    def kept_before(self) -> list[int]:
+        """Give the entries before the last compaction that it keeps."""
+        value, before = self.value(self.path[self.cut]), self.path[: max(self.cut, 0)]
         if self.is_linear:
             index = value.get("firstKeptEntryIndex")
             start = index if type(index) is int else len(self.records)

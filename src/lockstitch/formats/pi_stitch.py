@@ -73,9 +73,11 @@ class _Stitcher:
         for unit in units:
             unit.record = self._fresh(unit, units) if unit.is_new else self._kept(unit)
         line = self._with_controls(units)
+        first = self._first_kept(line, units)
         if not self.session.is_linear:
             self._link(line)
-        return self._file(line)
+            self._keep_from(first, line)
+        return self._file(line, first)
 
     def set_aside(self, ledger: Ledger) -> None:
         """Keep what goes with an entry although pi never sent it."""
@@ -144,14 +146,14 @@ class _Stitcher:
         items: list[Any] = []
         for block in unit.blocks:
             home = self.session.kept.get(id(block))
-            if home is not None and home[0] == unit.number:
-                place = int(home[1][-1])
-                items += [content[n] for n in silent if n < place]
-                silent = [n for n in silent if n > place]
-                items.append(content[place])
-            else:
-                old = content[int(spare.pop(0))] if spare else None
-                items.append(item_of(block, self.ids, old))
+            own = home is not None and home[0] == unit.number
+            place = int(home[1][-1]) if home is not None and own else NEW
+            if not own and spare:
+                place = int(spare.pop(0))
+            items += [content[n] for n in silent if n < place]
+            silent = [n for n in silent if n > place]
+            old = content[place] if place != NEW else None
+            items.append(old if own else item_of(block, self.ids, old))
         return [*items, *(content[n] for n in silent)]
 
     def _is_kept(self, unit: Unit, place: Any) -> bool:
@@ -250,6 +252,26 @@ class _Stitcher:
             split += 1
         return [*rest[:split], *lead, *rest[split:]]
 
+    def _first_kept(self, line: Sequence[Unit], units: Sequence[Unit]) -> Unit | None:
+        """Give the entry that the compaction keeps first, if it is another one than it was."""
+        if self.session.cut < 0 or not self.session.kept_before:
+            return None
+        number = self.session.path[self.session.cut]
+        kept, spoken = set(self.session.kept_before), set(map(id, units))
+        for unit in line:
+            if unit.number == number:
+                break
+            if unit.number in kept or id(unit) in spoken:
+                return unit if unit.number != self.session.kept_before[0] else None
+        return None
+
+    def _keep_from(self, first: Unit | None, line: Sequence[Unit]) -> None:
+        if first is None:
+            return
+        number = self.session.path[self.session.cut]
+        unit = next(unit for unit in line if unit.number == number)
+        unit.record = amended(self.data, _record(unit), ("firstKeptEntryId",), first.id)
+
     def _link(self, line: Sequence[Unit]) -> None:
         """Write parents where the entry before is another one than it was."""
         old = dict(zip(self.session.path, [NEW, *self.session.path], strict=False))
@@ -264,7 +286,7 @@ class _Stitcher:
                     unit.record = amended(self.data, record, ("parentId",), parent)
             last = unit
 
-    def _file(self, line: Sequence[Unit]) -> list[Record]:
+    def _file(self, line: Sequence[Unit], first: Unit | None) -> list[Record]:
         """Put the entries back into the file; the end of the conversation is the last one."""
         stay = steady([unit.number for unit in line])
         spots = {line[place].number: line[place] for place in stay}
@@ -277,7 +299,7 @@ class _Stitcher:
                 follow.setdefault(anchor, []).append(unit)
         laid = list(self._laid(spots, follow))
         if self.session.is_linear:
-            return self._counted(laid)
+            return self._counted(laid, first)
         out = [record for _, record in laid]
         end = line[-1] if line else None
         tail = next((record for record in reversed(out) if record.is_record), None)
@@ -312,18 +334,24 @@ class _Stitcher:
         name = spots[before[-1]].id if before else None
         return amended(self.data, record, ("parentId",), name)
 
-    def _counted(self, laid: Sequence[tuple[int, Record]]) -> list[Record]:
+    def _counted(self, laid: Sequence[tuple[int, Record]], first: Unit | None) -> list[Record]:
         """Correct the entry that a compaction of the first version keeps, which it counts."""
+        records = [record for _, record in laid]
+        lines = [pair for pair in laid if pair[1].is_record]
         old = [n for n, record in enumerate(self.session.records) if record.is_record]
-        new = {n: place for place, (n, _) in enumerate(pair for pair in laid if pair[1].is_record)}
-        out: list[Record] = []
-        for _, record in laid:
+        new = {n: place for place, (n, _) in enumerate(lines)}
+        last = self.session.path[self.session.cut] if self.session.cut >= 0 else NEW
+        for place, (number, record) in enumerate(laid):
             index = record.value.get("firstKeptEntryIndex") if record.is_record else None
-            known = type(index) is int and 0 <= index < len(old)
-            place = new.get(old[index], index) if known and index is not None else index
-            path = ("firstKeptEntryIndex",)
-            out.append(record if place == index else amended(self.data, record, path, place))
-        return out
+            if type(index) is not int or not 0 <= index < len(old):
+                continue
+            target = new.get(old[index], index)
+            if number == last and first is not None:
+                shown = [kept.value for _, kept in lines]
+                target = next(n for n, v in enumerate(shown) if v is _record(first).value)
+            if target != index:
+                records[place] = amended(self.data, record, ("firstKeptEntryIndex",), target)
+        return records
 
 
 def _record(unit: Unit) -> Record:

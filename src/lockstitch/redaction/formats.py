@@ -167,7 +167,7 @@ def _in_three(text: str, start: int, run: str) -> Iterator[Span]:
 
 
 # Between two lines of a key: line ends, also written out, line numbers, quotes, diff marks.
-_GAP = r"(?:\\{1,8}[nrt]|[^A-Za-z\\]){0,32}?"
+_GAP = "[^A-Za-z]{0,32}?"
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:{_GAP}(?:Proc-Type|DEK-Info|Version|Comment|Hash)\b[^\n\\]{{0,200}}+)*+"

@@ -40,7 +40,7 @@ _PLAIN_TOKENS = (
     *(b"cursor", b"previous", b"special", b"design"),
 )
 _PLAIN_TOKEN = re.compile(
-    rb"(?:.*[^a-z])?(?:stop|eos|bos|pad|unk|mask|sep|max|prev|start|end|first|last|per|sync)", re.S
+    rb"(?s:.*[^a-z])?(?:stop|eos|bos|pad|unk|mask|sep|max|prev|start|end|first|last|per|sync)"
 )
 _PLAIN_ENDINGS = (
     *("ID", "URL", "URI", "PATH", "FILE", "NAME", "TYPE", "TTL", "EXPIRY", "EXPIRES", "COUNT"),

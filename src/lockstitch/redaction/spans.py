@@ -46,23 +46,25 @@ _NAME_LIKE = _table(b"_-")
 _BASE64_LIKE = _table(b"_-+/=")
 
 
-def spans(text: str, kind: str | None = None, *, known_only: bool = False) -> list[Span]:
+def spans(
+    text: str, kind: str | None = None, *, named: bool = True, random: bool = True
+) -> list[Span]:
     """Find the secrets in a text: in order, none overlapping another or a placeholder.
 
     ``kind`` is the kind of secret that the text is the value of, if its field says so.
+    Without ``named`` and ``random`` only those are found that say themselves what they are.
     """
+    text = _neutral(text)
     if kind is not None and names.fits(kind, text):
         return _settled(text, _known(text, *_bytes(text)), [Span(0, len(text), kind)])
     if len(text) < SHORTEST:
         return []
     data, low = _bytes(text)
-    if known_only:
-        return _settled(text, _known(text, data, low))
     return _settled(
         text,
         _known(text, data, low),
-        [*names.named(text, low), *_marked(text, low, _HEADERS)],
-        _random_tokens(text, data),
+        [*names.named(text, low), *_marked(text, low, _HEADERS)] if named else (),
+        _random_tokens(text, data) if random else (),
     )
 
 
@@ -104,6 +106,14 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
             yield batch
             batch, size = [], 0
     yield batch
+
+
+def _neutral(text: str) -> str:
+    """Give a text without the letters of its escapes: behind a backslash no word starts with n."""
+    if "\\" in text:
+        for letter in "nrt":
+            text = text.replace(f"\\{letter}", "\\ ")
+    return text
 
 
 def _bytes(text: str) -> tuple[bytes, bytes]:

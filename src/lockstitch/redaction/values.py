@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +12,9 @@ from msgspec import Struct, structs
 from lockstitch.redaction.formats import Span
 from lockstitch.redaction.shapes import is_words
 from lockstitch.redaction.spans import PLACEHOLDER, SHORTEST, holding, spans, suspicious
-from lockstitch.redaction.walk import Contents, Slot, as_json, json_in, renamed, texts_of
+from lockstitch.redaction.walk import Contents, Slot, renamed
 
+Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
 
 
@@ -39,12 +40,12 @@ def redacted(value: Any, place: str = "") -> tuple[Any, list[Redaction]]:
     history to is left alone. What holds no secret is handed back as the same object; nothing is
     changed in place. ``place`` names the value itself. Doing it twice changes nothing more.
     """
-    contents = Contents(value, (None, place) if place else None)
+    contents = Contents(value, place)
     ledger = _Ledger(value)
-    ledger.sweep(contents.slots)
+    ledger.sweep(contents)
     new = contents.rebuilt(value)
     if contents.keys:
-        names = {key: ledger.redact(key, place, known_only=True) for key in contents.keys}
+        names = {key: ledger.key(key, place) for key in contents.keys}
         new = renamed(new, names)
         ledger.found = [_without_keys(one, names) for one in ledger.found]
     return new, list(dict.fromkeys(ledger.found))
@@ -67,49 +68,45 @@ class _Ledger:
         self.placeholders: dict[str, str] = {}
         self.numbers: dict[str, int] | None = None
         self.fresh: list[str] = []
+        self.echoes: list[str] = []
 
-    def sweep(self, slots: Sequence[Slot]) -> None:
+    def sweep(self, contents: Contents) -> None:
         """Take the secrets out of the slots, then what they left of themselves elsewhere."""
-        suspects = suspicious(texts_of(slots))
-        for slot in slots:
-            if slot.kind is not None or slot.text in suspects:
-                self._clean(slot)
+        self._clean(contents, contents.slots, suspicious)
         while self.fresh:
-            echoes, self.fresh = self.fresh[:_MOST_ECHOES], []
-            suspects = holding(texts_of(slots), echoes)
-            for slot in slots if suspects else ():
-                if slot.text in suspects:
-                    slot.text = self._without(echoes, slot)
-                    self._clean(slot)
+            self.echoes, self.fresh = self.fresh[:_MOST_ECHOES], []
+            self._clean(contents, contents.slots, self._holding)
 
-    def _clean(self, slot: Slot) -> None:
-        first = len(self.found)
-        old = slot.text
-        slot.text = self.redact(
-            old, slot.place, slot.kind, known_only=slot.known_only, signed=slot.signed
-        )
-        value = json_in(old) if slot.text is not old else None
-        if value is not None and json_in(slot.text) is None:
-            del self.found[first:]
-            inside = Contents(value, slot.trail, free=True)
-            self.sweep(inside.slots)
-            new = inside.rebuilt(value)
-            slot.text = old if new is value else as_json(new)
+    def _holding(self, texts: Sequence[str]) -> set[str]:
+        return holding(texts, self.echoes)
 
-    def redact(
-        self,
-        text: str,
-        place: str,
-        kind: str | None = None,
-        *,
-        known_only: bool = False,
-        signed: bool = False,
-    ) -> str:
-        """Give a text without its secrets."""
+    def _clean(self, contents: Contents, slots: Sequence[Slot], look: Look) -> None:
+        """Clean the slots that ``look`` suspects, and those inside them that it suspects then."""
+        suspects = look([slot.text for slot in slots])
+        inner: list[Slot] = []
+        for slot in list(slots):
+            is_suspect = slot.text in suspects or (slot.kind is not None and not self.echoes)
+            if not is_suspect or not slot.is_folded:
+                continue
+            unfolded = contents.unfold(slot)
+            if unfolded is None:
+                self._clean_one(slot)
+            else:
+                inner += unfolded
+        if inner:
+            self._clean(contents, inner, look)
+
+    def _clean_one(self, slot: Slot) -> None:
+        if self.echoes:
+            slot.text = self._without_echoes(slot)
         # What is taken out may leave something behind that is a secret by itself.
-        while found := spans(text, kind, known_only=known_only):
-            text = self._replaced(text, found, place, signed=signed)
-        return text
+        while found := spans(slot.text, slot.kind, random=not slot.is_id):
+            slot.text = self._replaced(slot.text, found, slot.place, signed=slot.signed)
+
+    def key(self, key: str, place: str) -> str:
+        """Give a key of an object without its secrets."""
+        found = spans(key, named=False, random=False)
+        return self._replaced(key, found, place, signed=False)
 
     def _replaced(self, text: str, found: list[Span], place: str, *, signed: bool) -> str:
         pieces: list[str] = []
@@ -142,8 +139,8 @@ class _Ledger:
         self.numbers[kind] = self.numbers.get(kind, 0) + 1
         return self.numbers[kind]
 
-    def _without(self, echoes: Iterable[str], slot: Slot) -> str:
-        known = sorted((echo for echo in echoes if echo in slot.text), key=len, reverse=True)
+    def _without_echoes(self, slot: Slot) -> str:
+        known = sorted((echo for echo in self.echoes if echo in slot.text), key=len, reverse=True)
         pattern = re.compile("|".join((PLACEHOLDER.pattern, *map(re.escape, known))))
 
         def replace(match: re.Match[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +24,7 @@ _STRUCTURE = re.compile(
     r"|media_type|mimeType|mime_type|bytes|base64|file_data"
 )
 _MEDIA_LABELS = ("media_type", "mimeType", "mime_type")
-_DATA_URL = re.compile(r"data:[^,]{0,100};base64,")
+_DATA_URL = re.compile(r"data:[^,\s]{0,100};base64,[A-Za-z0-9+/=_-]*+$")
 # Fields whose object is what a tool was given or gave: there, every field is content.
 _FREE = frozenset(
     {"input", "args", "arguments", "response", "json", "action", "operation", "artifact"}
@@ -39,41 +38,42 @@ _UNSURE = (ArithmeticError, TypeError, ValueError, RecursionError)
 class Slot(Struct):
     """One string of content.
 
-    ``kind`` is the kind of secret its field says it is; ``known_only`` restricts the search to
-    secrets that say what they are; ``signed`` says that a signature beside it vouches for it;
-    ``old`` is what it was.
+    ``kind`` is the kind of secret its field says it is; ``is_id`` says that it may look random
+    and be none; ``signed`` says that a signature beside it vouches for it; ``old`` is what it was.
+    Once it is found to hold JSON, ``is_folded`` is false and the slots inside count instead.
     """
 
     text: str
     trail: Trail
     kind: str | None
-    known_only: bool
+    is_id: bool
     signed: bool
     old: str
+    is_folded: bool = True
 
     @property
     def place(self) -> str:
         """Its place, as rules name places: ``3.content.1.text``."""
-        return ".".join(map(str, steps_of(self.trail)))
+        return ".".join(map(str, filter(_is_named, steps_of(self.trail))))
 
 
 class Nest(Struct):
-    """A string that holds JSON: its place, and what it decodes to."""
+    """A string that holds JSON: its place, the text, and what it decodes to."""
 
     trail: Trail
+    text: str
     value: Any
 
 
 class Contents:
     """Everything in a value that may hold a secret: slots, strings of JSON, and odd keys."""
 
-    def __init__(self, value: Any, trail: Trail = None, *, free: bool = False) -> None:
-        self.trail = trail
+    def __init__(self, value: Any, place: str) -> None:
         self.slots: list[Slot] = []
         self.nests: list[Nest] = []
         self.keys: set[str] = set()
         self._fields: set[Any] = set()
-        self._value(value, "", trail, free=free, signed=False)
+        self._value(value, "", (None, place), free=False, signed=False)
 
     def _value(self, value: Any, key: str, trail: Trail, *, free: bool, signed: bool) -> None:
         """Gather from one value; ``free`` says that a tool, not a format, decided on fields."""
@@ -91,7 +91,9 @@ class Contents:
     def _object(self, fields: dict[str, Any], trail: Trail, *, free: bool) -> None:
         signed = not free and bool(fields.get("signature"))
         if not self._fields.issuperset(fields):
-            found = {key for key in fields if type(key) is str and spans(key, known_only=True)}
+            found = {
+                key for key in fields if type(key) is str and spans(key, named=False, random=False)
+            }
             self._fields.update(fields)
             self.keys |= found
         for key, value in fields.items():
@@ -102,40 +104,52 @@ class Contents:
     def _string(self, text: str, key: str, trail: Trail, *, signed: bool) -> None:
         if _DATA_URL.match(text) or (key in _JSON_TEXT and self._nested(text, trail)):
             return
-        known_only = _is_structure(key)
-        kind = None if known_only else kind_of(key)
-        self.slots.append(Slot(text, trail, kind, known_only, signed, text))
+        is_id = _is_structure(key)
+        kind = None if is_id else kind_of(key)
+        self.slots.append(Slot(text, trail, kind, is_id, signed, text))
 
     def _nested(self, text: str, trail: Trail) -> bool:
         value = json_in(text)
         if value is None:
             return False
+        self.nests.append(Nest(trail, text, value))
         self._value(value, "", trail, free=True, signed=False)
-        self.nests.append(Nest(trail, value))
         return True
+
+    def unfold(self, slot: Slot) -> list[Slot] | None:
+        """Give the slots in a text that is JSON, so that it stays JSON; None if it is not."""
+        first = len(self.slots)
+        if not slot.is_folded or not self._nested(slot.text, slot.trail):
+            return None
+        slot.is_folded = False
+        return self.slots[first:]
 
     def rebuilt(self, value: Any) -> Any:
         """Give the value with the texts that the slots have now; the same object if unchanged."""
-        changes = [(slot.trail, slot.text) for slot in self.slots if slot.text is not slot.old]
+        changes = [
+            (slot.trail, slot.text)
+            for slot in self.slots
+            if slot.is_folded and slot.text is not slot.old
+        ]
         if not changes:
             return value
         inside: dict[int, dict[Trail, str]] = {id(nest.trail): {} for nest in self.nests}
         outside: dict[Trail, str] = {}
         for trail, text in changes:
             _home(trail, inside, outside)[trail] = text
-        # An inner nest stands before the one around it.
-        for nest in self.nests:
+        # An inner nest stands behind the one around it.
+        for nest in reversed(self.nests):
             if inner := inside[id(nest.trail)]:
                 new = with_texts(nest.value, inner, len(steps_of(nest.trail)))
-                _home(nest.trail, inside, outside)[nest.trail] = as_json(new)
-        return with_texts(value, outside, len(steps_of(self.trail)))
+                _home(nest.trail, inside, outside)[nest.trail] = _as_json(new, nest.text)
+        return with_texts(value, outside, 1)
 
 
 def _home(
     trail: Trail, inside: dict[int, dict[Trail, str]], outside: dict[Trail, str]
 ) -> dict[Trail, str]:
     """Give the changes of the innermost nest that a place is in."""
-    around = trail[0] if trail else None
+    around: Trail = trail[0] if trail else None
     while around is not None and id(around) not in inside:
         around = around[0]
     return outside if around is None else inside[id(around)]
@@ -172,6 +186,10 @@ def renamed(value: Any, names: dict[str, str]) -> Any:
     return [renamed(item, names) for item in value] if isinstance(value, list) else value
 
 
+def _is_named(step: Any) -> bool:
+    return step != ""
+
+
 def steps_of(trail: Trail) -> list[Any]:
     """Give the steps of a path from the outside in."""
     steps: list[Any] = []
@@ -191,17 +209,13 @@ def json_in(text: str) -> Any:
         return None
 
 
-def as_json(value: Any) -> str:
-    """Write a value as JSON."""
+def _as_json(value: Any, like: str) -> str:
+    """Write a value as JSON, as wide as a text that it takes the place of."""
+    indent = 2 if "\n" in like else 0 if '": ' in like else -1
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
     except _UNSURE:
         return json.dumps(value, ensure_ascii=False)
-
-
-def texts_of(slots: Iterable[Slot]) -> list[str]:
-    """Give what the slots hold now."""
-    return [slot.text for slot in slots]
 
 
 @lru_cache(4096)

@@ -1,0 +1,1 @@
+"""The commands on session files, as a person or a script would run them."""

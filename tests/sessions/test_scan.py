@@ -1,0 +1,122 @@
+"""``scan``: all sessions of a home directory, without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sessions import claude
+
+INTERRUPTIBLE = """
+import signal, sys
+from lockstitch.cli import run
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(run(sys.argv[1:]))
+"""
+LOCKSTITCH = (sys.executable, "-m", "lockstitch")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / ".claude" / "projects" / "-home-ada-project"
+    folder.mkdir(parents=True)
+    (folder / f"{claude.SESSION}.jsonl").write_text(claude.healthy(), encoding="utf-8")
+    (folder / "5ee0c484.jsonl").write_text(claude.broken(), encoding="utf-8")
+    (folder / "torn.jsonl").write_text(claude.healthy()[:-30], encoding="utf-8")
+    return tmp_path
+
+
+def run(home: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "HOME": str(home)}
+    environ.pop("CLAUDE_CONFIG_DIR", None)
+    return subprocess.run(
+        [*LOCKSTITCH, *map(str, words)], env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def state(home: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in home.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_home_directory(home: Path) -> None:
+    before = state(home)
+    done = run(home, "scan")
+    assert done.returncode == 1
+    assert state(home) == before
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0][:3] == ["program", "project", "sessions"]
+    assert rows[1][:6] == ["claude-code", "/home/ada/project", "3", "1", "2", "0"]
+    assert "3 sessions: 1 healthy, 2 broken." in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_as_json_with_any_number_of_workers(home: Path, workers: str) -> None:
+    done = run(home, "scan", "--json", "--workers", workers)
+    report = json.loads(done.stdout)
+    assert report["version"] == 1
+    found = {Path(one["target"]).name: one for one in report["sessions"]}
+    assert found["5ee0c484.jsonl"]["status"] == "broken"
+    assert [f["code"] for f in found["5ee0c484.jsonl"]["findings"]] == ["LS101"]
+    assert [f["code"] for f in found["torn.jsonl"]["findings"]] == ["LS601"]
+    assert found[f"{claude.SESSION}.jsonl"]["status"] == "ok"
+
+
+def test_a_session_is_found_by_the_beginning_of_its_id(home: Path) -> None:
+    assert run(home, "check", "4ee0c484").returncode == 0
+    assert run(home, "check", "5ee0").returncode == 1
+    nobody = run(home, "check", "9999")
+    assert nobody.returncode == 2
+    assert "neither a file nor the id of a session" in nobody.stderr
+
+
+def test_the_environment_may_move_the_sessions(home: Path, tmp_path: Path) -> None:
+    moved = home / ".claude"
+    moved.rename(tmp_path / "elsewhere")
+    environ = {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(tmp_path / "elsewhere")}
+    done = subprocess.run(
+        [*LOCKSTITCH, "scan", "--json"], env=environ, capture_output=True, text=True, check=False
+    )
+    assert len(json.loads(done.stdout)["sessions"]) == 3
+
+
+def test_a_path_that_is_not_there(home: Path) -> None:
+    done = run(home, "scan", home / "nowhere")
+    assert done.returncode == 2
+    assert "no such file or folder" in done.stderr
+
+
+def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:
+    folder = home / ".claude" / "projects" / "large"
+    folder.mkdir()
+    claude.long_session(folder / "large.jsonl", 60_000_000)
+    # a repeated id makes the quick pass give up, so that there is enough to do
+    with (folder / "large.jsonl").open("a", encoding="utf-8") as file:
+        file.write(claude.line(1, None, "user", "again"))
+    before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
+    process = subprocess.Popen(
+        # a job in the background ignores interrupts unless it is told otherwise
+        [sys.executable, "-c", INTERRUPTIBLE, "scan", "--workers", "2"],
+        env={**os.environ, "HOME": str(home)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    time.sleep(0.6)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (1, 2)
+    assert "Traceback" not in said
+    assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
