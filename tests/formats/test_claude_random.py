@@ -8,8 +8,8 @@ import pytest
 
 from . import claude_oracle as oracle
 from .campaign import Home, Ran, session_of
-from .damage import damaged
 from .claude_files import LAYOUTS, Case
+from .damage import damaged
 from .test_claude_repair import put
 
 SEEDS = 100

@@ -351,6 +351,14 @@ def test_a_compaction_whose_first_entry_goes_keeps_the_next() -> None:
     assert "Kept." in words(done)
 
 
+def test_a_compaction_whose_first_entry_is_missing_keeps_the_next() -> None:
+    lines = chain(*TURN, user("Lost."), model(text("Kept.")), compaction("00000005"), user("On."))
+    done = mend(FORM, joined(*lines[:5], *lines[6:]))
+    assert (done.codes, done.remaining) == (["LS701"], [])
+    assert is_chain(done)
+    assert "Kept." in words(done)
+
+
 # The first version, heads, messages that are none.
 
 

@@ -14,6 +14,7 @@ from lockstitch.cli.arguments import JSON, Command, Operand, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from multiprocessing.pool import Pool
 
     from lockstitch.report import Report
 
@@ -87,22 +88,21 @@ def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:
         reports = map(sessions.scan_file, order)
         yield from _gathered(order, reports)
         return
-    from concurrent.futures import ProcessPoolExecutor
+    with _pool(workers) as pool:
+        yield from _gathered(order, pool.imap(sessions.scan_file, order))
+
+
+def _pool(workers: int) -> Pool:
+    """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
+    import signal
     from multiprocessing import get_context
 
-    # A fresh interpreter a worker: forking a process that may have threads is not safe.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
+    # What is ignored while a process is started stays ignored in it.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        yield from _gathered(order, pool.map(sessions.scan_file, order, chunksize=1))
+        return get_context("spawn").Pool(workers)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the process that started the workers."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, before)
 
 
 def _gathered(order: Sequence[str], reports: Iterable[list[Report]]) -> Iterator[Report]:

@@ -203,12 +203,21 @@ class _Round:
         self.gone.add(number)
         self.note("LS610", "removed", number, "holds no message")
         self.ledger.set_aside(RULES["LS610"], place, value)
-        for child in self.session.graph.children.get(str(value.get("id")), ()):
+        children = self.session.graph.children.get(str(value.get("id")), ())
+        for child in children:
             self.set(child.number, ("parentId",), value.get("parentId"))
+            self._keep_from(value.get("id"), child)
+
+    def _keep_from(self, name: Any, node: Node) -> None:
+        """Let a compaction keep from here on what it kept from an entry that is gone."""
+        for number in self.session.entries:
+            if name is not None and self.session.value(number).get("firstKeptEntryId") == name:
+                self.set(number, ("firstKeptEntryId",), node.id)
 
     def link_danglers(self) -> None:
         for node in _dangling(self.session):
             self.link("LS701", node.number)
+            self._keep_from(node.parent, node)
 
     def open_circles(self) -> None:
         for node in _circles(self.session):

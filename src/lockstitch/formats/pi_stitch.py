@@ -228,8 +228,9 @@ class _Stitcher:
             line.append(unit)
             line += [Unit("", n) for n in behind.get(unit.number, ()) if not unit.is_new]
         for unit in line:
-            unit.record = unit.record or session.records[unit.number]
-            unit.id = unit.id or session.value(unit.number).get("id")
+            if not unit.is_new:
+                unit.record = unit.record or session.records[unit.number]
+                unit.id = session.value(unit.number).get("id")
         return line
 
     def _lost(self) -> set[int]:
