@@ -17,7 +17,7 @@ from msgspec import Struct
 from lockstitch.formats.graph import Graph, Node, Walk
 from lockstitch.formats.records import Record
 
-USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
+USER, ASSISTANT, SYSTEM, ATTACHMENT = "user", "assistant", "system", "attachment"
 SPEAKERS = (USER, ASSISTANT)
 BOUNDARY = "compact_boundary"
 SYNTHETIC = "<synthetic>"
@@ -69,6 +69,15 @@ def is_sent(value: dict[str, Any]) -> bool:
     if value.get("type") not in SPEAKERS or not message_of(value):
         return False
     return not (value.get("isApiErrorMessage") and message_of(value).get("model") == SYNTHETIC)
+
+
+def queued_words(value: dict[str, Any]) -> str | None:
+    """Give what a person typed while the model was busy, if a line holds that."""
+    attachment = value.get("attachment")
+    if value.get("type") != ATTACHMENT or type(attachment) is not dict:
+        return None
+    words = attachment.get("prompt")
+    return words if attachment.get("type") == "queued_command" and type(words) is str else None
 
 
 def is_aside(value: dict[str, Any]) -> bool:

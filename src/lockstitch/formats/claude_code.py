@@ -23,6 +23,7 @@ from lockstitch.formats.claude_chain import (
     is_prompt,
     is_sent,
     message_of,
+    queued_words,
     results_in,
 )
 from lockstitch.formats.claude_findings import graph_findings
@@ -35,6 +36,7 @@ from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, WARNING, Finding
 
 _CONTENT: Path = ("message", "content")
+QUEUED: Path = ("attachment", "prompt")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
 # What the newest version mends in memory, so that only older ones and other readers stumble.
 _MENDED = frozenset(
@@ -115,24 +117,43 @@ class ClaudeCode(Format):
 def _history(chain: Chain) -> History:
     history = History("anthropic", [], [], [])
     group = ""
-    for number in chain.sent():
+    queued: list[int] = []
+    for number in chain.order:
         value = chain.value(number)
-        content = message_of(value).get("content")
-        if type(content) not in (list, str):
+        if queued_words(value):
+            queued.append(number)
+        if not is_sent(value) or type(message_of(value).get("content")) not in (list, str):
             continue
         key = _key(value)
-        parts = content if type(content) is list else []
-        paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
-        if key and key == group and type(content) is list:
-            _join(history, parts, [number] * len(parts), paths)
-        else:
-            paths = paths or [_CONTENT]
-            content = list(content) if type(content) is list else content
-            history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
-            group = key
+        if queued and key not in (group, USER):
+            queued = _say_queued(history, chain, queued)
+        group = _enter(history, value, number, group)
         if value["type"] == ASSISTANT and type(message_of(value).get("model")) is str:
             history.model = message_of(value)["model"]
+    _say_queued(history, chain, queued)
     return history
+
+
+def _enter(history: History, value: dict[str, Any], number: int, group: str) -> str:
+    """Add a line to the message it belongs to, or as a message of its own; gives its key."""
+    content, key = message_of(value)["content"], _key(value)
+    parts = content if type(content) is list else []
+    paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
+    if key and key == group and type(content) is list:
+        _join(history, parts, [number] * len(parts), paths)
+        return group
+    paths = paths or [_CONTENT]
+    content = list(content) if type(content) is list else content
+    history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
+    return key
+
+
+def _say_queued(history: History, chain: Chain, numbers: list[int]) -> list[int]:
+    """Add what was typed while tools ran: it waits until all results are there."""
+    for number in numbers:
+        words = queued_words(chain.value(number))
+        history.add({"role": USER, "content": words}, [number], [QUEUED])
+    return []
 
 
 def _join(history: History, parts: list[Any], sources: list[int], paths: list[Path]) -> None:

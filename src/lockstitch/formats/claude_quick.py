@@ -50,6 +50,10 @@ class _Message(Struct, gc=False):
     model: str = ""
 
 
+class _Attachment(Struct, gc=False):
+    type: str = ""
+
+
 class _Line(Struct, gc=False):
     type: str = ""
     uuid: str = ""
@@ -65,6 +69,7 @@ class _Line(Struct, gc=False):
     sessionId: str = ""  # noqa: N815 - as above
     cwd: str = ""
     compactMetadata: dict[str, Raw] | None = None  # noqa: N815 - as above
+    attachment: _Attachment | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)
@@ -158,6 +163,8 @@ class _Proof:
 
     def hang(self, line: _Line) -> None:
         """Let a control line hang on the batch, or start the file."""
+        if line.attachment is not None and line.attachment.type == "queued_command":
+            raise Odd
         if line.parentUuid is None:
             if self.batch:
                 raise Odd

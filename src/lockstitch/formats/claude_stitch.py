@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import ASSISTANT, SPEAKERS, Chain, calls_in
+from lockstitch.formats.claude_chain import ASSISTANT, ATTACHMENT, SPEAKERS, Chain, calls_in
 from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.history import NEW, Strand
@@ -54,7 +54,8 @@ class _Stitcher:
         self.chain = chain
         self.records = chain.records
         homes = transcript.history.sources
-        self.sent = list(dict.fromkeys(number for row in homes for number in row))
+        numbers = dict.fromkeys(number for row in homes for number in row)
+        self.sent = [n for n in numbers if chain.value(n).get("type") != ATTACHMENT]
         self.spoken = set(self.sent)
         self.session = transcript.session or ""
         self.used: set[int] = set()
@@ -91,6 +92,9 @@ class _Stitcher:
         role = strand.message.get("role")
         for source, run in groupby(strand.parts, key=lambda part: part[0]):
             parts = [part for _, part in run]
+            if source != NEW and self.chain.value(source).get("type") == ATTACHMENT:
+                # what was typed while the model was busy stays where it is
+                continue
             fits = source != NEW and self.chain.value(source).get("type") == role
             if fits and source not in self.used:
                 self.used.add(source)

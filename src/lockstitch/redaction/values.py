@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from lockstitch.redaction.formats import Span
 from lockstitch.redaction.shapes import is_words
 from lockstitch.redaction.spans import PLACEHOLDER, SHORTEST, holding, spans, suspicious
-from lockstitch.redaction.walk import Contents, Slot, renamed
+from lockstitch.redaction.walk import Contents, Slot
 
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
@@ -43,12 +43,10 @@ def redacted(value: Any, place: str = "") -> tuple[Any, list[Redaction]]:
     contents = Contents(value, place)
     ledger = _Ledger(value)
     ledger.sweep(contents)
-    new = contents.rebuilt(value)
-    if contents.keys:
-        names = {key: ledger.key(key, place) for key in contents.keys}
-        new = renamed(new, names)
-        ledger.found = [_without_keys(one, names) for one in ledger.found]
-    return new, list(dict.fromkeys(ledger.found))
+    names = {key: ledger.key(key, place) for key in contents.keys}
+    new = contents.rebuilt(value, names)
+    found = [_without_keys(one, names) for one in ledger.found] if names else ledger.found
+    return new, list(dict.fromkeys(found))
 
 
 def _without_keys(redaction: Redaction, names: dict[str, str]) -> Redaction:

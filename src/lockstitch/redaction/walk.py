@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from functools import lru_cache
 from typing import Any
@@ -124,14 +125,17 @@ class Contents:
         slot.is_folded = False
         return self.slots[first:]
 
-    def rebuilt(self, value: Any) -> Any:
-        """Give the value with the texts that the slots have now; the same object if unchanged."""
+    def rebuilt(self, value: Any, names: dict[str, str]) -> Any:
+        """Give the value with the texts that the slots have now, and other names for some keys.
+
+        The same object if nothing changed.
+        """
         changes = [
             (slot.trail, slot.text)
             for slot in self.slots
             if slot.is_folded and slot.text is not slot.old
         ]
-        if not changes:
+        if not changes and not names:
             return value
         inside: dict[int, dict[Trail, str]] = {id(nest.trail): {} for nest in self.nests}
         outside: dict[Trail, str] = {}
@@ -139,10 +143,13 @@ class Contents:
             _home(trail, inside, outside)[trail] = text
         # An inner nest stands behind the one around it.
         for nest in reversed(self.nests):
-            if inner := inside[id(nest.trail)]:
-                new = with_texts(nest.value, inner, len(steps_of(nest.trail)))
+            inner = inside[id(nest.trail)]
+            new = with_texts(nest.value, inner, len(steps_of(nest.trail)))
+            new = _renamed(new, names) if names else new
+            if new is not nest.value:
                 _home(nest.trail, inside, outside)[nest.trail] = _as_json(new, nest.text)
-        return with_texts(value, outside, 1)
+        new = with_texts(value, outside, 1)
+        return _renamed(new, names) if names else new
 
 
 def _home(
@@ -179,15 +186,21 @@ def _grafted(value: Any, tree: dict[Any, Any]) -> Any:
     return copy
 
 
-def renamed(value: Any, names: dict[str, str]) -> Any:
-    """Copy a value with some keys renamed, wherever they stand."""
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """Copy a value with some keys renamed, wherever they stand; share what has none of them."""
     if isinstance(value, dict):
-        return {names.get(key, key): renamed(inner, names) for key, inner in value.items()}
-    return [renamed(item, names) for item in value] if isinstance(value, list) else value
+        new = {names.get(key, key): _renamed(inner, names) for key, inner in value.items()}
+        is_same = names.keys().isdisjoint(value) and all(new[key] is value[key] for key in value)
+        return value if is_same else new
+    if isinstance(value, list):
+        items = [_renamed(item, names) for item in value]
+        is_same = all(map(operator.is_, items, value))
+        return value if is_same else items
+    return value
 
 
 def _is_named(step: Any) -> bool:
-    return step != ""
+    return not (isinstance(step, str) and step == "")
 
 
 def steps_of(trail: Trail) -> list[Any]:
