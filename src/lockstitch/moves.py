@@ -90,6 +90,7 @@ class Move:
         self.ended = not _is_torn(data)
         self.written = self.settled = len(data)
         self.added: list[tuple[int, int]] = []
+        self.reversible = False
 
     def fill(self) -> None:
         """Write the data, with the owner and the mode of the old file."""
@@ -123,7 +124,8 @@ class Move:
                 self._replace_on_windows()
                 return self._outcome()
             self.settled = self.written
-            if self._swap():
+            self.reversible = self._swap()
+            if self.reversible:
                 self._require_at(self.new.path, self.before.inode)
             self._follow()
             self._require_beginning()
@@ -178,6 +180,9 @@ class Move:
         if held:
             grown = grown[: grown.rfind(b"\n") + 1]
         if grown and os.fstat(self.new.handle).st_size != self.written:
+            if _is_torn(grown) and self.reversible:
+                # The other half of this line may already stand in the new file.
+                raise Conflict(CHANGED)
             self._await_line_end()
         self._add(self._following(grown))
         return held
@@ -282,7 +287,7 @@ class Move:
         finally:
             os.close(handle)
         if lines:
-            disk.append(self.path, lines if disk.ends_line(self.old.handle) else b"\n" + lines)
+            disk.append(self.path, lines)
 
     def _of_others(self, found: bytes) -> bytes:
         """What stands in the new file since the swap and was not added by us."""

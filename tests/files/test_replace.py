@@ -210,6 +210,16 @@ def test_half_a_line_is_waited_for(session: Path, monkeypatch: pytest.MonkeyPatc
     assert session.read_bytes() == NEW + b'{"torn": 1}\n'
 
 
+def test_halves_of_a_line_that_fall_on_either_side_of_the_swap_come_together_again(
+    session: Path, around_swap: Callable[..., None]
+) -> None:
+    around_swap(lambda: append(session, b'{"to'), lambda: append(session, b'rn": 1}\n'))
+    with pytest.raises(Conflict, match="nothing was written"):
+        files.replace(files.snapshot(session), NEW)
+    assert session.read_bytes() == LINES + b'{"torn": 1}\n'
+    assert leftovers(session.parent) == []
+
+
 def test_carried_lines_wait_for_those_who_append_to_the_new_file(
     session: Path, around_swap: Callable[..., None]
 ) -> None:

@@ -21,13 +21,15 @@ NULS = b"\0" * 256
 class Pages:
     """A file under attack: its lines, and the marks that nobody can bring back any more.
 
-    ``words`` are the types of the records that hold what was said.
+    ``words`` are the types of the records that hold what was said; the first ``spared`` lines
+    stay whole.
     """
 
     lines: list[bytes]
     lost: set[str]
     dice: random.Random
     words: tuple[str, ...] = ("user", "assistant")
+    spared: int = 0
 
     def record(self, index: int) -> Json:
         record: Json = json.loads(self.lines[index])
@@ -39,8 +41,13 @@ class Pages:
     def any(self, *kinds: str) -> int | None:
         """Some line that still holds one whole record of a kind, if nothing else of words."""
         kinds = kinds or self.words
-        found = [i for i, line in enumerate(self.lines) if _kind(line) in kinds]
+        lines = list(enumerate(self.lines))[self.spared :]
+        found = [i for i, line in lines if _kind(line) in kinds]
         return self.dice.choice(found) if found else None
+
+    def anywhere(self) -> int:
+        """Some line, whatever it holds."""
+        return self.dice.randrange(self.spared, len(self.lines))
 
     def lose(self, data: bytes) -> None:
         """Note that these bytes are gone, with the marks in them."""
@@ -71,7 +78,7 @@ def write_a_line_twice(pages: Pages) -> None:
 
 
 def write_the_end_twice(pages: Pages) -> None:
-    count = pages.dice.randint(2, 6)
+    count = min(pages.dice.randint(2, 6), len(pages.lines) - pages.spared)
     pages.lines += pages.lines[-count:]
 
 
@@ -93,17 +100,17 @@ def tear_and_glue(pages: Pages) -> None:
 
 
 def glue(pages: Pages) -> None:
-    index = pages.dice.randrange(len(pages.lines) - 1)
+    index = max(pages.anywhere() - 1, pages.spared)
     pages.lines[index : index + 2] = [pages.lines[index] + pages.lines[index + 1]]
 
 
 def nuls_before(pages: Pages) -> None:
-    index = pages.dice.randrange(len(pages.lines))
+    index = pages.anywhere()
     pages.lines[index] = NULS + pages.lines[index]
 
 
 def nuls_behind(pages: Pages) -> None:
-    index = pages.dice.randrange(len(pages.lines))
+    index = pages.anywhere()
     pages.lines[index] += NULS
 
 
@@ -118,7 +125,7 @@ def nuls_over(pages: Pages) -> None:
 
 def stray_value(pages: Pages) -> None:
     value = pages.dice.choice([b"null", b"42", b"[]", b'"word"', b"{", b"}}", b"{}", b"\xff\xfe"])
-    pages.lines.insert(pages.dice.randrange(len(pages.lines)), value)
+    pages.lines.insert(pages.anywhere(), value)
 
 
 def unknown_parent(pages: Pages) -> None:
@@ -174,7 +181,7 @@ def wrong_call_id(pages: Pages) -> None:
 
 
 def cut_the_end(pages: Pages) -> None:
-    if len(pages.lines) > 8:
+    if len(pages.lines) > pages.spared + 8:
         for _ in range(pages.dice.randint(1, 5)):
             pages.lose(pages.lines.pop())
 
@@ -218,12 +225,21 @@ def damaged(seed: int, layout: str) -> Case:
     """
     dice = random.Random(seed)  # noqa: S311  repeatable, not secret
     book = Book(f"seed_{seed}", layout)
-    opened(book).work("Run everything.", "build", "tests", "lint")
+    opened(book)
+    old: list[str] = []
+    if seed % 3 == 1:
+        old = [*book.marks]
+        book.boundary()
+        book.summary("We read the settings.")
+    spared = len(book.records) if old else 0
+    book.work("Run everything.", "build", "tests", "lint")
+    if seed % 3 == 2:
+        _queued(book)
     book.work("Run it again.", "build", "tests")
     book.ask("Tell me more.")
     book.say("This is more.")
     book.work("One more thing.", "status")
-    pages = Pages(book.lines(), set(), dice)
+    pages = Pages(book.lines(), set(), dice, spared=spared)
     accidents = dice.choices(ACCIDENTS, k=dice.randint(1, 3))
     for accident in accidents:
         accident(pages)
@@ -234,7 +250,17 @@ def damaged(seed: int, layout: str) -> Case:
     book.marks = [mark for mark in book.marks if mark in left]
     if wrong_call_id in accidents and not book.is_tree:
         book.pairs.clear()
-    return book.case(data)
+    return book.case(data, aside=[mark for mark in old if mark in left])
+
+
+def _queued(book: Book) -> None:
+    """A turn into which the user speaks, with what hooks leave in the chain."""
+    book.ask("Build it.")
+    turn = book.say("I build it.", "build")
+    book.progress(turn.calls[0])
+    book.answer(turn.calls[0], "built")
+    book.attach("queued_command", prompt=book.words("And the docs."), commandMode="prompt")
+    book.say("The docs, too.")
 
 
 def damaged_lines(seed: int, form: str) -> Stored:

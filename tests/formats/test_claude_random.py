@@ -45,6 +45,7 @@ def test_the_mended_file_is_valid_and_complete(life: Life, case: Case) -> None:
     data = life.mended[str(case)]
     assert oracle.violations(data) == []
     assert set(case.history) - oracle.marks(data) == set()
+    assert not set(case.aside) & oracle.marks(data)
     paired = oracle.pairs(data)
     assert {mark: paired.get(mark) for mark in case.pairs} == dict(case.pairs)
     assert session_of(life.repair, life.home.paths[str(case)])["remaining"] == []

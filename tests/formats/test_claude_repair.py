@@ -240,7 +240,14 @@ def test_scan_finds_every_session(reading: Home) -> None:
     assert statuses == expected
 
 
-EXPORTED = ("00_healthy", "07_two_of_three", "21_results_on_side_branches", "compacted", "rewound")
+EXPORTED = (
+    "00_healthy",
+    "07_two_of_three",
+    "21_results_on_side_branches",
+    "compacted",
+    "rewound",
+    "words_queued_in_a_broken_batch",
+)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in EXPORTED], ids=str)

@@ -150,7 +150,9 @@ def test_ordinals_go_on_counting_behind_a_new_line() -> None:
                 "status": "failed",
             },
         ),
-        event("mcp_tool_call_end", call_id="c1", result={"Ok": {"content": [{"text": "it works"}]}}),
+        event(
+            "mcp_tool_call_end", call_id="c1", result={"Ok": {"content": [{"text": "it works"}]}}
+        ),
         event("mcp_tool_call_end", call_id="c1", result={"Err": "it works"}),
         event("patch_apply_end", call_id="c1", stdout="it works", stderr="", success=True),
     ],
@@ -195,6 +197,41 @@ def test_an_orphan_output_stays_as_text() -> None:
     assert (done.codes, done.remaining) == (["LS103"], [])
     assert done.severities["LS103"] == "error"
     assert "precious" in str(done.again.history.messages)
+    payload = done.values[2]["payload"]
+    assert (payload["type"], payload["role"]) == ("message", "user")
+    assert payload["content"][0]["type"] == "input_text"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "message", "role": "user", "content": "precious"},
+        {"role": "user", "content": [{"type": "input_text", "text": "precious"}]},
+        {"type": "message", "role": "user", "content": [{"type": "text", "text": "precious"}]},
+        {"type": "message", "role": "user", "content": ["precious"]},
+    ],
+)
+def test_words_that_codex_cannot_read_are_spelled_anew(item: Json) -> None:
+    done = mend(FORM, joined(*rollout(*TURN, item)), name=NAME)
+    assert (done.codes, done.remaining) == (["LS610"], [])
+    assert done.severities["LS610"] == "error"
+    assert "precious" not in str(done.before.history.messages)
+    assert done.values[5]["payload"] == said("user", "precious")
+    done = mend(FORM, joined(*rollout(compacted(item), ASK)), name=NAME)
+    assert (done.codes, done.remaining) == (["LS610"], [])
+    assert sent(done.values) == ["precious", "Build it."]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"content": "precious", "success": True}, "precious"), ({"a": 1}, '{"a":1}'), (None, "")],
+)
+def test_outputs_that_codex_cannot_read_are_spelled_anew(given: Any, words: str) -> None:
+    odd = {**output("c1"), "output": given}
+    done = mend(FORM, joined(*rollout(ASK, call("c1"), odd, REPLY)), name=NAME)
+    assert done.codes == ["LS101", "LS610"]
+    assert done.remaining == []
+    assert done.values[3]["payload"] == output("c1", words)
 
 
 def test_an_output_goes_behind_its_call() -> None:
@@ -337,7 +374,7 @@ def test_a_second_meta_hides_what_is_before_it() -> None:
 def test_in_an_older_file_it_is_harmless() -> None:
     lines = rollout(*TURN)
     data = joined(*lines, lines[0], *rollout(ASK)[1:])
-    done = mend(FORM, data.replace(b'10:00:01', b'10:00:09', 1), name=NAME)
+    done = mend(FORM, data.replace(b"10:00:01", b"10:00:09", 1), name=NAME)
     assert done.codes == []
 
 

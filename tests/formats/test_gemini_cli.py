@@ -235,6 +235,11 @@ def test_a_missing_head_is_reported() -> None:
     assert done.severities["LS610"] == "error"
 
 
+def test_records_that_hold_nothing_go() -> None:
+    done = mend(FORM, joined({}, HEAD, *TURN))
+    assert (done.codes, done.data) == (["LS610"], joined(HEAD, *TURN))
+
+
 def test_a_torn_last_line_goes() -> None:
     data = joined(HEAD, *TURN)
     done = mend(FORM, data + joined(say("g3", "More."))[:50])

@@ -83,6 +83,8 @@ def test_a_healthy_session_keeps_every_byte() -> None:
 def test_it_is_told_by_its_head() -> None:
     assert FORM.claims("x.jsonl", chain(*TURN))
     assert FORM.claims("x.jsonl", chain(*TURN)[1:])
+    assert FORM.claims("x.jsonl", [{}, *chain(*TURN)])
+    assert FORM.claims("x.jsonl", [{}, *chain(*TURN)[1:]])
     assert not FORM.claims("x.jsonl", [{"type": "user", "parentUuid": None, "sessionId": "s"}])
     assert not FORM.claims("x.jsonl", [])
 
@@ -418,6 +420,37 @@ def test_messages_that_are_none_are_taken_out() -> None:
     assert is_chain(done)
     assert len(done.values) == len(lines) - 1
     assert "'content': None" in done.quarantine
+
+
+def test_what_is_no_entry_is_taken_out() -> None:
+    lines = chain(*TURN)
+    done = mend(FORM, joined(*lines[:3], {}, *lines[3:]))
+    assert (done.severities, done.remaining) == ({"LS610": "warning"}, [])
+    assert done.data == joined(*lines)
+    done = mend(FORM, joined(*lines, {}))
+    assert (done.severities, done.remaining) == ({"LS610": "error"}, [])
+    assert done.data == joined(*lines)
+
+
+def test_a_message_without_an_id_gets_one() -> None:
+    lines = chain(*TURN, user("More."))
+    del lines[5]["id"], lines[5]["parentId"]
+    done = mend(FORM, joined(*lines))
+    assert (done.codes, done.remaining) == (["LS610"], [])
+    assert is_chain(done)
+    assert done.again.turns == 2
+
+
+def test_a_copy_that_is_damaged_is_a_copy() -> None:
+    lines = chain(*TURN, user("More."), model(text("Yes.")))
+    again = joined(*lines[4:]).replace(b"Built.", b"B\xff.")
+    done = mend(FORM, joined(*lines) + again)
+    assert {"LS605", "LS607"} == {*done.codes}
+    assert (done.remaining, done.data) == ([], joined(*lines))
+    done = mend(FORM, joined(*lines).replace(b"Built.", b"B\xff.") + joined(*lines[4:]))
+    assert done.remaining == []
+    assert is_chain(done)
+    assert "Built." in done.quarantine
 
 
 def test_a_reply_that_is_a_string_becomes_a_block() -> None:

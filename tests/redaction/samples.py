@@ -167,6 +167,8 @@ HARMLESS: dict[str, str] = {
     "page tokens": "next_page_token: abcd1234efgh nextPageToken='Zm9vYmFy12' pad_token=abc12345",
     "numbers": "token_count: 12345678, total tokens: 87654321; key 0 1 2 3; pwd /home/user1/x2",
     "schema": '{"properties": {"password": {"type": "string"}, "token": {"type": "string"}}}',
+    "environment": "HOME=/root\nPWD=/home/user/project-1\nOLDPWD=/tmp\nSHLVL=1\n"
+                   '{"PWD": "/home/user/a1", "OLDPWD": "~/b2"}',
     "hex number": f"order = 0x{made(64, HEX.upper())}",
     "empty": "",
 }  # fmt: skip

@@ -50,12 +50,15 @@ def run(*, paths: list[str], workers: str | None, every: bool, as_json: bool) ->
     given = [path for path in paths if path not in missing]
     files = [] if missing and not given else list(sessions.paths(given))
     found = list(_scanned(files, _workers(workers, files)))
+    others = len(files) - len({report.target for report in found})
     if as_json:
         from lockstitch.cli import machine
 
         terminal.emit(machine.report(found))
     else:
         _print(found, every)
+    if others:
+        terminal.note(f"{others} other files belong to no program that is known.")
     return _status(found, failed=bool(missing))
 
 

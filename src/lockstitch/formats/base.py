@@ -124,6 +124,10 @@ class Format(ABC):
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
 
+    def named(self, found: Finding, transcript: Transcript) -> Finding:
+        """Give a finding on the history under the rule that says most about this store."""
+        return found
+
     def severity(self, found: Finding, transcript: Transcript) -> str:
         """Say how bad a finding on the history is for a resume with this program."""
         return found.severity

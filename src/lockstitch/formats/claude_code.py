@@ -13,7 +13,7 @@ from lockstitch.formats import (
     claude_stitch,
     claude_straighten,
 )
-from lockstitch.formats.base import Context, Format, Quick, Transcript
+from lockstitch.formats.base import Context, Format, Quick, Transcript, find
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -106,6 +106,11 @@ class ClaudeCode(Format):
     def fork(self, transcript: Transcript, line: str) -> bytes:
         return claude_fork.fork(transcript, line)
 
+    def named(self, found: Finding, transcript: Transcript) -> Finding:
+        if found.code != "LS103" or not _is_split(found, transcript):
+            return found
+        return find("LS803", found.place, "the call of this result stands before the compaction")
+
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code in _MENDED:
             return WARNING
@@ -190,6 +195,19 @@ def _rewound(chain: Chain, piece: Stray) -> str:
     return (
         f"{turns} ({piece.size} bytes) from line {line} on were left by a rewind; "
         f"--branch {line} -o FILE writes them as a session of their own"
+    )
+
+
+def _is_split(found: Finding, transcript: Transcript) -> bool:
+    """Tell whether the call of an orphaned result stands before the compaction in force."""
+    chain: Chain = transcript.state[0]
+    number, _ = transcript.history.home(found.place)
+    answered = {result.get("tool_use_id") for result in results_in(chain.value(number))}
+    return any(
+        call.get("id") in answered
+        for record in chain.records[: max(chain.boundary, 0)]
+        if record.is_record
+        for call in calls_in(record.value)
     )
 
 

@@ -7,7 +7,15 @@ from typing import Any
 
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.formats.base import Transcript, find
-from lockstitch.formats.codex_thread import COMPACTED, ITEM, META, Thread, is_read, payload_of
+from lockstitch.formats.codex_thread import (
+    COMPACTED,
+    ITEM,
+    META,
+    Thread,
+    is_read,
+    misspelled,
+    payload_of,
+)
 from lockstitch.formats.records import Record, encode
 from lockstitch.model.parts import RESULT
 from lockstitch.rules import ERROR, Finding
@@ -23,6 +31,10 @@ def store_findings(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
     for number in skipped(records):
         text = "has no time, or an ordinal that is no number: Codex skips it"
         yield find("LS610", records[number].place, text, ERROR)
+    for number, record in enumerate(records):
+        if number >= thread.start and record.is_record and misspelled(record.value):
+            text = "Codex cannot read an item of this record, and skips the record"
+            yield find("LS610", record.place, text, ERROR)
     yield from _cut_off(thread, transcript)
     yield from _misnumbered(thread)
     yield from _stranded(thread, transcript)

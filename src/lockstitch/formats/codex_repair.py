@@ -13,10 +13,11 @@ from lockstitch.formats.codex_findings import (
     skipped,
     spare_metas,
 )
-from lockstitch.formats.codex_thread import ITEM, Thread
+from lockstitch.formats.codex_items import spelled
+from lockstitch.formats.codex_thread import ITEM, Thread, misspelled
 from lockstitch.formats.history import Strand
 from lockstitch.formats.records import Record, amended, new_record
-from lockstitch.formats.slots import lay
+from lockstitch.formats.slots import lay, value_at
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
 
@@ -27,6 +28,7 @@ def straighten(transcript: Transcript, ledger: Ledger) -> list[Record]:
     for step in (
         round_.drop_repeats,
         round_.give_times,
+        round_.spell,
         round_.drop_spare_metas,
         round_.put_meta_first,
         round_.number_anew,
@@ -80,6 +82,16 @@ class _Round:
             record = amended(self.data, record, ("ordinal",), None)
         return record
 
+    def spell(self) -> list[Record] | None:
+        """Spell items so that the program reads them."""
+        out = list(self.records)
+        for number, record in enumerate(self.records):
+            for path in misspelled(record.value) if record.is_record else ():
+                item = spelled(value_at(record.value, path))
+                out[number] = amended(self.data, out[number], path, item)
+                self._note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
+        return out if any(a is not b for a, b in zip(out, self.records, strict=True)) else None
+
     def drop_spare_metas(self) -> list[Record] | None:
         gone = spare_metas(self.thread)
         for number in gone:
@@ -122,17 +134,9 @@ def _renumbered(thread: Thread, data: bytes) -> list[Record]:
 def stitch(transcript: Transcript, strands: Sequence[Strand]) -> list[Record]:
     """Give the lines of the file whose items are the healed ones."""
     thread: Thread = transcript.state
-    spelled = [Strand(_spelled(strand.message), strand.origin, strand.parts) for strand in strands]
-    records = lay(transcript, thread.homes, spelled, _line)
+    laid = [Strand(spelled(strand.message), strand.origin, strand.parts) for strand in strands]
+    records = lay(transcript, thread.homes, laid, _line)
     return _renumbered(Thread(records), transcript.context.data)
-
-
-def _spelled(item: dict[str, Any]) -> dict[str, Any]:
-    """Spell an item as Codex does: it knows one kind of output for functions and shells."""
-    if item.get("type") != "local_shell_call_output":
-        return item
-    fields = {"call_id": item.get("call_id"), "output": item.get("output")}
-    return {"type": "function_call_output", **fields}
 
 
 def _line(item: Any, near: Record) -> Record:

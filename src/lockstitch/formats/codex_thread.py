@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lockstitch.formats.codex_items import is_readable
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home
+from lockstitch.model.parts import Path
 
 META, ITEM, EVENT, COMPACTED = "session_meta", "response_item", "event_msg", "compacted"
 TYPES = frozenset(
@@ -60,6 +62,20 @@ def is_read(value: dict[str, Any]) -> bool:
 def is_bare_item(value: dict[str, Any]) -> bool:
     """Tell whether a line is an item without an envelope, as in the first versions."""
     return "payload" not in value and type(value.get("type")) is str
+
+
+def misspelled(value: dict[str, Any]) -> list[Path]:
+    """Give the paths to items of a line that the program cannot read, so that it skips the line."""
+    payload = payload_of(value)
+    if value.get("type") == ITEM:
+        return [] if is_readable(payload) else [_PAYLOAD]
+    replacement = payload.get("replacement_history") if value.get("type") == COMPACTED else None
+    items = replacement if type(replacement) is list else []
+    return [
+        (*_REPLACEMENT, place)
+        for place, item in enumerate(items)
+        if type(item) is dict and not is_readable(item)
+    ]
 
 
 def metas(records: Sequence[Record]) -> list[int]:
@@ -113,7 +129,7 @@ class Thread:
         self.start = self.metas[-1] if self.is_paginated else 0
         for number in range(self.start, len(records)):
             record = records[number]
-            if record.is_record and is_read(record.value):
+            if record.is_record and is_read(record.value) and not misspelled(record.value):
                 self._replay(number, record.value)
 
     @property

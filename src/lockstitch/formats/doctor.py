@@ -85,13 +85,14 @@ def _storage_findings(records: Sequence[Record]) -> list[Finding]:
 def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
     history = transcript.history
     plan = _plan(history, form.tolerated)
+    found = (form.named(finding, transcript) for finding in plan.findings)
     return [
         structs.replace(
             finding,
             place=_in_file(finding.place, history, transcript),
             severity=form.severity(finding, transcript),
         )
-        for finding in plan.findings
+        for finding in found
         if finding.code not in form.tolerated
     ]
 

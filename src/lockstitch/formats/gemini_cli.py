@@ -56,14 +56,15 @@ class GeminiCli(Format):
         return transcript
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Take out rewinds that lead nowhere, which hide all that was before them."""
+        """Take out rewinds that lead nowhere, which hide all before them, and empty records."""
         chat: Chat = transcript.state
-        rule = RULES["LS704"]
-        for number in chat.lost:
+        gone = dict.fromkeys(chat.lost, "LS704") | dict.fromkeys(_empty(chat), "LS610")
+        for number, code in sorted(gone.items()):
             record = chat.records[number]
-            ledger.note(rule, "removed", record.place, "a rewind to nowhere was taken out")
-            ledger.set_aside(rule, record.place, record.value)
-        return [record for number, record in enumerate(chat.records) if number not in chat.lost]
+            text = "a rewind to nowhere was taken out" if code == "LS704" else "holds nothing"
+            ledger.note(RULES[code], "removed", record.place, text)
+            ledger.set_aside(RULES[code], record.place, record.value)
+        return [record for number, record in enumerate(chat.records) if number not in gone]
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
@@ -76,9 +77,15 @@ def _findings(chat: Chat) -> Iterator[Finding]:
         place = next((r.place for r in chat.records if r.value is not None), "1")
         text = "no record says which session this is: Gemini CLI starts with an empty one"
         yield find("LS610", place, text, ERROR, fixable=False)
+    for number in _empty(chat):
+        yield find("LS610", chat.records[number].place, "this record holds nothing")
     for number, hidden in chat.lost.items():
         text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
         yield find("LS704", chat.records[number].place, text)
+
+
+def _empty(chat: Chat) -> list[int]:
+    return [n for n, record in enumerate(chat.records) if record.is_record and not record.value]
 
 
 def _notes(chat: Chat) -> Iterator[str]:

@@ -27,6 +27,10 @@ def findings(session: Session, left: int) -> Iterator[Finding]:
         yield find("LS607" if same else "LS703", records[node.number].place, text)
     for number in _malformed(session):
         yield find("LS610", records[number].place, "this message has no content")
+    for number in _unnamed(session):
+        ends = number == session.entries[-1]
+        text = "has no id" + ", so that a resume finds nothing before it" * ends
+        yield find("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
     turns = f": a resume leaves {left} turn{'s' * (left != 1)} behind"
     for node in _dangling(session):
@@ -57,7 +61,18 @@ def _repeats(session: Session) -> list[tuple[Node, Node]]:
 
 
 def _is_same(session: Session, node: Node, first: Node) -> bool:
-    return session.value(node.number) == session.value(first.number)
+    """Tell whether two entries are the same one, of which one may be damaged."""
+    one, other = session.value(node.number), session.value(first.number)
+    keys = ("type", "timestamp")
+    dated = type(one.get("timestamp")) is str
+    return one == other or (dated and all(one.get(key) == other.get(key) for key in keys))
+
+
+def _unnamed(session: Session) -> list[int]:
+    """Give the entries of a tree that nothing can hang on."""
+    if session.is_linear:
+        return []
+    return [n for n in session.entries if type(session.value(n).get("id")) is not str]
 
 
 def _malformed(session: Session) -> list[int]:
@@ -117,6 +132,7 @@ def straighten(transcript: Transcript, ledger: Ledger) -> list[Record]:
         round_.drop_repeats,
         round_.rename_repeats,
         round_.mend_malformed,
+        round_.name_entries,
         round_.link_danglers,
         round_.open_circles,
         round_.link_cut_off,
@@ -175,6 +191,10 @@ class _Round:
                 self.gone.add(node.number)
                 text = "the same record stands before it in the file"
                 self.note("LS607", "removed", node.number, text)
+                value = self.session.value(node.number)
+                if value != self.session.value(first.number):
+                    place = self.session.records[node.number].place
+                    self.ledger.set_aside(RULES["LS607"], place, value)
 
     def rename_repeats(self) -> None:
         """Give a second entry with an id its own, and hang on it what was written behind it."""
@@ -197,16 +217,27 @@ class _Round:
             else:
                 self._remove(number)
 
+    def name_entries(self) -> None:
+        """Give messages without an id one, behind the entry before; take out what is no entry."""
+        for number in _unnamed(self.session):
+            value = self.session.value(number)
+            if not message_of(value):
+                self._remove(number)
+                continue
+            self.set(number, ("id",), new_id(self.session, "unnamed", number))
+            self.link("LS610", number)
+
     def _remove(self, number: int) -> None:
         """Take an entry out; what hung on it hangs on what it hung on."""
         place, value = self.session.records[number].place, self.session.value(number)
         self.gone.add(number)
         self.note("LS610", "removed", number, "holds no message")
         self.ledger.set_aside(RULES["LS610"], place, value)
-        children = self.session.graph.children.get(str(value.get("id")), ())
+        name = value.get("id")
+        children = self.session.graph.children.get(name, ()) if type(name) is str else ()
         for child in children:
             self.set(child.number, ("parentId",), value.get("parentId"))
-            self._keep_from(value.get("id"), child)
+            self._keep_from(name, child)
 
     def _keep_from(self, name: Any, node: Node) -> None:
         """Let a compaction keep from here on what it kept from an entry that is gone."""

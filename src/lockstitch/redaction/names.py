@@ -74,7 +74,8 @@ _REST = re.compile(r"""[^\s"'`\\,;]*+""")
 _NEAR = re.compile(
     r"[^\n]{0,40}?(?<![A-Za-z0-9+/_.-])([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
 )
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*")
+_PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]")
 _CODE = ("(", "[", "{")
 
 _SHORTEST_PASSWORD = 4
@@ -109,7 +110,7 @@ def kind_of(field: str) -> str | None:
 
 def fits(kind: str, value: str) -> bool:
     """Tell whether a field's whole value, or a text in quotes, is a secret of this kind."""
-    if is_reference(value):
+    if _is_none(kind, value):
         return False
     is_spaced = any(map(str.isspace, value))
     if kind == "password":
@@ -162,7 +163,7 @@ def _in_env(text: str, value: re.Match[str], kind: str) -> Span | None:
     """Take the value of ``NAME=value`` as a shell would, whatever it looks like."""
     secret = value[0].rstrip(",)]}&|>")
     shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
-    if len(secret) < shortest or is_reference(secret):
+    if len(secret) < shortest or _is_none(kind, secret):
         return None
     return _whole(text, value.start(), secret, kind)
 
@@ -189,13 +190,19 @@ def _whole(text: str, start: int, secret: str, kind: str) -> Span:
 
 def _is_bare(kind: str, value: str, tight: bool) -> bool:
     """Tell whether a value without quotes is a secret, not a piece of code or prose."""
-    if is_reference(value) or is_words(value):
+    if _is_none(kind, value) or is_words(value):
         return False
     if kind == "password":
         return len(value) >= _SHORTEST_PASSWORD
     if is_hex(value) or is_uuid(value):
         return True
     return _is_token(value) and (tight or not _IDENTIFIER.fullmatch(value) or is_random(value))
+
+
+def _is_none(kind: str, value: str) -> bool:
+    """Tell whether a value only names a secret, or is the folder that ``PWD`` holds."""
+    is_path = kind == "password" and _PATH.match(value) is not None and not is_random(value)
+    return is_path or is_reference(value)
 
 
 def _is_token(value: str) -> bool:

@@ -43,7 +43,7 @@ def redacted(value: Any, place: str = "") -> tuple[Any, list[Redaction]]:
     contents = Contents(value, place)
     ledger = _Ledger(value)
     ledger.sweep(contents)
-    names = {key: ledger.key(key, place) for key in contents.keys}
+    names = {key: ledger.key(key, place) for key in sorted(contents.keys)}
     new = contents.rebuilt(value, names)
     found = [_without_keys(one, names) for one in ledger.found] if names else ledger.found
     return new, list(dict.fromkeys(found))
