@@ -38,10 +38,7 @@ def format_named(name: str) -> Format:
 def format_of(kind: str, name: str, head: Sequence[Any]) -> Format | None:
     """Tell the format of a store of some kind by its first values, None if no program fits."""
     for known in NAMES:
-        try:
-            form = format_named(known)
-        except ModuleNotFoundError:
-            continue
+        form = format_named(known)
         if kind in form.kinds and form.claims(name, head):
             return form
     return None

@@ -52,10 +52,7 @@ class Opened(Struct):
 def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     """Give the files of all programs that are known, wherever the environment put them."""
     for name in NAMES:
-        try:
-            form = format_named(name)
-        except ModuleNotFoundError:
-            continue
+        form = format_named(name)
         for place in form.places:
             yield from map(str, sorted(_matches(home, environ, form.variable, place)))
 
