@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -259,53 +260,66 @@ def _exchanged(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(other))
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """Whether anybody has a file open for writing, for the files of one folder.
+    """Who has a file open for writing, for the files of one folder; all are open here to read.
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
-    writers. The lease is given back at once; whoever opens the file in that instant waits for
-    it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
+    writers, and whoever opens a leased file for writing waits until the lease is given back.
+    Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.leases: bool | None = None
 
-    def is_held(self, handle: int) -> bool:
-        """Whether a file, open here for reading only, is open for writing anywhere now."""
-        if is_leased(handle):
-            return False
+    def hold(self, handle: int) -> bool:
+        """Keep writers out until ``release``; False if there is one already."""
+        if lease(handle):
+            return True
         if self.leases is None:
             self.leases = self._grants_leases()
-        return self.leases or bool(holders(handle))
+        return not self.leases and not holders(handle)
+
+    def is_held(self, handle: int) -> bool:
+        """Whether anybody has the file open for writing now."""
+        held = not self.hold(handle)
+        release(handle)
+        return held
 
     def _grants_leases(self) -> bool:
         """Whether a new file, which nobody can have open for writing, gets a lease here."""
         path = _new_name(self.folder)
         handle = os.open(path, (CREATING & ~os.O_RDWR) | os.O_RDONLY, 0o600)
         try:
-            return is_leased(handle)
+            return lease(handle)
         finally:
             os.close(handle)
             path.unlink(missing_ok=True)
 
 
-def is_leased(handle: int) -> bool:
-    """Whether a file, open here for reading only, could be leased for a moment."""
+def lease(handle: int) -> bool:
+    """Try to lease a file that is open here for reading only."""
     if sys.platform != "linux":
         return False
     try:
         # The signal of a broken lease is by default one that ends the process.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
         return False
     return True
+
+
+def release(handle: int) -> None:
+    """Give a lease back, if there is one."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def holders(handle: int) -> list[int]:

@@ -31,6 +31,7 @@ _NO_WAY_BACK = (
 )
 NEWLINES = (b"\n", b"\r\n")
 _LIVE = 60.0  # seconds after its last change in which a file counts as in use
+_HURRY = 0.02  # seconds after the swap in which nobody should have to wait for us
 
 
 class Replaced(Struct, frozen=True):
@@ -102,19 +103,23 @@ class Move:
         disk.sync(self.new.handle)
 
     def catch_up(self) -> None:
-        """Take over what was appended since, until a moment in which nobody is writing."""
+        """Take over what was appended since, until nobody is writing; then keep writers out."""
         start = time.monotonic()
         self._require_beginning()
         while True:
-            grown = disk.read(self.old.handle, self.taken)
-            self._add(self._following(grown))
-            held = self.watch.is_held(self.old.handle)
+            self._take()
             late = time.monotonic() - start
-            if not held and (late > self.patience.held or not (grown or self._is_settling())):
-                return
-            if held and late > 2 * self.patience.held:
+            if self.watch.hold(self.old.handle):
+                self._take()
+                if late > self.patience.held or not self._is_settling():
+                    return
+                disk.release(self.old.handle)
+            elif late > 2 * self.patience.held:
                 raise Busy(_busy(self.old.handle))
             time.sleep(self.patience.step)
+
+    def _take(self) -> None:
+        self._add(self._following(disk.read(self.old.handle, self.taken)))
 
     def finish(self) -> Replaced:
         """Swap the files and carry over what still arrives in the old one, or put it back."""
@@ -128,6 +133,7 @@ class Move:
             if self.reversible:
                 self._require_at(self.new.path, self.before.inode)
             self._follow()
+            disk.sync_folder(self.path.parent)
             self._require_beginning()
             self._require_at(self.path, self.inode)
             return self._outcome()
@@ -140,6 +146,8 @@ class Move:
             return disk.swap(self.new.path, self.path)
         except FileNotFoundError:
             raise Conflict(GONE) from None
+        finally:
+            disk.release(self.old.handle)
 
     def _replace_on_windows(self) -> None:
         """Rename there fails as long as anybody, an indexer for instance, has the file open."""
@@ -158,9 +166,7 @@ class Move:
                 return
 
     def _follow(self) -> None:
-        """Carry over what writers add that had opened the old file before the swap."""
-        self._carry()
-        disk.sync_folder(self.path.parent)
+        """Carry over what writers add who were about to open the old file at the swap."""
         start = quiet = time.monotonic()
         grace = self.patience.grace if self._is_live() else 0.0
         while True:
@@ -171,7 +177,7 @@ class Move:
                 return
             if held and now - start > self.patience.following:
                 raise Busy(_busy(self.old.handle))
-            time.sleep(self.patience.step)
+            time.sleep(0 if now - start < _HURRY else self.patience.step)
 
     def _carry(self) -> bool:
         """Append what the old file has more, only whole lines while it is held; whether it is."""
@@ -266,28 +272,36 @@ class Move:
         if not os.path.lexists(self.new.path):
             raise Conflict(_NO_WAY_BACK)
         self.new.kept = True
-        disk.swap(self.new.path, self.path)
-        if self._is_at(self.new.path, self.inode):
-            self._return_lines()
-        else:  # Somebody replaced the new file in this instant: theirs stays.
+        leaving = os.open(self.path, disk.READING)
+        try:
+            self.new.close()
+            self._await_writers(leaving)
+            returned = self._return_lines(leaving, 0, self.new.path)
             disk.swap(self.new.path, self.path)
+            disk.release(leaving)
+            if self._is_at(self.new.path, self.inode):
+                time.sleep(self.patience.grace)
+                self._await_writers(leaving)
+                self._return_lines(leaving, returned, self.path)
+            else:  # Somebody replaced the new file in this instant: theirs stays.
+                disk.swap(self.new.path, self.path)
+        finally:
+            os.close(leaving)
         self.new.kept = False
         disk.sync_folder(self.path.parent)
 
-    def _return_lines(self) -> None:
-        """Append to the old file what others appended to the new one while it was in place."""
-        handle = os.open(self.new.path, disk.READING)
-        try:
-            self.new.close()
-            deadline = time.monotonic() + self.patience.following
-            time.sleep(self.patience.grace)
-            while self.watch.is_held(handle) and time.monotonic() < deadline:
-                time.sleep(self.patience.step)
-            lines = self._of_others(disk.read(handle))
-        finally:
-            os.close(handle)
-        if lines:
-            disk.append(self.path, lines)
+    def _await_writers(self, handle: int) -> None:
+        """Wait until nobody has a file open for writing, and keep new ones out for now."""
+        deadline = time.monotonic() + self.patience.following
+        while not self.watch.hold(handle) and time.monotonic() < deadline:
+            time.sleep(self.patience.step)
+
+    def _return_lines(self, leaving: int, start: int, target: Path) -> int:
+        """Append to the old file what others appended to the new one; how much in all."""
+        lines = self._of_others(disk.read(leaving))
+        if lines[start:]:
+            disk.append(target, lines[start:])
+        return len(lines)
 
     def _of_others(self, found: bytes) -> bytes:
         """What stands in the new file since the swap and was not added by us."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claude_more_kinds as _more_kinds  # noqa: F401  registers its kinds
+from . import claude_healthy_kinds, claude_more_kinds  # noqa: F401  they register their kinds
 from .claude_files import Book, Case
 from .claude_kinds import BUILDERS
 

@@ -367,6 +367,11 @@ def opened(book: Book) -> Book:
     return book
 
 
+def spoken(book: Book) -> list[Json]:
+    """The records of a book in which somebody says something."""
+    return [record for record in book.records if record["type"] in {"user", "assistant"}]
+
+
 def sidechain(book: Book, agent: str, prompt: str) -> Book:
     """The file of a sub-agent of *book*, empty but for its prompt."""
     side = Book(book.name, book.layout)

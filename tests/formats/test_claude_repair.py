@@ -288,6 +288,18 @@ def test_what_is_appended_after_a_repair_is_a_line_of_its_own(life: Life) -> Non
         assert json.loads(data.splitlines()[-1]) == note
 
 
+@pytest.mark.parametrize("data", [b"", b"\n", b"\0\0\0", b"not a session", b"{}\n"], ids=repr)
+@pytest.mark.parametrize("command", ["check", "repair"])
+def test_what_is_no_session_is_refused_and_left_alone(
+    tmp_path: Path, data: bytes, command: str
+) -> None:
+    home = Home(tmp_path)
+    path = home.put("nothing", f".claude/projects/-home-ada/{CASES[0].session}.jsonl", data)
+    ran = home.run(command, *(["--yes"] if command == "repair" else []), path)
+    assert (ran.status, ran.changed) == (2, ())
+    assert "Traceback" not in ran.err
+
+
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line.decode()), dict)

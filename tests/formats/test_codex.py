@@ -209,6 +209,7 @@ def test_an_orphan_output_stays_as_text() -> None:
         {"role": "user", "content": [{"type": "input_text", "text": "precious"}]},
         {"type": "message", "role": "user", "content": [{"type": "text", "text": "precious"}]},
         {"type": "message", "role": "user", "content": ["precious"]},
+        {"type": None, "role": "user", "content": "precious"},
     ],
 )
 def test_words_that_codex_cannot_read_are_spelled_anew(item: Json) -> None:

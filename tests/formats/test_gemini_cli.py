@@ -76,6 +76,7 @@ def test_it_is_told_by_its_head() -> None:
     assert FORM.claims("x.jsonl", [HEAD, *TURN])
     assert FORM.claims("session-x.jsonl", [*TURN])
     assert not FORM.claims("x.jsonl", [*TURN])
+    assert not FORM.claims("session-x.jsonl", [{"type": "human", "id": "m", "content": "Hi."}])
     assert not FORM.claims("x.json", [[{"role": "user", "parts": []}]])
 
 

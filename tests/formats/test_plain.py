@@ -197,6 +197,15 @@ def test_elements_that_are_no_messages_are_mended() -> None:
     assert "Thanks." in done.data.decode() + done.quarantine
 
 
+def test_an_empty_line_object_is_mended() -> None:
+    messages = chat(answered=True)
+    assert FORM.claims("x.jsonl", [messages[0], {}, *messages[1:]])
+    done = mend(FORM, joined(messages[0], {}, *messages[1:]))
+    assert done.codes
+    assert done.remaining == []
+    assert [value for value in done.values if value in messages] == messages
+
+
 def test_a_byte_order_mark_goes() -> None:
     data = json.dumps(chat(answered=True)).encode()
     done = mend(FORM, b"\xef\xbb\xbf" + data, name="x.json", kind=DOCUMENT)

@@ -204,10 +204,10 @@ def test_thinking_behind_a_changed_prefix_is_dropped() -> None:
         if message["role"] == "assistant"
     ]
     assert kinds == [["thinking", "text"], ["text"], ["text"]]
-    body = {"system": TOKEN, "messages": conversation()[:2]}
-    clean_body, found = redacted(body)
-    left = without_broken_thinking(clean_body["messages"], found)
-    assert left[1]["content"] == [{"type": "text", "text": "a"}]
+    for more in ({"system": TOKEN}, {"tools": [{}, {}, {"description": TOKEN}]}):
+        clean_body, found = redacted({**more, "messages": conversation()[:2]})
+        left = without_broken_thinking(clean_body["messages"], found)
+        assert left[1]["content"] == [{"type": "text", "text": "a"}]
 
 
 def test_nothing_redacted_nothing_dropped() -> None:

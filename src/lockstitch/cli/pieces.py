@@ -22,7 +22,7 @@ _WORDS = (
     *("thinking", "text", "reasoning", "reasoning_content", "summary", "content"),
     *("reasoningContent", "reasoningText"),
 )
-_SEALED = ("data", "encrypted_content", "redactedContent")
+_SEALED = ("data", "encrypted_content", "redactedContent", "signature", "thoughtSignature")
 _LABELS = ("media_type", "mimeType", "mime_type", "format", "filename", "title")
 _DATA = ("data", "bytes", "base64", "file_data", "url", "image_url")
 _LINKS = ("url", "image_url", "file_url", "fileUri", "file_uri", "file_id", "fileId", "uri")

@@ -103,6 +103,16 @@ def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
             raise Odd
 
 
+def _line_count(chunk: bytes, end: int) -> int:
+    """Count line breaks; with long lines ``find`` is several times as fast as ``count``."""
+    lines = 0
+    at = chunk.find(b"\n", 0, end)
+    while at >= 0:
+        lines += 1
+        at = chunk.find(b"\n", at + 1, end)
+    return lines
+
+
 class _Proof:
     """What is known after the lines so far.
 
@@ -134,23 +144,23 @@ class _Proof:
             chunk[:end].decode("utf-8")
         lines = _DECODER.decode_lines(memoryview(chunk)[:end])
         # two records on one line would pass unseen otherwise
-        if len(lines) != chunk.count(b"\n", 0, end):
+        if len(lines) != _line_count(chunk, end):
             raise Odd
+        known = self.known
         for line in lines:
-            self.line(line)
+            parent, name = line.parentUuid, line.uuid
+            if not name:
+                if parent == "":
+                    continue
+                raise Odd
+            if name in known or (parent is not None and parent not in known):
+                raise Odd
+            known.add(name)
+            if not (line.isSidechain or line.teamName):
+                self.line(line)
 
     def line(self, line: _Line) -> None:
-        """Look at one line."""
-        parent = line.parentUuid
-        if parent == "" and not line.uuid:
-            return
-        if not line.uuid or line.uuid in self.known:
-            raise Odd
-        if parent is not None and parent not in self.known:
-            raise Odd
-        self.known.add(line.uuid)
-        if line.isSidechain or line.teamName:
-            return
+        """Look at one line of the conversation."""
         kind = line.type
         if kind == "assistant":
             self.assistant(line)
@@ -158,19 +168,17 @@ class _Proof:
             self.user(line)
         elif line.subtype == "compact_boundary":
             self.boundary(line)
+        elif line.attachment is not None and line.attachment.type == "queued_command":
+            raise Odd
         else:
             self.hang(line)
 
     def hang(self, line: _Line) -> None:
-        """Let a control line hang on the batch, or start the file."""
-        if line.attachment is not None and line.attachment.type == "queued_command":
+        """Let a line hang on the batch, or start the file."""
+        batch = self.batch
+        if line.parentUuid not in batch and (line.parentUuid is not None or batch):
             raise Odd
-        if line.parentUuid is None:
-            if self.batch:
-                raise Odd
-        elif line.parentUuid not in self.batch:
-            raise Odd
-        self.batch.add(line.uuid)
+        batch.add(line.uuid)
 
     def begin(self, line: _Line, role: str, message: str) -> None:
         """Start the next batch behind the one before."""

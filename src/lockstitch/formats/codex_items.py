@@ -32,7 +32,7 @@ def spelled(item: Any) -> Any:
     content = item.get("content")
     blocks = content if type(content) is list else [content]
     kind = "output_text" if item.get("role") == "assistant" else "input_text"
-    rest = {key: value for key, value in item.items() if key != "content"}
+    rest = {key: value for key, value in item.items() if key not in ("type", "content")}
     return {"type": "message", **rest, "content": [_block(block, kind) for block in blocks]}
 
 

@@ -13,6 +13,8 @@ from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
 
+_KINDS = ("user", "gemini", "info", "error", "warning")
+
 
 class GeminiCli(Format):
     """A log of messages; calls and their results stand in the message of the model."""
@@ -37,7 +39,7 @@ class GeminiCli(Format):
         if is_header(value) or "$set" in value or "$rewindTo" in value:
             return True
         kind = value.get("type")
-        return is_message(value) and type(kind) is str and "content" in value
+        return is_message(value) and type(kind) is str and kind in _KINDS and "content" in value
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chat = Chat(records)

@@ -39,7 +39,7 @@ class PlainList(Format):
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         if len(head) == 1 and _list_path(head[0]) is not None:
             return _dialect(head[0]) is not None
-        values = [value for value in head if type(value) is dict]
+        values = [value for value in head if type(value) is dict and value]
         return all(map(self.is_record, values)) and _dialect(values) is not None
 
     def is_record(self, value: dict[str, Any]) -> bool:

@@ -99,12 +99,17 @@ def _layout(form: Any) -> Layout:
 
 def _rows(base: sqlite3.Connection, layout: Layout, session: str) -> list[Row]:
     known = tables_of(base)
-    return [
-        row_of(table, rowid, dict(zip(names, columns, strict=True)))
-        for table in layout.tables
-        if table.name in known or not table.optional
-        for names, (rowid, *columns) in _selected(base, table, session)
-    ]
+    found: list[Row] = []
+    start = 0
+    for table in layout.tables:
+        if table.name not in known and table.optional:
+            continue
+        for names, (rowid, *columns) in _selected(base, table, session):
+            row = row_of(table, rowid, dict(zip(names, columns, strict=True)), start)
+            # One more, so that no two rows begin at the same place.
+            start = row.end + 1
+            found.append(row)
+    return found
 
 
 def _selected(

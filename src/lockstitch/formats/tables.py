@@ -85,8 +85,8 @@ class RowFormat(Format):
         return True
 
 
-def row_of(table: Table, rowid: int, stored: Columns) -> Row:
-    """Make the record of a row that was read."""
+def row_of(table: Table, rowid: int, stored: Columns, start: int = 0) -> Row:
+    """Make the record of a row that was read, as if all JSON stood in one file from 0 on."""
     place = f"{table.name}.{stored.get(table.key)}"
     found = stored.get(table.text, "")
     raw = found.encode("utf-8", "surrogateescape") if type(found) is str else b""
@@ -96,8 +96,8 @@ def row_of(table: Table, rowid: int, stored: Columns) -> Row:
     return Row(
         place,
         value,
-        start=0,
-        end=len(raw),
+        start=start,
+        end=start + len(raw),
         table=table.name,
         column=table.text,
         rowid=rowid,

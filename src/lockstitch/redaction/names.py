@@ -71,8 +71,10 @@ _QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])(?![\s),;\]}])((?:\\.|(?!\1)[^\\\
 _BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&=]{1,256}+={0,2}""")
 _IN_ENV = re.compile(r"""[^\s"'`;\\]{1,256}+""")
 _REST = re.compile(r"""[^\s"'`\\,;]*+""")
+# Word by word over a few short ones of the same line to a long one.
 _NEAR = re.compile(
-    r"[^\n]{0,40}?(?<![A-Za-z0-9+/_.-])([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
+    r"(?:[A-Za-z0-9+/_-]{0,19}+[^A-Za-z0-9+/_\n-]{1,20}+){1,8}+"
+    r"(?<!\.)([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*")
 _PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]")
@@ -230,7 +232,7 @@ _AUTHORIZATION = re.compile(
     r"([A-Za-z0-9._~+/:-]{7,}+={0,2}(?<!\.))(?!\()"
 )
 _BEARER = re.compile(r"(?i:bearer)\s{1,4}([A-Za-z0-9._~+/-]{15,}+={0,2}(?<!\.))")
-_USER = re.compile(r"""(?: -u|--user)[ =]{0,2}["']?[^\s:"'$]{1,64}+:([^\s"'@$]{4,128}+)""")
+_USER = re.compile(r"""(?: -u|--user)[ =]{0,2}["']?[^\s:"'$]{1,64}+:([^\s"'`@$]{4,128}+)""")
 _LONGEST_COMMAND = 300
 
 

@@ -111,7 +111,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 def _neutral(text: str) -> str:
     """Give a text without the letters of its escapes: behind a backslash no word starts with n."""
     if "\\" in text:
-        for letter in "nrt":
+        for letter in "nt":
             text = text.replace(f"\\{letter}", "\\ ")
     return text
 

@@ -10,12 +10,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.redaction.formats import Span
+from lockstitch.redaction.names import NAMES
 from lockstitch.redaction.shapes import is_words
 from lockstitch.redaction.spans import PLACEHOLDER, SHORTEST, holding, spans, suspicious
 from lockstitch.redaction.walk import Contents, Slot
 
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
+_NAMED = frozenset({*NAMES.values(), "api-key"})
 
 
 class Redaction(Struct, frozen=True):
@@ -35,7 +37,8 @@ def redacted(value: Any, place: str = "") -> tuple[Any, list[Redaction]]:
     """Replace the secrets in all content of a JSON value by placeholders.
 
     The same secret becomes the same placeholder everywhere, numbered in the order of discovery;
-    what its name tells to be a secret is also replaced where it stands without the name.
+    what only its name tells to be a secret is also replaced where it stands without the name (the
+    first 500 of these).
     Ids, types, names of tools, signatures, media and everything else that a provider binds a
     history to is left alone. What holds no secret is handed back as the same object; nothing is
     changed in place. ``place`` names the value itself. Doing it twice changes nothing more.
@@ -124,7 +127,7 @@ class _Ledger:
         if placeholder is None:
             placeholder = f"[redacted:{kind}:{self._next(kind)}]"
             self.placeholders[secret] = placeholder
-            if _is_telling(secret):
+            if kind in _NAMED and _is_telling(secret):
                 self.fresh.append(secret)
         return placeholder
 
@@ -152,8 +155,8 @@ class _Ledger:
 
 
 def _is_telling(secret: str) -> bool:
-    """Tell whether a secret is one wherever it stands: long enough, and no word."""
-    return len(secret) >= SHORTEST and not is_words(secret) and "\n" not in secret
+    """Tell whether a secret has to be looked for elsewhere: no word, and nothing but its name."""
+    return len(secret) >= SHORTEST and not is_words(secret) and not spans(secret)
 
 
 def _placeholders_in(value: Any) -> list[tuple[str, str]]:
@@ -191,7 +194,7 @@ def without_broken_thinking(
 
 
 Spot = tuple[float, float]
-_SPOT = re.compile(r"(?:[A-Za-z]+\.)?(\d+)(?:\.content\.(\d+))?(?:\.|$)")
+_SPOT = re.compile(r"(?:messages\.)?(\d+)(?:\.content\.(\d+))?(?:\.|$)")
 _NOWHERE = (float("inf"), float("inf"))
 
 

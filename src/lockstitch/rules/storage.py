@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstitch.rules.rule import ERROR, WARNING, rule
 
-LINES = ("claude-code", "codex", "pi", "gemini-cli", "jsonl")
+LINES = ("claude-code", "codex", "pi", "gemini-cli", "list")
 
 TORN_LINE = rule(
     code="LS601",
