@@ -147,11 +147,10 @@ def write(handle: int, data: bytes) -> None:
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add to the end of a file, durably."""
+    """Add to the end of a file, as any other program would."""
     handle = os.open(path, APPENDING)
     try:
         write(handle, data)
-        sync(handle)
     finally:
         os.close(handle)
 
@@ -266,60 +265,48 @@ def _libc() -> ctypes.CDLL:
 
 
 class Watch:
-    """Who has a file open for writing, for the files of one folder; all are open here to read.
+    """Whether anybody has a file open for writing, for the files of one folder.
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
-    writers, and whoever opens a leased file for writing waits until the lease is given back.
-    Where leases mean nothing (network file systems, macOS), the list of processes has to do.
+    writers. The lease is given back at once; whoever opens the file in that instant waits for
+    it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.leases: bool | None = None
 
-    def hold(self, handle: int) -> bool:
-        """Keep writers out until ``release``; False if there is one already."""
-        if lease(handle):
-            return True
+    def is_held(self, handle: int) -> bool:
+        """Whether a file, open here for reading only, is open for writing anywhere now."""
+        if is_leased(handle):
+            return False
         if self.leases is None:
             self.leases = self._grants_leases()
-        return not self.leases and not holders(handle)
-
-    def is_held(self, handle: int) -> bool:
-        """Whether anybody has the file open for writing now."""
-        held = not self.hold(handle)
-        release(handle)
-        return held
+        return self.leases or bool(holders(handle))
 
     def _grants_leases(self) -> bool:
         """Whether a new file, which nobody can have open for writing, gets a lease here."""
         path = _new_name(self.folder)
         handle = os.open(path, (CREATING & ~os.O_RDWR) | os.O_RDONLY, 0o600)
         try:
-            return lease(handle)
+            return is_leased(handle)
         finally:
             os.close(handle)
             path.unlink(missing_ok=True)
 
 
-def lease(handle: int) -> bool:
-    """Try to lease a file that is open here for reading only."""
+def is_leased(handle: int) -> bool:
+    """Whether a file, open here for reading only, could be leased for a moment."""
     if sys.platform != "linux":
         return False
     try:
         # The signal of a broken lease is by default one that ends the process.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
         return False
     return True
-
-
-def release(handle: int) -> None:
-    """Give a lease back, if there is one."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def holders(handle: int) -> list[int]:

@@ -31,7 +31,7 @@ _NO_WAY_BACK = (
 )
 NEWLINES = (b"\n", b"\r\n")
 _LIVE = 60.0  # seconds after its last change in which a file counts as in use
-_HURRY = 0.02  # seconds after the swap in which nobody should have to wait for us
+_HURRY = 0.02  # seconds after a swap in which to look again without a pause
 
 
 class Replaced(Struct, frozen=True):
@@ -72,7 +72,7 @@ class Move:
     ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
     inside a line; ``written`` is where our last writing to the new file ended, and ``ended``
     whether that ended a line. ``settled`` is its length at the swap, ``added`` are the ranges in
-    it that were taken over.
+    it that were taken over, ``returned`` is how much of the rest went back to the old file.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Move:
         self.written = self.settled = len(data)
         self.added: list[tuple[int, int]] = []
         self.reversible = False
+        self.returned = 0
 
     def fill(self) -> None:
         """Write the data, with the owner and the mode of the old file."""
@@ -103,37 +104,34 @@ class Move:
         disk.sync(self.new.handle)
 
     def catch_up(self) -> None:
-        """Take over what was appended since, until nobody is writing; then keep writers out."""
+        """Take over what was appended since, until a moment in which nobody is writing."""
         start = time.monotonic()
         self._require_beginning()
         while True:
-            self._take()
+            grown = disk.read(self.old.handle, self.taken)
+            if grown:
+                self._add(self._following(grown))
+                disk.sync(self.new.handle)
+            held = self.watch.is_held(self.old.handle)
             late = time.monotonic() - start
-            if self.watch.hold(self.old.handle):
-                self._take()
-                if late > self.patience.held or not self._is_settling():
-                    return
-                disk.release(self.old.handle)
-            elif late > 2 * self.patience.held:
+            if not held and (late > self.patience.held or not (grown or self._is_settling())):
+                return
+            if held and late > 2 * self.patience.held:
                 raise Busy(_busy(self.old.handle))
             time.sleep(self.patience.step)
-
-    def _take(self) -> None:
-        self._add(self._following(disk.read(self.old.handle, self.taken)))
 
     def finish(self) -> Replaced:
         """Swap the files and carry over what still arrives in the old one, or put it back."""
         try:
             self._require_at(self.path, self.before.inode)
+            self.settled = self.written
             if sys.platform == "win32":
                 self._replace_on_windows()
                 return self._outcome()
-            self.settled = self.written
             self.reversible = self._swap()
             if self.reversible:
                 self._require_at(self.new.path, self.before.inode)
             self._follow()
-            disk.sync_folder(self.path.parent)
             self._require_beginning()
             self._require_at(self.path, self.inode)
             return self._outcome()
@@ -146,8 +144,6 @@ class Move:
             return disk.swap(self.new.path, self.path)
         except FileNotFoundError:
             raise Conflict(GONE) from None
-        finally:
-            disk.release(self.old.handle)
 
     def _replace_on_windows(self) -> None:
         """Rename there fails as long as anybody, an indexer for instance, has the file open."""
@@ -166,7 +162,7 @@ class Move:
                 return
 
     def _follow(self) -> None:
-        """Carry over what writers add who were about to open the old file at the swap."""
+        """Carry over what writers add who had opened the old file before the swap."""
         start = quiet = time.monotonic()
         grace = self.patience.grace if self._is_live() else 0.0
         while True:
@@ -174,10 +170,17 @@ class Move:
             now = time.monotonic()
             quiet = now if held else quiet
             if not held and now - quiet >= grace:
-                return
+                break
             if held and now - start > self.patience.following:
                 raise Busy(_busy(self.old.handle))
-            time.sleep(0 if now - start < _HURRY else self.patience.step)
+            self._pause(now - start)
+        if self.written > self.settled:
+            disk.sync(self.new.handle)
+        disk.sync_folder(self.path.parent)
+
+    def _pause(self, since: float) -> None:
+        """Right after a swap there is no time to lose: half a line may wait for its rest."""
+        time.sleep(0 if since < _HURRY else self.patience.step)
 
     def _carry(self) -> bool:
         """Append what the old file has more, only whole lines while it is held; whether it is."""
@@ -215,7 +218,6 @@ class Move:
         if count < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.ended = not _is_torn(text)
-        disk.sync(self.new.handle)
 
     def _await_line_end(self) -> None:
         """Wait until those who append to the new file have finished their line."""
@@ -275,33 +277,33 @@ class Move:
         leaving = os.open(self.path, disk.READING)
         try:
             self.new.close()
-            self._await_writers(leaving)
-            returned = self._return_lines(leaving, 0, self.new.path)
+            self._return_lines(leaving, self.new.path, grace=0.0)
             disk.swap(self.new.path, self.path)
-            disk.release(leaving)
             if self._is_at(self.new.path, self.inode):
-                time.sleep(self.patience.grace)
-                self._await_writers(leaving)
-                self._return_lines(leaving, returned, self.path)
+                self._return_lines(leaving, self.path, grace=self.patience.grace)
             else:  # Somebody replaced the new file in this instant: theirs stays.
                 disk.swap(self.new.path, self.path)
         finally:
             os.close(leaving)
         self.new.kept = False
+        disk.sync(self.old.handle)
         disk.sync_folder(self.path.parent)
 
-    def _await_writers(self, handle: int) -> None:
-        """Wait until nobody has a file open for writing, and keep new ones out for now."""
-        deadline = time.monotonic() + self.patience.following
-        while not self.watch.hold(handle) and time.monotonic() < deadline:
-            time.sleep(self.patience.step)
-
-    def _return_lines(self, leaving: int, start: int, target: Path) -> int:
-        """Append to the old file what others appended to the new one; how much in all."""
-        lines = self._of_others(disk.read(leaving))
-        if lines[start:]:
-            disk.append(target, lines[start:])
-        return len(lines)
+    def _return_lines(self, leaving: int, target: Path, *, grace: float) -> None:
+        """Append to the old file what others append to the new one, until nobody does."""
+        start = quiet = time.monotonic()
+        while True:
+            held = self.watch.is_held(leaving)
+            lines = self._of_others(disk.read(leaving))[self.returned :]
+            if lines:
+                disk.append(target, lines)
+                self.returned += len(lines)
+            now = time.monotonic()
+            quiet = now if held or lines else quiet
+            is_quiet = not (held or lines) and now - quiet >= grace
+            if is_quiet or now - start > self.patience.following:
+                return
+            self._pause(now - start)
 
     def _of_others(self, found: bytes) -> bytes:
         """What stands in the new file since the swap and was not added by us."""

@@ -20,7 +20,7 @@ def session(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def without_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "lease", lambda _: False)
+    monkeypatch.setattr(disk, "is_leased", lambda _: False)
 
 
 @pytest.fixture(params=["exchange", "link", "rename"])
@@ -39,11 +39,7 @@ def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def around_swap(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let something happen right before and right after the first swap of two files.
-
-    Without leases: with them, nobody can write to the file in that moment.
-    """
-    monkeypatch.setattr(disk, "lease", lambda _: False)
+    """Let something happen right before and right after the first swap of two files."""
 
     def arrange(before: Callable[[], object] = int, after: Callable[[], object] = int) -> None:
         real = disk.swap

@@ -233,7 +233,7 @@ def test_carried_lines_wait_for_those_who_append_to_the_new_file(
     around_swap(after=both)
     before = files.snapshot(session)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk.Watch, "hold", lambda *_: True)
+        patch.setattr(disk.Watch, "is_held", lambda *_: False)
         files.replace(before, NEW, patience=QUICK)
     assert session.read_bytes() == NEW + b"half of a line\n" + MORE
 
@@ -266,7 +266,6 @@ def test_every_appended_line_is_there_whole_and_in_order(
             return real(new, target)
 
         patch.setattr(disk, "swap", swap)
-        patch.setattr(disk, "lease", lambda _: True)
         try:
             files.replace(before, data, patience=NOT_AT_ALL)
         except Conflict:

@@ -127,10 +127,10 @@ def test_reading_leaves_what_a_killed_program_left(base: Path) -> None:
 
 def test_the_file_is_never_opened_but_by_sqlite(base: Path) -> None:
     script = (
-        "import sys\n"
+        "import os, sys\n"
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
-        "if event == 'open' else None)\n"
+        "if event == 'open' and not args[2] & getattr(os, 'O_PATH', 0) else None)\n"
         "from lockstitch.formats import rows\n"
         "from lockstitch.formats.openai_agents import OpenAIAgents\n"
         "path, form = sys.argv[1], OpenAIAgents()\n"
@@ -305,6 +305,30 @@ def test_a_repair_is_backed_up_and_undone(base: Path) -> None:
     assert every_row(base) != state
     backups.undo(base, restore=rows.restore)
     assert every_row(base) == state
+
+
+HOLDING = """
+import sqlite3, sys
+live = sqlite3.connect(sys.argv[1])
+live.execute("select * from agent_messages").fetchall()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="knows who has a file open")
+def test_what_a_running_program_may_be_at_work_on_is_not_repaired(base: Path) -> None:
+    before, state = loaded(base), every_row(base)
+    run = [sys.executable, "-c", HOLDING, str(base)]
+    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        with pytest.raises(Busy, match=f"process {program.pid} has it open"):
+            rows.repair(base, FORM, before, changed(before, 1, "new"), "run")
+        assert every_row(base) == state
+        assert backups.listed(base) == []
+        program.communicate()
+    rows.repair(base, FORM, before, changed(before, 1, "new"), "run")
 
 
 def test_undo_keeps_what_came_since(base: Path) -> None:

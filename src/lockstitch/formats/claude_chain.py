@@ -174,6 +174,10 @@ class Chain:
                 groups[name].members.append(node.number)
                 owners[node.id] = name
         self._add_results(groups, owners, on_walk)
+        order = {number: place for place, number in enumerate(self.walk.path)}
+        for group in groups.values():
+            if all(number in order for number in group.members):
+                group.members.sort(key=order.__getitem__)
         return groups
 
     def _add_results(

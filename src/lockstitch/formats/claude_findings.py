@@ -15,18 +15,19 @@ from lockstitch.formats.claude_chain import (
     message_of,
     results_in,
 )
-from lockstitch.formats.claude_strays import CUT, REPLY, WRITER, Stray
+from lockstitch.formats.claude_strays import CUT, LATE, REPLY, WRITER, Stray, descendants
 from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
 from lockstitch.rules import Finding
 
 # Where and when a record stands, as against what it says.
 _LINKS = frozenset({"parentUuid", "logicalParentUuid", "timestamp"})
-_CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704"}
+CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
     REPLY: "a reply hangs beside the conversation",
     WRITER: "turns of a second process hang beside the conversation",
     CUT: "the conversation before this record is cut off",
+    LATE: "the summary of the compaction does not cover this",
 }
 
 
@@ -167,18 +168,6 @@ def stale(chain: Chain) -> tuple[int, int]:
     return (late, speakers[-1]) if speakers else (-1, -1)
 
 
-def descendants(chain: Chain, number: int) -> list[int]:
-    """Give a record and all that hang on it, in file order."""
-    todo = [chain.graph.by_number[number]]
-    found: set[int] = set()
-    while todo:
-        node = todo.pop()
-        if node.number not in found:
-            found.add(node.number)
-            todo += [child for child in chain.graph.children.get(node.id, ()) if not child.aside]
-    return sorted(found)
-
-
 def _compactions(chain: Chain) -> Iterator[Finding]:
     torn = torn_boundary(chain)
     if torn >= 0:
@@ -214,7 +203,7 @@ def _left_behind(chain: Chain, piece: Stray) -> Finding:
     number = piece.onward if piece.kind == CUT and piece.onward >= 0 else piece.top
     turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
     text = f"{_SAID[piece.kind]}: a resume leaves {turns} ({piece.size} bytes) behind"
-    return find(_CODES[piece.kind], _place(chain, number), text)
+    return find(CODES[piece.kind], _place(chain, number), text)
 
 
 def misaddressed(chain: Chain) -> list[tuple[int, int, str]]:

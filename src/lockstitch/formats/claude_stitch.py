@@ -14,7 +14,15 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import ASSISTANT, ATTACHMENT, SPEAKERS, Chain, calls_in
+from lockstitch.formats.claude_chain import (
+    ASSISTANT,
+    ATTACHMENT,
+    SPEAKERS,
+    Chain,
+    calls_in,
+    queued_words,
+    results_in,
+)
 from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.history import NEW, Strand
@@ -218,11 +226,19 @@ class _Stitcher:
             else:
                 behind.setdefault(anchor, []).append(number)
         line = [Unit(self.records[number], number) for number in behind.get(NEW, ())]
+        words: list[Unit] = []
         for unit in units:
+            if words and (unit.batch != words[0].batch or not results_in(unit.record.value)):
+                line += words
+                words = []
             line.append(unit)
             found = behind.get(unit.number, ()) if unit.number != NEW else ()
-            line += [Unit(self.records[n], n, unit.batch, unit.touched) for n in found]
-        return line
+            for number in found:
+                control = Unit(self.records[number], number, unit.batch, unit.touched)
+                # what a person typed while a tool ran comes behind the results
+                waits = unit.touched and queued_words(self.chain.value(number)) is not None
+                (words if waits else line).append(control)
+        return [*line, *words]
 
     def _link(self, line: Sequence[Unit]) -> None:
         """Write parents where the line before is another one than it was."""

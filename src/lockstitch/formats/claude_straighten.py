@@ -13,15 +13,13 @@ from uuid import NAMESPACE_URL, uuid5
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
-from lockstitch.formats.claude_strays import CUT, LOST, REPLY, WRITER, Stray
+from lockstitch.formats.claude_strays import LATE, LOST, Stray, descendants
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, raw_of
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
-
-_CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704"}
 
 
 def derived_uuid(*parts: str) -> str:
@@ -120,7 +118,7 @@ class _Round:
     def _before(self, number: int) -> int | None:
         """Give the record before one in the file that it may hang on without a circle."""
         graph = self.chain.graph
-        below = set(findings.descendants(self.chain, number))
+        below = set(descendants(self.chain, number))
         aside = graph.by_number[number].aside
         for node in reversed(graph.nodes[: graph.position(number)]):
             if node.aside == aside and node.number not in below and node.number not in self.gone:
@@ -228,14 +226,15 @@ class _Round:
                 return
 
     def _splice(self, piece: Stray) -> None:
-        code = _CODES[piece.kind]
+        code = findings.CODES[piece.kind]
         turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
         self.note(code, "brought back", piece.top, f"{turns}, {piece.size} bytes")
-        if piece.onward < 0:
+        if piece.onward < 0 or piece.kind == LATE:
             self.relink(code, piece.top, piece.attach)
+        if piece.onward < 0:
             return
         self.relink(code, piece.onward, piece.tail)
-        late = [number for number in piece.members if number > piece.onward]
+        late = [n for n in piece.members if n > piece.onward or piece.kind == LATE]
         if late:
             self.moves[piece.onward] = late
             self._date(late)

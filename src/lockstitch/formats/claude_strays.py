@@ -19,6 +19,7 @@ from lockstitch.formats.claude_chain import (
     Chain,
     is_prompt,
     is_sent,
+    queued_words,
     results_in,
 )
 from lockstitch.formats.claude_times import time_of
@@ -27,11 +28,12 @@ from lockstitch.formats.graph import Node
 REPLY = "reply"
 WRITER = "writer"
 CUT = "cut"
+LATE = "late"
 REWOUND = "rewound"
 RETRIED = "retried"
 LEFTOVER = "leftover"
 # What a resume loses although nobody gave it up.
-LOST = (REPLY, WRITER, CUT)
+LOST = (REPLY, WRITER, CUT, LATE)
 # Nobody reads an answer, goes back and types another prompt in less than this.
 _QUICKEST_REWIND = 3.0
 
@@ -70,7 +72,47 @@ def strays(chain: Chain) -> list[Stray]:
         if top > chain.boundary:
             pieces.setdefault(top, []).append(node.number)
     found = [_stray(chain, members, reached) for members in pieces.values()]
-    return [stray for stray in found if stray is not None]
+    late = _late(chain, reached)
+    return [stray for stray in (*found, late) if stray is not None]
+
+
+def _late(chain: Chain, reached: set[int]) -> Stray | None:
+    """Find the turns that a compaction cut off although its summary was made before them."""
+    if chain.boundary < 0:
+        return None
+    named = chain.value(chain.boundary).get("logicalParentUuid")
+    covered = chain.graph.by_id.get(named) if type(named) is str else None
+    if covered is None or covered.number > chain.boundary:
+        return None
+    numbers = descendants(chain, covered.number)[1:]
+    members = [n for n in numbers if n < chain.boundary and n not in reached]
+    spoken = [number for number in members if is_sent(chain.value(number))]
+    path = chain.walk.path[chain.cut :]
+    summary = next((n for n in path if chain.value(n).get("isCompactSummary")), -1)
+    if not any(is_prompt(chain.value(number)) for number in spoken) or summary < 0:
+        return None
+    behind = path[path.index(summary) + 1 :]
+    return Stray(
+        kind=LATE,
+        members=members,
+        attach=summary,
+        onward=behind[0] if behind else -1,
+        tail=_tail(chain, members),
+        turns=sum(is_prompt(chain.value(number)) for number in members),
+        size=sum(chain.records[number].size for number in members),
+    )
+
+
+def descendants(chain: Chain, number: int) -> list[int]:
+    """Give a record and all that hang on it, in file order."""
+    todo = [chain.graph.by_number[number]]
+    found: set[int] = set()
+    while todo:
+        node = todo.pop()
+        if node.number not in found:
+            found.add(node.number)
+            todo += [child for child in chain.graph.children.get(node.id, ()) if not child.aside]
+    return sorted(found)
 
 
 def _top(chain: Chain, node: Node, reached: set[int], tops: dict[int, int]) -> int:
@@ -134,7 +176,17 @@ def _tail(chain: Chain, members: Sequence[int]) -> int:
             for child in chain.graph.children.get(chain.graph.by_number[number].id, ())
         )
     ]
-    return ends[-1] if ends else members[-1]
+    return _behind_words(chain, ends[-1], inside) if ends else members[-1]
+
+
+def _behind_words(chain: Chain, number: int, inside: set[int]) -> int:
+    """Go on from a record to what a person typed behind it while the model was busy."""
+    children = chain.graph.children.get(chain.graph.by_number[number].id, ())
+    queued = (
+        c.number for c in children if c.number in inside and queued_words(chain.value(c.number))
+    )
+    found = next(queued, None)
+    return number if found is None else _behind_words(chain, found, inside)
 
 
 def _kind(chain: Chain, spoken: list[int], members: list[int], attach: int, onward: int) -> str:

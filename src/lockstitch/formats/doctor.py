@@ -148,7 +148,7 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
 
 def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> None:
     """Name every record that changes and that no change names yet, so that all is shown."""
-    named = {change.place.partition(".")[0] for change in ledger.changes}
+    named = _named_records(before, ledger)
     new = {record.start: record for record in after.records if not record.is_new}
     code = ledger.changes[0].code if ledger.changes else "LS610"
     for record in before.records:
@@ -159,6 +159,14 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
             place = f"{record.place}.{edit.place}"
             note = "follows from the other changes"
             ledger.changes.append(Change(code=code, action="adjusted", place=place, note=note))
+
+
+def _named_records(before: Transcript, ledger: Ledger) -> set[str]:
+    """Give the places of the records that some change names: a line, or a table and a key."""
+    places = {record.place for record in before.records}
+    steps = (change.place.split(".") for change in ledger.changes)
+    heads = {".".join(row[:length]) for row in steps for length in range(1, len(row) + 1)}
+    return places & heads
 
 
 def _bad(findings: Sequence[Finding]) -> int:

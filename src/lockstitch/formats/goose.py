@@ -50,7 +50,8 @@ class Goose(RowFormat):
         if all(type(value) is str for value in head):
             return {"schema_version", "sessions", "messages"} <= set(head)
         values = [value for value in head if type(value) is dict]
-        return bool(values) and _is_header(values[0]) and all(map(_is_message, values[1:]))
+        first, rest = values[:1], values[1:]
+        return any(map(_is_header, first)) and bool(rest) and all(map(_is_message, rest))
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return _is_message(value) or _is_header(value)

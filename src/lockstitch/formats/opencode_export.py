@@ -32,10 +32,11 @@ class OpenCodeExport(Format):
         return any(type(value) is dict and self.is_record(value) for value in head)
 
     def is_record(self, value: dict[str, Any]) -> bool:
-        messages = value.get("messages")
-        if type(value.get("info")) is not dict or type(messages) is not list:
+        info, messages = value.get("info"), value.get("messages")
+        if type(info) is not dict or type(messages) is not list:
             return False
-        return all(type(m) is dict and {"info", "parts"} <= m.keys() for m in messages)
+        whole = all(type(m) is dict and {"info", "parts"} <= m.keys() for m in messages)
+        return whole and (bool(messages) or str(info.get("id")).startswith("ses_"))
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         number = next((n for n, r in enumerate(records) if r.is_record), -1)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch import backups
-from lockstitch.errors import Conflict, UsageError
+from lockstitch.errors import Busy, Conflict, UsageError
 from lockstitch.formats.records import Record
 from lockstitch.formats.sqlite import (
     CHANGED,
@@ -26,6 +26,7 @@ from lockstitch.formats.sqlite import (
     slot,
     tables_of,
     text_of,
+    users,
     writing,
 )
 from lockstitch.formats.tables import (
@@ -137,14 +138,28 @@ def repair(  # noqa: PLR0913, PLR0917 - what to write where, and how it is writt
     *,
     follow: bool = False,
 ) -> str:
-    """Save changed rows with a backup of them; gives the path of its manifest."""
+    """Save changed rows with a backup of them; gives the path of its manifest.
+
+    Refused while another process has the database open: what looks like an open call may be at
+    work there, and its result would be lost once the call counts as answered.
+    """
     kept: list[Backup] = []
     real = checked(path, follow=follow)
+    _require_unused(real)
     save(real, form, before, after, lambda images: kept.append(_kept(real, run, images)))
     if not kept:
         raise UsageError("nothing differs, so that nothing was written")
     backup = backups.settle(kept[0], None, details or {})
     return str(backup.file.with_suffix(".json"))
+
+
+def _require_unused(path: str) -> None:
+    pids = users(path)
+    if pids:
+        raise Busy(
+            f"process {', '.join(map(str, pids))} has it open and may be at work on the session; "
+            "nothing was written: end that program first"
+        )
 
 
 def _kept(path: str, run: str, images: Images) -> Backup:

@@ -3,7 +3,8 @@
 A database is touched through SQLite only: it is never opened, hashed or copied as a file, since
 closing a plain file drops the locks that this process may hold on it. Reading opens it read-only.
 In WAL mode that leaves an index (``-shm``) and an empty ``-wal`` behind if there were none;
-SQLite itself removes them again when a connection that may write is the last one to close.
+SQLite itself removes them again when a connection that may write is the last one to close, which
+is done here unless the database may not be written at all.
 Where a log was there already, it keeps its bytes; its index, which is no data, may change.
 Writing never starts a checkpoint while others are connected: SQLite before 3.51.3 may lose what
 another process writes meanwhile.
@@ -15,11 +16,13 @@ import errno
 import os
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from lockstitch import disk
 from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, UsageError
 
 READ_WAIT = 5.0
@@ -92,6 +95,18 @@ def checked(path: str | Path, *, follow: bool) -> str:
     if not stat.S_ISREG(found.st_mode):
         raise UsageError("is not a regular file")
     return real
+
+
+def users(path: str) -> list[int]:
+    """Give the other processes that have a database open for writing, where that can be told."""
+    if sys.platform != "linux":
+        return []
+    # This way of opening reads nothing, and closing it leaves all locks alone.
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return [pid for pid in disk.holders(handle) if pid != os.getpid()]
+    finally:
+        os.close(handle)
 
 
 def _tidy(path: str) -> None:

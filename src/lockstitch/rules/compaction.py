@@ -58,3 +58,19 @@ LOST_SEGMENT = rule(
     repair="The ids that lead nowhere are taken off the list; the records themselves are gone.",
     failures=("F84", "F95"),
 )
+
+LATE_COMPACTION = rule(
+    code="LS805",
+    name="late-compaction",
+    severity=ERROR,
+    formats=("claude-code",),
+    summary="turns are neither sent nor covered by the summary of a compaction",
+    help="repair puts them behind the summary",
+    what=(
+        "The summary was made from an earlier state, and turns that were written meanwhile stand "
+        "before the boundary: a resume leaves them behind, and the summary does not tell of them."
+    ),
+    cause="A compaction that ran beside the conversation and was written down late.",
+    repair="The turns are moved behind the summary, in front of what follows it.",
+    failures=("F94", "F98"),
+)
