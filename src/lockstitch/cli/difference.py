@@ -48,6 +48,9 @@ def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterato
 
 
 def _shown(transcript: Transcript, record: Record) -> str:
+    stored = getattr(record, "text", None)
+    if type(stored) is str:
+        return stored
     data = transcript.context.data
     raw = raw_of(data, record) if data or record.fresh else encode(record.value)
     return raw.decode("utf-8", "backslashreplace")

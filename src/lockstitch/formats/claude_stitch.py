@@ -8,7 +8,7 @@ times that grow towards the leaf. It is the one layout that every version resume
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from msgspec import Struct, structs
@@ -206,6 +206,7 @@ class _Stitcher:
             if before[unit.number] < last:
                 touched.add(unit.batch)
             last = max(last, before[unit.number])
+        touched |= {b.batch for a, b in pairwise(units) if a.number == NEW}
         kept = {unit.number: unit.batch for unit in units}
         gone = -1
         for number in self.sent:
