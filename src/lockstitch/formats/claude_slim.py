@@ -2,6 +2,7 @@
 
 Of lines before the compaction in force, and of progress lines, only what links them is decoded:
 that is most of a large file. Equal lines stay equal, different ones different, by their hash.
+For a look only: a repair may bring such lines back, and reads all of them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any, TypedDict
 import msgspec
 
 from lockstitch.formats.lines import decode
+from lockstitch.formats.records import SLIM
 
 _BOUNDARY = b'"compact_boundary"'
 _PROGRESS = b'"type":"progress"'
-_HASH = "#"
 
 
 class _Block(TypedDict, total=False):
@@ -73,7 +74,7 @@ def slim_decoder(data: bytes) -> Callable[[bytes, int], Any]:
             return decode(text)
         if not text.isascii():
             text.decode("utf-8")
-        value[_HASH] = hash(text)
+        value[SLIM] = hash(text)
         return value
 
     return decode_at

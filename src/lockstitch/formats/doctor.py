@@ -203,11 +203,11 @@ def _cleaned(transcript: Transcript, ledger: Ledger) -> list[Record]:
         for code in record.codes:
             _note_cleaned(transcript.context, record, code, ledger)
         if record.kind in (BOM, NUL, TORN) or (record.kind == JSON and not record.is_record):
-            if record.ending and kept and not kept[-1].ending:
+            if b"\n" in record.ending and kept and b"\n" not in kept[-1].ending:
                 kept[-1] = structs.replace(kept[-1], ending=record.ending)
             continue
         kept.append(structs.replace(record, codes=()) if record.codes else record)
-    return [_ended(r) if r.kind == JSON and not r.ending else r for r in kept]
+    return [_ended(r) if r.kind == JSON and b"\n" not in r.ending else r for r in kept]
 
 
 def _ended(record: Record) -> Record:

@@ -54,7 +54,7 @@ def read(data: bytes, is_record: IsRecord, decode_at: Decode | None = None) -> l
                 found = [joined]
                 number += data[start : joined.end].count(b"\n")
                 stop = joined.end
-        found[-1].ending = data[stop : stop + 1]
+        found[-1].ending = data[found[-1].end : stop + 1]
         records += found
         start = stop + 1
     _note_missing_newline(records)
@@ -93,19 +93,21 @@ def _line(
 
 
 def _note_missing_newline(records: list[Record]) -> None:
-    if records and not records[-1].ending and records[-1].kind == JSON:
+    if records and b"\n" not in records[-1].ending and records[-1].kind == JSON:
         last = records[-1]
         last.codes = (*last.codes, "LS608")
 
 
 def _joined(data: bytes, start: int, number: int, is_record: IsRecord) -> Record | None:
     """Read a record whose text holds raw line breaks, so that it stands on several lines."""
-    stop = data.find(b"\n", start)
+    first = stop = data.find(b"\n", start)
     if not data[start:stop].lstrip().startswith(b'{"'):
         return None
     for _ in range(_JOINED):
         stop = data.find(b"\n", stop + 1) if stop >= 0 else -1
         end = len(data) if stop < 0 else stop
+        if not data[first:end].strip():
+            break
         value = _escaped_value(data[start:end])
         if value is not None and is_record(value):
             fresh = data[start:end].replace(b"\r\n", b"\\r\\n").replace(b"\n", b"\\n")
@@ -183,19 +185,24 @@ def _pieces(
     # Latin-1 keeps every byte at its own index, so that offsets in the text are offsets in bytes.
     text = data[start:stop].decode("latin-1")
     at = 0
-    welded = False
+    last: Record | None = None
     while at < len(text):
         begin, end, value = _next_record(text, at, is_record)
+        gap = (start + at, start + begin)
         if text[at:begin].strip(_SPACE):
-            yield Record(place, None, TORN, start + at, start + begin, b"", codes=("LS601",))
-            welded = True
+            last = Record(place, None, TORN, *gap, b"", codes=("LS601",))
+            yield last
+        elif last is not None:
+            last.ending = data[slice(*gap)]
+        elif begin:
+            yield Record(place, None, BLANK, *gap, b"")
         if value is not None:
-            yield _found(data, start + begin, start + end, place, welded)
-            welded = True
-        at = end + len(text[end:]) - len(text[end:].lstrip(_SPACE))
+            last = _found(data, start + begin, start + end, place, welded=last is not None)
+            yield last
+        at = end
 
 
-def _found(data: bytes, start: int, end: int, place: str, welded: bool) -> Record:
+def _found(data: bytes, start: int, end: int, place: str, *, welded: bool) -> Record:
     codes = ("LS602",) if welded else ()
     text = data[start:end]
     fresh = None

@@ -15,6 +15,8 @@ BLANK = "blank"
 TORN = "torn"
 NUL = "nul"
 BOM = "bom"
+# The key of a hash in a value of which only the links were read.
+SLIM = "#"
 
 
 class Record(Struct, eq=False):

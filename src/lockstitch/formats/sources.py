@@ -14,7 +14,7 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import lines
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
-from lockstitch.formats.records import BOM, Record
+from lockstitch.formats.records import BOM, SLIM, Record
 from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.registry import NAMES, format_named, format_of
 
@@ -203,20 +203,29 @@ def glanced(source: Source) -> Opened:
         return opened(source, follow_symlinks=True)
     with open(source.path, "rb") as file:  # noqa: PTH123 - as above
         mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return Opened(source, understood(source, mapped))
+    transcript = understood(source, mapped, source.form.slim(mapped))
+    if _is_slim(transcript):
+        transcript = understood(source, mapped)
+    return Opened(source, transcript)
 
 
-def understood(source: Source, data: bytes) -> Transcript:
+def _is_slim(transcript: Transcript) -> bool:
+    """Tell whether the history holds records of which only the links were read."""
+    records = transcript.records
+    numbers = {number for row in transcript.history.sources for number in row}
+    return any(SLIM in records[number].value for number in numbers)
+
+
+def understood(source: Source, data: bytes, slim: lines.Decode | None = None) -> Transcript:
     """Understand the bytes of a session's file."""
     name = os.path.basename(source.path)  # noqa: PTH119 - pathlib costs start-up time
     context = Context(data, name, Beside(source.path))
-    return source.form.parse(records_of(source, data), context)
+    return source.form.parse(records_of(source, data, slim), context)
 
 
-def records_of(source: Source, data: bytes) -> list[Record]:
+def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) -> list[Record]:
     """Take the bytes of a file apart into records."""
     if source.kind == LINES:
-        slim = source.form.slim(data) if len(data) > _LARGE else None
         return lines.read(data, source.form.is_record, slim)
     text = data.removeprefix(b"\xef\xbb\xbf")
     try:

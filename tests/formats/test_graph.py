@@ -1,0 +1,37 @@
+"""Walks over parents: they end, they visit nothing twice, they say where they had to guess."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstitch.formats.graph import CYCLE, DANGLING, Graph, Node
+
+IDS = st.integers(0, 9).map(str)
+NODES = st.lists(st.tuples(IDS, st.none() | IDS | st.just("gone"), st.booleans()), max_size=20)
+
+
+@given(NODES)
+def test_every_walk_ends(rows: list[tuple[str, str | None, bool]]) -> None:
+    nodes = [Node(number, *row) for number, row in enumerate(rows)]
+    graph = Graph(nodes)
+    for node in nodes:
+        walk = graph.walk(node)
+        assert walk.path[-1] == node.number
+        assert len(set(walk.path)) == len(walk.path)
+        first = graph.by_number[walk.path[0]]
+        assert first.parent is None or walk.breaks[-1].onward == -1
+
+
+def test_a_missing_parent_is_the_record_before() -> None:
+    graph = Graph([Node(0, "a", None), Node(1, "b", "a"), Node(2, "c", "gone")])
+    walk = graph.walk(graph.nodes[2])
+    assert walk.path == [0, 1, 2]
+    assert [(one.number, one.why, one.onward) for one in walk.breaks] == [(2, DANGLING, 1)]
+
+
+def test_a_circle_is_left() -> None:
+    graph = Graph([Node(0, "a", "c"), Node(1, "b", "a"), Node(2, "c", "b")])
+    walk = graph.walk(graph.nodes[2])
+    assert walk.path == [0, 1, 2]
+    assert [(one.number, one.why, one.onward) for one in walk.breaks] == [(0, CYCLE, -1)]
