@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch import backups, files, manifests
-from lockstitch.backups import Backup, keep, keep_rows, listed, ready, runs, settle, undo
+from lockstitch import backups, disk, files, manifests
+from lockstitch.backups import keep, keep_rows, listed, ready, runs, settle, undo
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
+from lockstitch.manifests import Backup
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import MORE, NEW, append
 
@@ -67,6 +69,50 @@ def test_a_manifest_says_what_was_done(session: Path) -> None:
     }
     assert listed(session) == [backup]
     assert backup.status == "done"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_everything_is_durable_before_the_next_step_relies_on_it(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss cannot be played here, but its defence is the order of these calls."""
+    steps: list[str] = []
+    sync, exchange, rename = os.fsync, disk._exchanged, os.replace  # noqa: SLF001
+
+    def synced(handle: int) -> None:
+        steps.append(f"sync {kind(Path(f'/proc/self/fd/{handle}').readlink())}")
+        sync(handle)
+
+    def kind(path: Path) -> str:
+        return path.suffix.lstrip(".") if path.is_file() else path.name
+
+    def exchanged(one: Path, other: Path) -> bool:
+        steps.append("swap")
+        return exchange(one, other)
+
+    def renamed(one: Path, other: Path) -> None:
+        steps.append(f"rename to {kind(Path(other))}" if Path(other).exists() else "rename to new")
+        rename(one, other)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(disk, "_exchanged", exchanged)
+    monkeypatch.setattr(os, "replace", renamed)
+    before = files.snapshot(session)
+    append(session, MORE)
+    backups.replace(before, NEW, "run", {})
+    folder = session.parent.name
+    assert steps == [
+        f"sync {folder}",  # the name of .lockstitch
+        "sync bak",
+        "sync .lockstitch",
+        "sync tmp",  # the data
+        "sync tmp",  # what was appended meanwhile
+        "swap",
+        f"sync {folder}",
+        "sync tmp",  # the manifest
+        "rename to new",
+        "sync .lockstitch",
+    ]
 
 
 def test_everything_is_private(session: Path) -> None:

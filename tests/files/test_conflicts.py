@@ -72,7 +72,12 @@ def test_a_change_at_the_very_moment_of_the_swap_is_put_back(
     session: Path, change: Callable[[Path], None], around_swap: Callable[..., None]
 ) -> None:
     left: list[object] = []
-    around_swap(lambda: (change(session), left.append(state(session))))
+
+    def interfere() -> None:
+        change(session)
+        left.append(state(session))
+
+    around_swap(interfere)
     with pytest.raises(Conflict, match="nothing was written"):
         files.replace(files.snapshot(session), NEW, patience=QUICK)
     assert [state(session)] == left

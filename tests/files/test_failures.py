@@ -14,6 +14,7 @@ import pytest
 
 from lockstitch import backups, disk, files
 from lockstitch.errors import LockstitchError
+from lockstitch.manifests import FOLDER
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import NEW, QUICK, append
 
@@ -66,7 +67,7 @@ def test_a_file_that_may_not_grow_any_more_stays_as_it_is(session: Path, limit: 
     """The limit hits the backup first, and then only the longer new file."""
     assert_refused(repair(session, size=limit), "File too large")
     assert session.read_bytes() == LINES
-    assert contents(session.parent) == [backups.FOLDER, session.name]
+    assert contents(session.parent) == [FOLDER, session.name]
 
 
 FULL = 'mount -t tmpfs -o size=256k full "$1" && cp "$2" "$1/session.jsonl" && shift 2 && exec "$@"'
@@ -128,18 +129,18 @@ def test_a_folder_one_may_not_write_to(public: Path) -> None:
 
 
 def test_a_folder_one_may_not_write_to_with_backups_in_it(public: Path) -> None:
-    (public.parent / backups.FOLDER).mkdir()
-    os.chown(public.parent / backups.FOLDER, NOBODY, NOBODY)
+    (public.parent / FOLDER).mkdir()
+    os.chown(public.parent / FOLDER, NOBODY, NOBODY)
     assert_refused(repair(public, user=NOBODY), "Permission denied")
     assert public.read_bytes() == LINES
-    assert contents(public.parent) == [backups.FOLDER, public.name]
+    assert contents(public.parent) == [FOLDER, public.name]
 
 
 def test_a_file_of_somebody_else_in_a_folder_of_ours(public: Path) -> None:
     os.chown(public.parent, NOBODY, NOBODY)
     assert_refused(repair(public, user=NOBODY), "belongs to another user")
     assert (public.read_bytes(), public.stat().st_uid) == (LINES, 0)
-    assert contents(public.parent) == [backups.FOLDER, public.name]
+    assert contents(public.parent) == [FOLDER, public.name]
 
 
 def test_a_file_of_ours_as_an_ordinary_user(public: Path) -> None:
@@ -154,7 +155,7 @@ def test_what_root_backs_up_belongs_to_the_owner_of_the_folder(public: Path) -> 
     os.chown(public.parent, NOBODY, NOBODY)
     os.chown(public, NOBODY, NOBODY)
     assert repair(public).returncode == 0
-    kept = [public.parent / backups.FOLDER, *(public.parent / backups.FOLDER).iterdir()]
+    kept = [public.parent / FOLDER, *(public.parent / FOLDER).iterdir()]
     assert {(path.stat().st_uid, path.stat().st_mode & 0o077) for path in kept} == {(NOBODY, 0)}
 
 
@@ -201,7 +202,7 @@ def test_every_call_that_fails_leaves_the_old_file_or_the_new_with_its_backup(
     for number in range(1, 500):
         session.write_bytes(LINES)
         os.utime(session, (0, 0))
-        shutil.rmtree(session.parent / backups.FOLDER, ignore_errors=True)
+        shutil.rmtree(session.parent / FOLDER, ignore_errors=True)
         with pytest.MonkeyPatch.context() as patch:
             failing = Failing(patch, number)
             try:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import backups
+from lockstitch.manifests import FOLDER
 from tests.files import driver
 from tests.files.conftest import leftovers
 
@@ -35,7 +36,7 @@ class Driver:
     def send(self, order: str = "") -> None:
         """Start one repair of the old file, with no trace of the one before."""
         driver.restore(self.path)
-        shutil.rmtree(self.path.parent / backups.FOLDER, ignore_errors=True)
+        shutil.rmtree(self.path.parent / FOLDER, ignore_errors=True)
         for name in leftovers(self.path.parent):
             (self.path.parent / name).unlink()
         assert self.process.stdin
@@ -45,7 +46,7 @@ class Driver:
     def read(self, word: str) -> tuple[str, list[str]]:
         """What stands behind the next line that begins with a word, and the lines before it."""
         assert self.process.stdout
-        before = []
+        before: list[str] = []
         for line in self.process.stdout:
             if line.startswith(word):
                 return line.removeprefix(word).strip(), before
