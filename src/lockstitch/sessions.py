@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from msgspec import Struct, field
 
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable
+from lockstitch.files import Snapshot
 from lockstitch.formats import doctor
 from lockstitch.formats.base import SQLITE, Transcript
 from lockstitch.formats.doctor import Mended, Options
@@ -223,7 +225,19 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     data = doctor.bytes_of(mended.after)
     backup, replaced = backups.replace(session.before, data, run, details)
     done.backup, done.carried = str(backup.file), replaced.carried
+    if not replaced.carried:
+        _keep_time(session.before)
     return done
+
+
+def _keep_time(before: Snapshot) -> None:
+    """Let a session stay as old as it was: programs resume the one that was used last.
+
+    A millisecond later than before, so that whoever remembers the old time sees the change.
+    """
+    later = before.mtime_ns + 1_000_000
+    with suppress(OSError):
+        os.utime(before.path, ns=(later, later))
 
 
 def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:

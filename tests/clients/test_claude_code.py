@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.claude_cases import BROKEN
-from tests.formats.claude_files import Case
+from tests.formats.claude_files import MARK, Case
 
 from .conftest import EVERYTHING, Life, needs
 from .drive import ClaudeCode
@@ -16,6 +16,8 @@ from .reading import Said, of_messages
 NEW = ("2.1.112", "2.1.197", "2.1.325")
 # These send what stands on the way from the newest record to the root, and nothing beside it.
 OLD = ("1.0.100", "2.0.50", "2.1.50")
+# These do not know what was typed while a tool ran: it is kept in a record of its own.
+DEAF = ("1.0.100",)
 SLICE = {
     "2.1.325": (
         "01_open_batch_at_tail-tree",
@@ -66,14 +68,20 @@ def test_a_mended_session_is_resumed_whole(client: ClaudeCode, case: Case, tmp_p
     assert _sent_before(life) <= {*sent.marks, *case.spare, *case.aside}
     assert set(sent.results.items()) <= set(exported.results.items())
     if client.version in NEW or case.layout == "linear":
-        assert set(case.history) <= set(sent.marks)
-        assert sent.marks == exported.marks
+        unheard = _queued(case) if client.version in DEAF else set()
+        assert set(case.history) - unheard <= set(sent.marks)
+        assert sent.marks == [mark for mark in exported.marks if mark not in unheard]
         assert sent.calls == exported.calls
         assert sent.results == exported.results
 
 
 def _files(case: Case) -> dict[str, bytes]:
     return {f"{case.session}.jsonl": case.data, **case.side}
+
+
+def _queued(case: Case) -> set[str]:
+    lines = (line for line in case.data.splitlines() if b'"type":"attachment"' in line)
+    return {mark for line in lines for mark in MARK.findall(line.decode(errors="replace"))}
 
 
 def _sent_before(life: Life) -> set[str]:

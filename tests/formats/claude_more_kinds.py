@@ -42,6 +42,20 @@ def root_in_middle_result(book: Book) -> Case:
     return book.case(touched=1)
 
 
+@kind("two_roots_in_middle")
+def two_roots_in_middle(book: Book) -> Case:
+    """Three pieces; the second begins in the middle of an API message."""
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    turn.calls[0].record["parentUuid"] = None
+    book.answer(turn.calls[0], "built")
+    book.say("It is built.")
+    book.ask("Tell me more.")
+    book.say("This is more.").records[0]["parentUuid"] = None
+    book.work("Go on.", "status")
+    return book.case(touched=2)
+
+
 @kind("late_control_record")
 def late_control_record(book: Book) -> Case:
     """A control record was flushed late, beside the reply; the next turn hangs on it."""

@@ -99,6 +99,15 @@ def test_undo_and_its_own_undo(session: Path) -> None:
     assert run("undo", session).returncode == 2
     listed = json.loads(run("undo", "--list", "--json", session).stdout)["backups"]
     assert {backup["status"] for backup in listed} == {"undone", "done"}
+    [undo] = [backup["run"] for backup in listed if backup["status"] == "done"]
+    assert run("undo", "--run", undo, session).returncode == 0
+    assert session.read_bytes() == mended
+
+
+def test_a_repaired_session_stays_as_old_as_it_was(session: Path) -> None:
+    os.utime(session, (1_000_000_000, 1_000_000_000))
+    assert run("repair", "--yes", session).returncode == 0
+    assert 0 < session.stat().st_mtime - 1_000_000_000 < 1
 
 
 def test_undo_of_a_whole_folder(tmp_path: Path) -> None:

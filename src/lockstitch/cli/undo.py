@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from lockstitch.manifests import Backup
 
 
-def run(*, targets: list[str], listing: bool, force: bool, as_json: bool) -> int:
+def run(
+    *, targets: list[str], listing: bool, run_id: str | None, force: bool, as_json: bool
+) -> int:
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     if not targets:
         raise UsageError("nothing to undo: give a file or a folder that was repaired")
     paths = [path for target in targets for path in _paths(target)]
     if listing:
         return _list(paths, as_json)
-    done = [_undone(path, run_id, force) for path, run_id in paths]
+    paths = [(path, run_id or found) for path, found in paths]
+    as_run = backups.new_run()
+    done = _refused(paths, force) or [_undone(*path, as_run, force=force) for path in paths]
     if as_json:
         from lockstitch.cli import machine
 
@@ -57,9 +61,21 @@ def _resolved(target: str) -> str:
     return one(target, None, None).path
 
 
-def _undone(path: str, run_id: str | None, force: bool) -> dict[str, Any]:
+def _refused(paths: list[tuple[str, str | None]], force: bool) -> list[dict[str, Any]]:
+    """What stands against undoing all of these; nothing is undone if anything does."""
+    refused: list[dict[str, Any]] = []
+    for path, run_id in paths:
+        try:
+            backups.ready(path, run=run_id, force=force)
+        except (LockstitchError, OSError) as error:
+            terminal.complain(f"{text.shown(path)}: {error}")
+            refused.append({"target": path, "restored": None, "error": str(error)})
+    return refused
+
+
+def _undone(path: str, run_id: str | None, as_run: str, *, force: bool) -> dict[str, Any]:
     try:
-        undone = backups.undo(path, run=run_id, force=force, restore=_restore)
+        undone = backups.undo(path, run=run_id, force=force, restore=_restore, as_run=as_run)
     except (LockstitchError, OSError) as error:
         terminal.complain(f"{text.shown(path)}: {error}")
         return {"target": path, "restored": None, "error": str(error)}
@@ -83,7 +99,8 @@ def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
     for backup in found:
         size = backup.manifest.before_size
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
-        terminal.say(f"{when}  {backup.status:<10}  {size:>10}  {text.shown(str(backup.file))}")
+        row = f"{when}  {backup.run}  {backup.status:<10}  {size:>10}"
+        terminal.say(f"{row}  {text.shown(str(backup.file))}")
     if not found:
         terminal.note("No backups.")
     return CLEAN
@@ -107,7 +124,8 @@ COMMAND = Command(
     details=(
         "For a folder: the last repair that touched files in it, all of them. Refuses if a file is "
         "no longer what the repair left, because its program has gone on; --force restores it "
-        "anyway and keeps the present state as another backup. An undo can itself be undone."
+        "anyway and keeps the present state as another backup. An undo can itself be undone: "
+        "--list names its run, and --run takes it back."
     ),
     examples=(
         "lockstitch undo session.jsonl",
@@ -117,6 +135,7 @@ COMMAND = Command(
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
     options=(
         Option("listing", ("--list", "-l"), "List the backups and change nothing."),
+        Option("run_id", ("--run",), "Undo this run of --list, such as an undo.", metavar="ID"),
         Option("force", ("--force",), "Restore even if the session has gone on since."),
         JSON,
     ),

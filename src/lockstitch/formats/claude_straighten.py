@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
-from lockstitch.formats.claude_strays import LATE, LOST, Stray, descendants
+from lockstitch.formats.claude_strays import CUT, LATE, LOST, Stray, descendants
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
@@ -219,11 +219,14 @@ class _Round:
         self.note("LS804", "shortened", number, f"{len(missing)} missing records left its list")
 
     def bring_back(self, pieces: Sequence[Stray]) -> None:
-        """Put one lost piece back in front of what follows it on the chain."""
-        for piece in pieces:
-            if piece.kind in LOST:
-                self._splice(piece)
-                return
+        """Put one lost piece back in front of what follows it on the chain.
+
+        Of several beginnings that were cut off, the last one is next to what follows.
+        """
+        lost = [piece for piece in pieces if piece.kind in LOST]
+        cut = [piece for piece in lost if piece.kind == CUT]
+        for piece in (*cut[-1:], *lost[:1])[:1]:
+            self._splice(piece)
 
     def _splice(self, piece: Stray) -> None:
         code = findings.CODES[piece.kind]

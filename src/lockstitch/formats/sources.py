@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ _MAGIC = b"SQLite format 3\0"
 _HEAD = 1 << 18
 _HEAD_LINES = 40
 _LARGE = 32 << 20
+_RESTING = 60
 _SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
@@ -198,8 +200,10 @@ def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
 
 def glanced(source: Source) -> Opened:
     """Read a session for a look only: a large file is mapped, not loaded."""
-    large = source.kind == LINES and os.stat(source.path).st_size > _LARGE  # noqa: PTH116
-    if not large:
+    status = os.stat(source.path)  # noqa: PTH116 - pathlib costs start-up time
+    # A mapped file that its program cuts short ends this process, so it must be at rest.
+    at_rest = time.time() - status.st_mtime > _RESTING
+    if source.kind != LINES or status.st_size <= _LARGE or not at_rest:
         return opened(source, follow_symlinks=True)
     with open(source.path, "rb") as file:  # noqa: PTH123 - as above
         mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
