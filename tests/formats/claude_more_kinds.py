@@ -196,6 +196,14 @@ def end_written_twice_without_a_parent(book: Book) -> Case:
     return book.case()
 
 
+@kind("written_twice_first_copy_damaged")
+def written_twice_first_copy_damaged(book: Book) -> Case:
+    opened(book).work("Tell me more.", "more")
+    lines = book.lines()
+    bad = [line.replace(b"echo", b"ec\xffho") for line in lines]
+    return book.case(joined([*bad, *lines[-4:]]))
+
+
 @kind("dangling_parent_oddly_spelt")
 def dangling_parent_oddly_spelt(book: Book) -> Case:
     """What is not wrong in a line keeps its spelling: spaces, escapes, numbers, order of keys."""
@@ -470,6 +478,33 @@ def compaction_without_boundary(book: Book) -> Case:
     book.records.remove(boundary)
     del book.marks[:old]
     return book.case(touched=1)
+
+
+@kind("two_roots_after_a_compaction")
+def two_roots_after_a_compaction(book: Book) -> Case:
+    old = [*opened(book).marks]
+    book.boundary()
+    book.summary("We looked at the settings.")
+    book.work("Go on.", "status")
+    book.ask("Tell me more.")
+    for words in ("This is more.", "And more."):
+        book.say(words).records[0]["parentUuid"] = None
+        book.ask("And?")
+    book.say("No more.")
+    return book.case(aside=old, touched=2)
+
+
+@kind("compaction_published_late")
+def compaction_published_late(book: Book) -> Case:
+    """A turn ended while the summary of what came before it was being written."""
+    old = [*opened(book).marks]
+    summed_up = book.tip
+    book.work("Go on.", "status")
+    book.tip = summed_up
+    book.boundary()
+    book.summary("We looked at the settings.")
+    book.work("Now the tests.", "tests")
+    return book.case(aside=old)
 
 
 @kind("kept_by_a_compaction_but_gone", "tree")

@@ -21,6 +21,7 @@ class Life:
     """What the commands reported, and the bytes after each of them."""
 
     home: Home
+    check: Ran
     repair: Ran
     mended: dict[str, bytes]
     again: dict[str, bytes]
@@ -31,13 +32,14 @@ class Life:
 def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home = Home(tmp_path_factory.mktemp("home"))
     paths = [put(home, case) for case in CASES]
+    check = home.each("check", "--json", targets=paths)
     repair = home.each("repair", "--yes", "--json", targets=paths)
     mended = home.read()
     home.each("repair", "--yes", "--json", targets=paths)
     again = home.read()
     changed = [home.paths[str(case)] for case in CASES if mended[str(case)] != case.data]
     home.run("undo", *changed)
-    return Life(home, repair, mended, again, home.read())
+    return Life(home, check, repair, mended, again, home.read())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -49,6 +51,12 @@ def test_the_mended_file_is_valid_and_complete(life: Life, case: Case) -> None:
     paired = oracle.pairs(data)
     assert {mark: paired.get(mark) for mark in case.pairs} == dict(case.pairs)
     assert session_of(life.repair, life.home.paths[str(case)])["remaining"] == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_check_and_repair_find_the_same(life: Life, case: Case) -> None:
+    path = life.home.paths[str(case)]
+    assert session_of(life.check, path)["findings"] == session_of(life.repair, path)["findings"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -93,6 +93,12 @@ def test_damage_is_found(life: Life, case: Case) -> None:
         assert 1 <= int(head) <= lines + 1
 
 
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_check_and_repair_find_the_same(life: Life, case: Case) -> None:
+    checked = life.report(life.first_check, case)["findings"]
+    assert checked == life.report(life.repair, case)["findings"]
+
+
 def test_findings_do_not_show_what_was_said(life: Life) -> None:
     assert life.first_check.status == 1
     assert not MARK.search(life.first_check.out.decode() + life.first_check.err)

@@ -93,6 +93,11 @@ def test_damage_is_found(life: Life, case: Stored) -> None:
         assert report["session"] == case.session
 
 
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_check_and_repair_find_the_same(life: Life, case: Stored) -> None:
+    assert life.report("check", case)["findings"] == life.report("repair", case)["findings"]
+
+
 def test_findings_do_not_show_what_was_said(life: Life) -> None:
     assert life.runs["check"].status == 1
     assert not MARK.search(life.runs["check"].out.decode() + life.runs["check"].err)

@@ -21,6 +21,7 @@ class Life:
     """What the repair reported, what a resume would send, the bytes after each command."""
 
     home: Home
+    check: Ran
     repair: Ran
     problems: dict[str, list[str]]
     marks: dict[str, set[str]]
@@ -35,6 +36,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home = Home(tmp_path_factory.mktemp("home"))
     paths = [home.make(str(case), case.path, case.write) for case in CASES]
     first = home.read()
+    check = home.each("check", "--json", targets=paths)
     repair = home.each("repair", "--yes", "--json", targets=paths)
     mended = home.read()
     problems = {str(case): case.problems(home.paths[str(case)]) for case in CASES}
@@ -42,7 +44,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home.each("repair", "--yes", "--json", targets=paths)
     again = home.read()
     home.run("undo", *[path for name, path in home.paths.items() if mended[name] != first[name]])
-    return Life(home, repair, problems, marks, first, mended, again, home.read())
+    return Life(home, check, repair, problems, marks, first, mended, again, home.read())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -51,6 +53,12 @@ def test_the_mended_file_is_valid_and_complete(life: Life, case: Stored) -> None
     assert set(case.history) - life.marks[str(case)] == set()
     report = session_of(life.repair, life.home.paths[str(case)])
     assert (report["status"], report["remaining"]) == ("ok", [])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_check_and_repair_find_the_same(life: Life, case: Stored) -> None:
+    path = life.home.paths[str(case)]
+    assert session_of(life.check, path)["findings"] == session_of(life.repair, path)["findings"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

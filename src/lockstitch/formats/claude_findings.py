@@ -18,6 +18,7 @@ from lockstitch.formats.claude_chain import (
 from lockstitch.formats.claude_strays import CUT, LATE, REPLY, WRITER, Stray, descendants
 from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
+from lockstitch.formats.records import encode
 from lockstitch.rules import Finding
 
 # Where and when a record stands, as against what it says.
@@ -78,9 +79,20 @@ def _repeats(chain: Chain) -> Iterator[Finding]:
 
 
 def is_copy(chain: Chain, node: Node) -> bool:
-    """Tell whether a record repeats the first one with its id, wherever it hangs."""
-    first = chain.value(chain.graph.by_id[node.id].number)
-    return _said_in(first) == _said_in(chain.value(node.number))
+    """Tell whether a record repeats the first one with its id, wherever it hangs.
+
+    A copy may be damaged, if it is the same message of the same moment otherwise.
+    """
+    first, second = chain.value(chain.graph.by_id[node.id].number), chain.value(node.number)
+    if _said_in(first) == _said_in(second):
+        return True
+    marks = [(v.get("type"), v.get("timestamp"), message_of(v).get("id")) for v in (first, second)]
+    return marks[0] == marks[1] and is_damaged(first) != is_damaged(second)
+
+
+def is_damaged(value: dict[str, Any]) -> bool:
+    """Tell whether characters of a record could not be read."""
+    return "\ufffd".encode() in encode(value)
 
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +172,9 @@ def stale(chain: Chain) -> tuple[int, int]:
     found = boundaries(chain)
     if not found or found[-1] in chain.walk.path or torn_boundary(chain) >= 0:
         return -1, -1
-    late = next((number for number in chain.walk.path if number > found[-1]), -1)
-    if late < 0:
+    path = chain.walk.path
+    late = next((number for number in path if number > found[-1]), -1)
+    if late < 0 or late == path[0]:
         return -1, -1
     inside = descendants(chain, found[-1])
     speakers = [n for n in inside if n < late and chain.value(n).get("type") in SPEAKERS]

@@ -129,8 +129,18 @@ class _Round:
         """Keep the first of equal records."""
         for node in self.chain.graph.repeats:
             if findings.is_copy(self.chain, node):
-                self.gone.add(node.number)
-                self.note("LS607", "removed", node.number, "an equal record stands before it")
+                self._drop_copy(self.chain.graph.by_id[node.id].number, node.number)
+
+    def _drop_copy(self, first: int, copy: int) -> None:
+        """Keep the first of two copies, or the second in its place if the first is damaged."""
+        damaged = findings.is_damaged(self.chain.value(first))
+        if damaged and not findings.is_damaged(self.chain.value(copy)) and first not in self.gone:
+            self.moves[first] = [copy]
+            self.set(copy, "parentUuid", self.chain.value(first).get("parentUuid"))
+            self.remove("LS607", first, "a whole copy of it took its place")
+            return
+        self.gone.add(copy)
+        self.note("LS607", "removed", copy, "an equal record stands before it")
 
     def drop_malformed(self) -> None:
         """Take messages without content out of the file."""
@@ -232,7 +242,8 @@ class _Round:
         code = findings.CODES[piece.kind]
         turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
         self.note(code, "brought back", piece.top, f"{turns}, {piece.size} bytes")
-        if piece.onward < 0 or piece.kind == LATE:
+        rootless = self.chain.graph.by_number[piece.top].parent is None and piece.attach >= 0
+        if piece.onward < 0 or piece.kind == LATE or rootless:
             self.relink(code, piece.top, piece.attach)
         if piece.onward < 0:
             return

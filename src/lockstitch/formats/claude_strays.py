@@ -157,7 +157,8 @@ def _neighbours(chain: Chain, top: int, reached: set[int]) -> tuple[int, int]:
     if parent is None and node.parent:
         parent = graph.before(top, lambda other: other.number in reached)
     if parent is None:
-        return -1, path[0] if path else -1
+        place = next((p for p, number in enumerate(path) if number > top), -1)
+        return (path[place - 1] if place > 0 else -1), path[place] if place >= 0 else -1
     if parent.number not in path:
         return parent.number, next((number for number in path if number > top), -1)
     at = path.index(parent.number) + 1
