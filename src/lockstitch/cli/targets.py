@@ -35,11 +35,24 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
 
 
 def _starts_as_list(target: str) -> bool:
+    """Whether a file is one JSON list, as against lines of which the first happens to be one."""
     try:
         with open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
-            return file.read(64).lstrip().startswith(b"[")
+            head = file.read(4096).lstrip()
     except OSError:
         return False
+    first, newline, rest = head.partition(b"\n")
+    return head.startswith(b"[") and not (newline and rest.strip() and _is_whole(first))
+
+
+def _is_whole(line: bytes) -> bool:
+    from lockstitch.formats.lines import decode
+
+    try:
+        decode(line)
+    except ValueError:
+        return False
+    return True
 
 
 def sources(

@@ -64,6 +64,7 @@ class _Line(Struct, gc=False):
     isCompactSummary: bool | None = False  # noqa: N815 - as above
     isApiErrorMessage: bool | None = False  # noqa: N815 - as above
     teamName: str | None = None  # noqa: N815 - as above
+    logicalParentUuid: str | None = None  # noqa: N815 - as above
     subtype: str | None = None
     timestamp: str = ""
     sessionId: str = ""  # noqa: N815 - as above
@@ -196,6 +197,8 @@ class _Proof:
     def boundary(self, line: _Line) -> None:
         """Start anew behind a compaction."""
         if line.parentUuid is not None or "preserved" in "".join(line.compactMetadata or ()):
+            raise Odd
+        if line.logicalParentUuid and line.logicalParentUuid not in self.batch:
             raise Odd
         self.batch = {line.uuid}
         self.role = self.message = ""
