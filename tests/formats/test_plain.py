@@ -141,7 +141,7 @@ def test_places_name_the_way_to_a_message() -> None:
 
     data = json.dumps({"messages": anthropic(answered=False)}).encode()
     [found] = doctor.findings_of(FORM, read(FORM, data, "x.json", DOCUMENT))
-    assert found.place == "1.messages.1.content.0"
+    assert found.place == "messages.1.content.0"
     [found] = doctor.findings_of(FORM, read(FORM, joined(*anthropic(answered=False))))
     assert found.place == "2.content.0"
 

@@ -17,7 +17,7 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.formats import lines
 from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
-from lockstitch.formats.records import BOM, JSON, NUL, TORN, Record
+from lockstitch.formats.records import BOM, DOCUMENT, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_request, plan_stored
 from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER
 from lockstitch.repair.edits import diff
@@ -155,6 +155,8 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
         now = new.get(record.start)
         if now is None or now.fresh is record.fresh or record.place in named:
             continue
+        if record.kind == DOCUMENT and ledger.changes:
+            continue
         for edit in diff(record.value, now.value):
             place = f"{record.place}.{edit.place}"
             note = "follows from the other changes"
@@ -257,8 +259,14 @@ def _take_over(plan: Plan, history: History, transcript: Transcript, ledger: Led
 
 def _in_file(place: str, history: History, transcript: Transcript) -> str:
     number, path = history.home(place)
-    home = transcript.records[number].place if number != NEW else "1"
-    return ".".join(str(step) for step in (home, *path) if step != "")
+    if number == NEW:
+        return "1"
+    record = transcript.records[number]
+    if record.kind == DOCUMENT:
+        bare = bool(path) and type(path[0]) is int
+        listed = (profile_named(history.dialect).list_key,) if bare else ()
+        return ".".join(map(str, (*listed, *path)))
+    return ".".join(str(step) for step in (record.place, *path) if step != "")
 
 
 def _with_evidence(transcript: Transcript, ledger: Ledger) -> History:
