@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +13,7 @@ from .claude_files import LAYOUTS, Case
 from .damage import damaged
 from .test_claude_repair import put
 
-SEEDS = 100
+SEEDS = int(os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") or 40)
 CASES = [damaged(seed, layout) for seed in range(SEEDS) for layout in LAYOUTS]
 
 

@@ -233,7 +233,7 @@ def reading(tmp_path_factory: pytest.TempPathFactory) -> Home:
     "words", [("scan",), ("scan", "--json"), ("show",), ("export", "--to", "anthropic")], ids=str
 )
 def test_looking_at_all_files_changes_nothing(reading: Home, words: tuple[str, ...]) -> None:
-    targets = [] if words[0] == "scan" else [reading.paths[str(case)] for case in CASES[:12]]
+    targets = [] if words[0] == "scan" else [reading.paths[str(case)] for case in CASES[:4]]
     runs = [reading.run(*words, target) for target in targets] or [reading.run(*words)]
     assert [ran.changed for ran in runs] == [()] * len(runs)
     assert {ran.status for ran in runs} <= {0, 1}, [ran.err for ran in runs if ran.status > 1]

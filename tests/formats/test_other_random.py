@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -10,7 +11,7 @@ from .campaign import Home, Ran, session_of
 from .damage import damaged_lines
 from .stored import Stored
 
-SEEDS = 60
+SEEDS = int(os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") or 25)
 CASES = [
     damaged_lines(seed, form) for seed in range(SEEDS) for form in ("codex", "pi", "gemini-cli")
 ]
