@@ -13,7 +13,7 @@ test: .venv/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n auto
 	$(BIN)/python scripts/generate_docs.py --check
 
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.

@@ -29,8 +29,8 @@ def test_what_the_everyday_parser_accepts_typer_reads_the_same(
 @pytest.mark.parametrize(
     ("name", "words", "expected"),
     [
-        ("check", [], {"files": [], "form": "text", "as_json": False}),
-        ("check", ["a", "-", "b"], {"files": ["a", "-", "b"]}),
+        ("check", [], {"targets": [], "output": "text", "as_json": False}),
+        ("check", ["a", "-", "b"], {"targets": ["a", "-", "b"]}),
         ("check", ["-d", "gemini", "a", "--json"], {"dialect": "gemini", "as_json": True}),
         ("check", ["--output-format=sarif"], {"output": "sarif"}),
         ("heal", ["a", "-o", "b", "--diff"], {"file": "a", "output": "b", "diff": True}),

@@ -17,6 +17,7 @@ FINDING = {"code", "name", "severity", "place", "message", "error", "fixable", "
 SESSION = {
     "target",
     "format",
+    "dialect",
     "session",
     "status",
     "messages",
@@ -52,7 +53,7 @@ def test_stdin(lockstitch: Any, broken: Any) -> None:
 
 def test_jsonl(lockstitch: Any, saved: Any, broken: Any) -> None:
     lines = "\n".join(map(json.dumps, broken)).encode()
-    assert b"messages.1.content.0: LS" in lockstitch("check", saved(lines, "a.jsonl")).stdout
+    assert b"a.jsonl:2.content.0: LS" in lockstitch("check", saved(lines, "a.jsonl")).stdout
 
 
 def test_every_file_is_printed_and_the_unreadable_one_named(
@@ -81,7 +82,7 @@ def test_json(
     assert [one["status"] for one in report["sessions"]] == ["ok", "broken", "unreadable"]
     assert good.keys() == bad.keys() == SESSION
     assert missing.keys() == SESSION | {"error"}
-    assert (bad["target"], bad["format"], bad["session"]) == (str(files[1]), "anthropic", None)
+    assert (bad["target"], bad["format"], bad["session"]) == (str(files[1]), "list", None)
     assert (bad["messages"], bad["reachable"], bad["unreachable"]) == (3, 3, 0)
     assert good["findings"] == []
     assert [finding.keys() for finding in bad["findings"]] == [FINDING]
@@ -90,7 +91,9 @@ def test_json(
 
 def test_sarif(lockstitch: Any, saved: Any, broken: Any, clean: Any, tmp_path: Path) -> None:
     broken_file = saved(broken, "what a name:ü.json")
-    done = lockstitch("check", "--output-format", "sarif", broken_file, saved(clean), tmp_path / "no.json")
+    done = lockstitch(
+        "check", "--output-format", "sarif", broken_file, saved(clean), tmp_path / "no.json"
+    )
     log = json.loads(done.stdout)
     assert done.returncode == 2
     assert log["version"] == "2.1.0"

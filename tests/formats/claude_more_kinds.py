@@ -530,3 +530,21 @@ def open_call_kept(book: Book) -> Case:
     book.summary("We looked at the settings.")
     book.work("Now the tests.", "tests")
     return book.case(aside=old)
+
+
+@kind("side_chain_takes_over", "linear")
+def side_chain_takes_over(book: Book) -> Case:
+    """The next prompt hangs on the last record of a sub-agent in the same file."""
+    opened(book).ask("Explore the code.")
+    turn = book.say("I send someone.", "explore")
+    before = len(book.marks)
+    side = sidechain(book, "a1b2c3d4", f"explore for {turn.calls[0].mark}")
+    side.say("There are three settings.")
+    inner = book.marks[before:]
+    book.records += [{**record, "isSidechain": True} for record in side.records]
+    book.now = side.now
+    book.answer(turn.calls[0], "three settings")
+    book.say("Three.")
+    book.tip = side.records[-1]["uuid"]
+    book.work("Now the tests.", "tests")
+    return book.case(aside=inner)

@@ -35,6 +35,19 @@ from lockstitch.model.zones import GROUPED
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document", "video", "audio")
+_KINDS = frozenset(
+    {
+        *_MEDIA,
+        "text",
+        "toolUse",
+        "toolResult",
+        "reasoningContent",
+        "cachePoint",
+        "guardContent",
+        "citationsContent",
+        "searchResult",
+    }
+)
 
 
 class Bedrock(BlockDialect):
@@ -70,6 +83,8 @@ class Bedrock(BlockDialect):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict) or not raw:
             return broken(raw, at, home, "not-an-object")
+        if len(_KINDS.intersection(raw)) > 1:
+            return broken(raw, at, home, "several")
         if "text" in raw:
             text = raw["text"]
             if isinstance(text, str):

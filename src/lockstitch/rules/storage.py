@@ -79,7 +79,7 @@ BYTE_ORDER_MARK = rule(
 
 BAD_UTF8 = rule(
     code="LS605",
-    name="invalid-utf8",
+    name="invalid-encoding",
     severity=ERROR,
     formats=LINES,
     summary="a record holds bytes that are not UTF-8",

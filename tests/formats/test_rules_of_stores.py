@@ -1,0 +1,33 @@
+"""Every rule on stored sessions is found in some broken file, and in no healthy one."""
+
+from __future__ import annotations
+
+import pytest
+
+import lockstitch
+from lockstitch.formats import doctor, lines
+from lockstitch.formats.base import Context
+from lockstitch.formats.claude_code import ClaudeCode
+
+from .claude_cases import BROKEN, HEALTHY
+from .claude_files import Case
+
+FORM = ClaudeCode()
+STORES = {code for code, rule in lockstitch.RULES.items() if "claude-code" in rule.formats}
+
+
+def found(case: Case) -> set[str]:
+    beside = {path.rpartition("/")[2]: data for path, data in case.side.items()}
+    context = Context(case.data, "session.jsonl", beside)
+    transcript = FORM.parse(lines.read(case.data, FORM.is_record), context)
+    return {finding.code for finding in doctor.findings_of(FORM, transcript)}
+
+
+def test_every_rule_is_found_in_some_broken_file() -> None:
+    seen = set().union(*map(found, BROKEN))
+    assert STORES - seen == set()
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=str)
+def test_none_is_found_in_a_healthy_file(case: Case) -> None:
+    assert found(case) == set()
