@@ -200,7 +200,7 @@ class Book:
     def blocks(self, *blocks: Json, message_id: str | None = None, **fields: Any) -> list[Json]:
         """One API message of these blocks, a record for each, all under one message id."""
         self._messages += 1
-        message_id = message_id or counted_id("msg", self.session, self._messages)
+        message_id = message_id or counted_id("msg", self.seed, self._messages)
         calls = any(block["type"] == "tool_use" for block in blocks)
         stop = ("tool_use" if calls else "end_turn") if self.is_tree else None
         return [
@@ -357,7 +357,14 @@ def opened(book: Book) -> Book:
     book.snapshot(prompt)
     if book.is_tree:
         book.attach("skill_listing", content="- notes: keeps notes", skillCount=1, isInitial=True)
-        book.attach("agent_listing_delta", addedTypes=["Explore"], removedTypes=[])
+        book.attach(
+            "agent_listing_delta",
+            addedTypes=["Explore"],
+            addedLines=["- Explore: looks around"],
+            removedTypes=[],
+            isInitial=True,
+            showConcurrencyNote=False,
+        )
         book.note("ai-title", aiTitle="Settings")
     turn = book.say("I look at them.", "the settings")
     book.answer(turn.calls[0], "port = 8080")

@@ -247,11 +247,20 @@ class _Round:
             self.relink(code, piece.top, piece.attach)
         if piece.onward < 0:
             return
-        self.relink(code, piece.onward, piece.tail)
+        self.relink(code, piece.onward, self._own_line_before(piece.onward, piece.tail))
         late = [n for n in piece.members if n > piece.onward or piece.kind == LATE]
         if late:
             self.moves[piece.onward] = late
             self._date(late)
+
+    def _own_line_before(self, number: int, tail: int) -> int:
+        """Give the line before one of the same message that is off the walk, else the tail."""
+        path = set(self.chain.walk.path)
+        for group in self.chain.groups.values():
+            if number in group.members:
+                earlier = [n for n in group.members if tail < n < number and n not in path]
+                return earlier[-1] if earlier else tail
+        return tail
 
     def _date(self, numbers: Sequence[int]) -> None:
         """Make moved records older than the leaf, so that no version takes one for the leaf."""
