@@ -4,6 +4,7 @@ LockstitchError
 ├── UsageError          the call itself is wrong: change the call
 │   └── AmbiguousDialect    several wire formats fit the input: name one
 ├── Unreadable          the input cannot be read: nothing was changed, fix or replace the input
+│   └── UnknownFormat       it can be read, but belongs to no program that is known
 └── Conflict            the file is no longer what was read: nothing was written, read it again
     └── Busy                a program has the file open for writing: end it first
 
@@ -11,6 +12,20 @@ Unhealed (a warning)    the list could not be made valid: the original was retur
 
 Messages name places, ids and sizes, never message content.
 """
+
+import errno
+
+_REASONS = {
+    errno.ENOENT: "no such file",
+    errno.ENOTDIR: "no such file",
+    errno.EISDIR: "is a folder, not a file",
+    errno.EACCES: "permission denied",
+}
+
+
+def reason_of(error: OSError) -> str:
+    """Say why a file cannot be read, without its name."""
+    return _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
 
 
 class LockstitchError(Exception):
@@ -27,6 +42,10 @@ class AmbiguousDialect(UsageError):
 
 class Unreadable(LockstitchError):
     """The input cannot be read as what it should be; nothing was changed."""
+
+
+class UnknownFormat(Unreadable):
+    """The input is the session of no program that is known; nothing was changed."""
 
 
 class Conflict(LockstitchError):

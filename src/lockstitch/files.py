@@ -18,14 +18,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from lockstitch import disk
-from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
+from lockstitch.errors import Busy, Conflict, Unreadable, UsageError, reason_of
 from lockstitch.moves import GONE, NEWLINES, PATIENCE, Move, Patience, Replaced
-
-_REASONS = {
-    errno.ENOENT: "no such file",
-    errno.ENOTDIR: "no such file",
-    errno.EACCES: "permission denied",
-}
 
 
 class Snapshot(Struct, frozen=True):
@@ -83,8 +77,7 @@ def _open(name: str) -> int:
         if not Path(name).is_symlink():
             return os.open(name, disk.READING)
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
-        raise Unreadable(reason) from error
+        raise Unreadable(reason_of(error)) from error
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     raise UsageError("is a symbolic link; name the file itself, or allow it with --follow-symlinks")

@@ -19,10 +19,17 @@ import msgspec
 from msgspec import Struct, field
 
 from lockstitch import backups
-from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable
+from lockstitch.errors import (
+    Busy,
+    Conflict,
+    LockstitchError,
+    UnknownFormat,
+    Unreadable,
+    reason_of,
+)
 from lockstitch.files import Snapshot
 from lockstitch.formats import doctor
-from lockstitch.formats.base import SQLITE, Transcript
+from lockstitch.formats.base import SQLITE
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.sources import (
     Opened,
@@ -33,7 +40,6 @@ from lockstitch.formats.sources import (
     home_places,
     opened,
     sources_of,
-    understood,
 )
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.report import Report
@@ -55,7 +61,6 @@ __all__ = [
     "paths",
     "planned",
     "repair",
-    "reread",
     "scan",
     "scan_file",
     "sources",
@@ -116,9 +121,9 @@ def scan_file(path: str) -> list[Report]:
     """Check the sessions of one file; none if it belongs to no program that is known."""
     try:
         return [check(source) for source in sources_of(path)]
-    except Unreadable as error:
-        return [] if "program" in str(error) else [Report(path, error=str(error))]
-    except (LockstitchError, OSError) as error:
+    except UnknownFormat:
+        return []
+    except LockstitchError as error:
         return [Report(path, error=str(error))]
 
 
@@ -133,6 +138,8 @@ def check(source: Source) -> Report:
         report.findings = doctor.findings_of(source.form, session.transcript)
     except LockstitchError as error:
         return Report(source.path, source.format, source.session, error=str(error))
+    except OSError as error:
+        return Report(source.path, source.format, source.session, error=reason_of(error))
     except (RecursionError, MemoryError):
         return Report(source.path, source.format, source.session, error="is too large or too deep")
     return report
@@ -252,8 +259,3 @@ def copied(session: Opened, mended: Mended) -> bytes:
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
     return doctor.bytes_of(mended.after)
-
-
-def reread(session: Opened, data: bytes) -> Transcript:
-    """Understand other bytes as the same session."""
-    return understood(session.source, data)

@@ -17,9 +17,9 @@ from collections import Counter
 from pathlib import Path
 
 from tests.sessions import claude
+from tests.sessions.command import run as run_command
 
 PAUSE = 0.01
-LOCKSTITCH = (sys.executable, "-m", "lockstitch")
 
 
 def write(path: Path, start: int, flag: Path) -> int:
@@ -58,9 +58,7 @@ def run(megabytes: float, repairs: int) -> dict[str, int]:
         for _ in range(repairs):
             time.sleep(0.5)
             before = path.stat().st_ino
-            done = subprocess.run(
-                [*LOCKSTITCH, "repair", "--yes", str(path)], capture_output=True, check=False
-            )
+            done = run_command("repair", "--yes", path)
             statuses[done.returncode] += 1
             changed += path.stat().st_ino != before
         flag.touch()

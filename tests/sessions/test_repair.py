@@ -12,21 +12,13 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.sessions import claude
+from tests.sessions.command import LOCKSTITCH, run
 
-LOCKSTITCH = (sys.executable, "-m", "lockstitch")
 STRACE = shutil.which("strace") or ""
-
-
-def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    options.setdefault("stdin", subprocess.DEVNULL)
-    return subprocess.run(
-        [*LOCKSTITCH, *map(str, words)], capture_output=True, text=True, check=False, **options
-    )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sessions import claude
+from tests.sessions import claude, command
 
 INTERRUPTIBLE = """
 import signal, sys
@@ -21,7 +21,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 """
-LOCKSTITCH = (sys.executable, "-m", "lockstitch")
 
 
 @pytest.fixture
@@ -37,9 +36,7 @@ def home(tmp_path: Path) -> Path:
 def run(home: Path, *words: object) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "HOME": str(home)}
     environ.pop("CLAUDE_CONFIG_DIR", None)
-    return subprocess.run(
-        [*LOCKSTITCH, *map(str, words)], env=environ, capture_output=True, text=True, check=False
-    )
+    return command.run(*words, env=environ)
 
 
 def state(home: Path) -> dict[str, tuple[bytes, int]]:
@@ -85,9 +82,7 @@ def test_the_environment_may_move_the_sessions(home: Path, tmp_path: Path) -> No
     moved = home / ".claude"
     moved.rename(tmp_path / "elsewhere")
     environ = {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(tmp_path / "elsewhere")}
-    done = subprocess.run(
-        [*LOCKSTITCH, "scan", "--json"], env=environ, capture_output=True, text=True, check=False
-    )
+    done = command.run("scan", "--json", env=environ)
     assert len(json.loads(done.stdout)["sessions"]) == 3
 
 
@@ -120,3 +115,19 @@ def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:
     assert process.returncode in (1, 2)
     assert "Traceback" not in said
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
+
+
+def test_a_failure_of_our_own_does_not_end_the_scan(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lockstitch import sessions
+    from lockstitch.cli import scan
+
+    def fail(path: str) -> list[object]:
+        raise KeyError(path)
+
+    monkeypatch.setattr(sessions, "scan_file", fail)
+    [report] = scan.scan_one(str(home / "secret words.jsonl"))
+    assert report.status == "unreadable"
+    assert (report.error or "").startswith("internal error: KeyError at ")
+    assert "secret words" not in (report.error or "")

@@ -56,7 +56,7 @@ def run(words: Sequence[str]) -> int:
         reason = error.strerror or type(error).__name__
         terminal.complain(f"{error.filename}: {reason}" if error.filename else reason)
     except Exception as error:  # noqa: BLE001 - the last line of defence: status 2, no traceback
-        terminal.complain(_own_failure(error))
+        terminal.complain(own_failure(error))
     else:
         return status
     return FAILED
@@ -80,7 +80,7 @@ def _dispatch(words: Sequence[str]) -> int:
     return manual.run(words, [command(name) for name in COMMANDS])
 
 
-def _own_failure(error: Exception) -> str:
+def own_failure(error: Exception) -> str:
     """Name a bug by type and place; its text could hold message content."""
     place = error.__traceback__
     while place and place.tb_next:

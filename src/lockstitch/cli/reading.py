@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -12,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from lockstitch.errors import Unreadable, UsageError
+from lockstitch.errors import Unreadable, UsageError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +21,6 @@ LIST_KEYS = ("messages", "input", "contents")
 LIMIT = 1 << 30
 LARGE = 1 << 25
 CHUNK = 1 << 20
-
-_REASONS = {
-    errno.ENOENT: "no such file",
-    errno.EISDIR: "is a folder, not a file",
-    errno.EACCES: "permission denied",
-}
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -109,8 +102,7 @@ def _load(target: str, limit: int) -> bytes:
             raise Unreadable("stdin is closed")
         return _bounded(sys.stdin.buffer, limit)
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
-        raise Unreadable(reason) from error
+        raise Unreadable(reason_of(error)) from error
 
 
 def _bounded(file: IO[bytes], limit: int) -> bytes:

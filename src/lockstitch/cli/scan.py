@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lockstitch import sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.rows import size
+from lockstitch.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from multiprocessing.pool import Pool
-
-    from lockstitch.report import Report
 
 # Below this many bytes in all, starting other processes costs more than it saves.
 _WORTH_WORKERS = 32 << 20
@@ -88,11 +88,19 @@ def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:
     order = sorted(files, key=_size, reverse=True)
     reports: Iterable[list[Report]]
     if workers == 1:
-        reports = map(sessions.scan_file, order)
+        reports = map(scan_one, order)
         yield from _gathered(order, reports)
         return
     with _pool(workers) as pool:
-        yield from _gathered(order, pool.imap(sessions.scan_file, order))
+        yield from _gathered(order, pool.imap(scan_one, order))
+
+
+def scan_one(path: str) -> list[Report]:
+    """Check the sessions of one file; a failure of our own is said and does not end the scan."""
+    try:
+        return sessions.scan_file(path)
+    except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
+        return [Report(path, error=own_failure(error))]
 
 
 def _pool(workers: int) -> Pool:
@@ -111,8 +119,8 @@ def _pool(workers: int) -> Pool:
 def _gathered(order: Sequence[str], reports: Iterable[list[Report]]) -> Iterator[Report]:
     sizes = [_size(path) for path in order]
     with _progress(sum(sizes)) as advance:
-        for size, found in zip(sizes, reports, strict=True):
-            advance(size)
+        for done, found in zip(sizes, reports, strict=True):
+            advance(done)
             yield from found
 
 
@@ -178,7 +186,7 @@ def _print(found: Sequence[Report], every: bool) -> None:
         healthy = row.sessions - row.broken
         counts = (row.sessions, healthy, row.broken, row.unreachable)
         project = terminal.harmless(row.project)
-        lines.append((row.program, project, *map(str, counts), when, _human(row.size)))
+        lines.append((row.program, project, *map(str, counts), when, size(row.size)))
     for line in _aligned(lines) if found else ():
         terminal.say(line)
     for report in sorted(found, key=lambda one: one.target):
@@ -206,17 +214,8 @@ def _line(report: Report) -> str:
     for finding in report.findings:
         codes[finding.code] = codes.get(finding.code, 0) + 1
     listed = ", ".join(f"{code} x{n}" if n > 1 else code for code, n in sorted(codes.items()))
-    left = f"; {report.unreachable} turns ({_human(report.left)}) unreachable"
+    left = f"; {report.unreachable} turns ({size(report.left)}) unreachable"
     return f"{name}: {listed or 'ok'}{left if report.unreachable else ''}"
-
-
-def _human(size: int) -> str:
-    amount = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":  # noqa: PLR2004 - a thousand of one is one of the next
-            break
-        amount /= 1000
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def _status(found: Sequence[Report], *, failed: bool) -> int:

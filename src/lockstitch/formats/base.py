@@ -1,7 +1,8 @@
 """The shape of a format: how one program's records become a history, and a history its records.
 
-Everything here is a function from values to values. Files and databases are read and written by
-``stores``; what is done in which order is decided once, for all formats, in ``doctor``.
+All but ``quick``, which streams through a file, are functions from values to values. Files are
+found and read by ``sources``, databases by ``rows``; what is done in which order is decided once,
+for all formats, in ``doctor``.
 """
 
 from __future__ import annotations

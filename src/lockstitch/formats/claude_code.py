@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
     claude_fork,
@@ -212,10 +213,8 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
 
 
 def _is_at_tail(found: Finding, transcript: Transcript) -> bool:
-    """Tell whether a finding is in the last message of the model, with no prompt behind it."""
-    number = int(found.place.split(".")[1])
-    roles = [message["role"] for message in transcript.history.messages[number + 1 :]]
-    return ASSISTANT not in roles and not roles
+    """Tell whether a finding is in the last message."""
+    return int(found.place.split(".")[1]) + 1 >= len(transcript.history.messages)
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -232,20 +231,12 @@ def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:
             continue
         for result in results_in(record.value):
             known = type(result.get("tool_use_id")) is str and "content" in result
-            if known and not is_placeholder(_text(result)):
+            if known and not is_placeholder(text_of_blocks(result.get("content"))):
                 found.setdefault(result["tool_use_id"], result)
     for call, text in _sub_agents(context):
         block = {"type": "tool_result", "tool_use_id": call, "content": text}
         found.setdefault(call, block)
     return found
-
-
-def _text(result: dict[str, Any]) -> str:
-    content = result.get("content")
-    if type(content) is list:
-        texts = (block.get("text") for block in content if type(block) is dict)
-        return "\n".join(text for text in texts if type(text) is str)
-    return content if type(content) is str else ""
 
 
 def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
@@ -272,7 +263,7 @@ def _last_words(data: bytes) -> str:
         except ValueError:
             continue
         if type(value) is dict and value.get("type") == ASSISTANT and not calls_in(value):
-            text = _text(message_of(value))
+            text = text_of_blocks(message_of(value).get("content"))
             if text.strip():
                 return text
         elif type(value) is dict and value.get("type") in SPEAKERS and is_sent(value):

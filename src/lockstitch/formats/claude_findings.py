@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats.base import Transcript, find
 from lockstitch.formats.claude_chain import (
@@ -269,16 +270,10 @@ def _stranded(chain: Chain, transcript: Transcript) -> Iterator[Finding]:
         result.get("tool_use_id")
         for number in chain.order
         for result in results_in(chain.value(number))
-        if not is_placeholder(_words(result.get("content")))
+        if not is_placeholder(text_of_blocks(result.get("content")))
     }
     for number in chain.sent():
         for call in calls_in(chain.value(number)):
             if call.get("id") in transcript.evidence and call["id"] not in real:
                 text = f"the result of call {call['id']} is stored beside the conversation"
                 yield find("LS708", _place(chain, number), text)
-
-
-def _words(content: object) -> str:
-    if type(content) is list:
-        return "\n".join(str(b.get("text", "")) for b in content if type(b) is dict)
-    return content if type(content) is str else ""

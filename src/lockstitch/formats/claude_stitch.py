@@ -28,8 +28,8 @@ from lockstitch.formats.claude_times import just_after, just_before, newest, sta
 from lockstitch.formats.history import NEW, Strand
 from lockstitch.formats.records import Record, amended, new_record
 
-# What a new record takes over from its neighbour, in the order in which the program writes it.
 PROGRESS = "progress"
+# What a new record takes over from its neighbour, in the order in which the program writes it.
 _BEFORE = ("parentUuid", "isSidechain", "agentId")
 _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
 

@@ -16,7 +16,7 @@ from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
 from lockstitch.formats.history import History, Strand
-from lockstitch.formats.records import Record
+from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.slots import enter
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, WARNING, Finding
@@ -54,12 +54,12 @@ class Codex(Format):
             records,
             _history(thread),
             session=_session(thread, context.name),
-            project=_text(thread.meta.get("cwd")),
+            project=as_str(thread.meta.get("cwd")),
             turns=sum(map(is_prompt, thread.items)),
             left=sum(is_prompt(payload_of(records[n].value)) for n in hidden),
             left_size=sum(records[n].size for n in hidden),
             notes=_notes(thread),
-            version=_text(thread.meta.get("cli_version")) or "",
+            version=as_str(thread.meta.get("cli_version")) or "",
             state=thread,
         )
         transcript.evidence = evidence_of(records, thread.items)
@@ -95,16 +95,12 @@ def _history(thread: Thread) -> History:
 def _model(records: Sequence[Record]) -> str | None:
     for record in reversed(records):
         if record.is_record and record.value.get("type") == "turn_context":
-            return _text(payload_of(record.value).get("model"))
+            return as_str(payload_of(record.value).get("model"))
     return None
 
 
-def _text(value: Any) -> str | None:
-    return value if type(value) is str else None
-
-
 def _session(thread: Thread, name: str) -> str | None:
-    known = _text(thread.meta.get("id"))
+    known = as_str(thread.meta.get("id"))
     match = _NAME.match(name)
     return known or (match[1] if match else None)
 

@@ -120,7 +120,10 @@ def _messages_of(plan: Plan, history: History) -> list[Any]:
     if history.body is not None:
         healed: list[Any] = plan.plain[profile_named(history.dialect).list_key]
         return healed
-    return list(plan.plain[: len(plan.plain) - len(_next_prompt(history))])
+    messages = list(plan.plain)
+    for prompt in _next_prompt(history):
+        del messages[len(messages) - 1 - messages[::-1].index(prompt)]
+    return messages
 
 
 def _body_of(history: History) -> dict[str, Any]:

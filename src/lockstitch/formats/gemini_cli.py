@@ -9,7 +9,7 @@ from lockstitch.formats import gemini_stitch
 from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript, find
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
 from lockstitch.formats.history import Strand
-from lockstitch.formats.records import Record
+from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
 
@@ -48,7 +48,7 @@ class GeminiCli(Format):
             context,
             records,
             chat.history,
-            session=_text(chat.about.get("sessionId")) or context.name.rpartition(".")[0],
+            session=as_str(chat.about.get("sessionId")) or context.name.rpartition(".")[0],
             turns=chat.turns(),
             left=sum(map(is_prompt, hidden)),
             notes=[*_notes(chat)],
@@ -117,7 +117,3 @@ def _repeated(value: dict[str, Any]) -> Iterator[str]:
         response = part["functionResponse"]
         if type(response) is dict and type(response.get("id")) is str:
             yield response["id"]
-
-
-def _text(value: Any) -> str | None:
-    return value if type(value) is str else None

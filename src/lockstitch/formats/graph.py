@@ -7,6 +7,7 @@ says so.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -96,6 +97,4 @@ class Graph:
 
     def position(self, number: int) -> int:
         """Give a record's position among the nodes."""
-        from bisect import bisect_left  # noqa: PLC0415 - stdlib, only where a link is broken
-
         return bisect_left(self._order, number)

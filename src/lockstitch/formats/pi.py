@@ -10,7 +10,7 @@ from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand
 from lockstitch.formats.pi_blocks import message_of
 from lockstitch.formats.pi_session import Session, is_header, is_prompt
-from lockstitch.formats.records import Record
+from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import WARNING, Finding
 
@@ -46,8 +46,8 @@ class Pi(Format):
             context,
             records,
             session.history,
-            session=_text(session.head.get("id")) or context.name.removesuffix(".jsonl"),
-            project=_text(session.head.get("cwd")),
+            session=as_str(session.head.get("id")) or context.name.removesuffix(".jsonl"),
+            project=as_str(session.head.get("cwd")),
             turns=sum(is_prompt(session.value(number)) for number in session.sent),
             left=len(away),
             left_size=sum(records[n].size for n in session.entries if n not in path),
@@ -70,7 +70,3 @@ class Pi(Format):
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return WARNING if found.code in _ANSWERED else found.severity
-
-
-def _text(value: Any) -> str | None:
-    return value if type(value) is str else None

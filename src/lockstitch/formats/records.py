@@ -76,6 +76,11 @@ def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
     return {**value, step: _with(value.get(step, {}), rest, new)}
 
 
+def as_str(value: Any) -> str | None:
+    """Give a value that should be text, None if it is anything else."""
+    return value if type(value) is str else None
+
+
 def new_record(place: str, value: Any) -> Record:
     """Make a record that the store does not hold yet."""
     return Record(place=place, value=value, fresh=encode(value))

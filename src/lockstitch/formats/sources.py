@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import Unreadable, UsageError
+from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
 from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import lines
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
@@ -109,7 +109,7 @@ def sources_of(path: str, name: str | None = None) -> list[Source]:
     kind, values = _values(path, head)
     form = format_named(name) if name else format_of(kind, os.path.basename(path), values)  # noqa: PTH119
     if form is None:
-        raise Unreadable("holds no session of a program that is known")
+        raise UnknownFormat("holds no session of a program that is known")
     return [Source(path, form.name, kind)]
 
 
@@ -119,7 +119,7 @@ def _rows(path: str, name: str | None) -> list[Source]:
     tables = sorted(rows.tables(path))
     form = format_named(name) if name else format_of(SQLITE, path, tables)
     if form is None:
-        raise Unreadable("is a database, but of no program that is known")
+        raise UnknownFormat("is a database, but of no program that is known")
     return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
 
 
@@ -128,12 +128,7 @@ def _head(path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
             return file.read(_HEAD)
     except OSError as error:
-        raise Unreadable(_said(error)) from error
-
-
-def _said(error: OSError) -> str:
-    words = {2: "no such file", 13: "permission denied", 21: "is a folder, not a file"}
-    return words.get(error.errno or 0, error.strerror or "cannot be read")
+        raise Unreadable(reason_of(error)) from error
 
 
 def _values(path: str, head: bytes) -> tuple[str, list[Any]]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch import disk
-from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, UsageError
+from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, UsageError, reason_of
 
 READ_WAIT = 5.0
 WRITE_WAIT = 10.0
@@ -84,8 +84,7 @@ def checked(path: str | Path, *, follow: bool) -> str:
     try:
         found = os.lstat(real)
     except OSError as error:
-        known = {errno.ENOENT: "no such file", errno.EACCES: "permission denied"}
-        raise Unreadable(known.get(error.errno or 0, "cannot be read")) from error
+        raise Unreadable(reason_of(error)) from error
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     if stat.S_ISLNK(found.st_mode):
