@@ -4,9 +4,15 @@ LockstitchError
 ├── UsageError          the call itself is wrong: change the call
 │   └── AmbiguousDialect    several wire formats fit the input: name one
 ├── Unreadable          the input cannot be read: nothing was changed, fix or replace the input
-│   └── UnknownFormat       it can be read, but belongs to no program that is known
-└── Conflict            the file is no longer what was read: nothing was written, read it again
-    └── Busy                a program has the file open for writing: end it first
+│   ├── UnknownFormat       it can be read, but belongs to no program that is known
+│   └── Damaged             a store holds other bytes than were written: nothing was changed
+├── Conflict            what is written to is no longer what was read: nothing was written
+│   ├── Busy                a program has the file open for writing: end it first
+│   ├── Held                another writer holds the session: wait, read it, or fork it
+│   ├── Fenced              another writer took the session over: open it again
+│   └── Moved               the session went on since it was read: read it again
+├── Unsure              a write failed and may be there or not: open the session again
+└── Closed              the session or store was closed: open it again
 
 Unhealed (a warning)    the list could not be made valid: the original was returned
 
@@ -54,6 +60,33 @@ class Conflict(LockstitchError):
 
 class Busy(Conflict):
     """Another program holds the file, so trying again at once is of no use; nothing was written."""
+
+
+class Held(Conflict):
+    """Another writer holds the session; nothing was written: wait, read it, or fork it."""
+
+
+class Fenced(Conflict):
+    """Another writer took the session over while this one was away; nothing was written."""
+
+
+class Moved(Conflict):
+    """The session has gone on since it was read; nothing was written: read it again."""
+
+
+class Damaged(Unreadable):
+    """A store holds other bytes than were written to it; nothing was changed."""
+
+
+class Unsure(LockstitchError):
+    """A write failed, and whether it is in the store is unknown until the session is opened again.
+
+    Opened again, the session tells; sending the same thing again under its key is always safe.
+    """
+
+
+class Closed(LockstitchError):
+    """The session or the store was closed; nothing was written."""
 
 
 class Unhealed(UserWarning):

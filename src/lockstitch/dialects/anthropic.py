@@ -110,13 +110,10 @@ class Anthropic(BlockDialect):
     def text_part(self, text: str, role: str) -> Part:
         return Part(TEXT, {"type": "text", "text": text}, flavor="text", text=text)
 
-    def answer(self, call: Part, text: str) -> Part:
-        raw = {
-            "type": "tool_result",
-            "tool_use_id": call.id,
-            "content": text,
-            "is_error": True,
-        }
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        raw: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id, "content": text}
+        if failed:
+            raw["is_error"] = True
         return Part(RESULT, raw, id=call.id, flavor="tool_result")
 
     def result_text(self, part: Part) -> str:

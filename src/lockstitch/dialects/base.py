@@ -46,8 +46,8 @@ class Dialect(ABC):
         """Give the raw form of a changed or new message, sharing every untouched part."""
 
     @abstractmethod
-    def answer(self, call: Part, text: str) -> Part | None:
-        """Make an error result for a call, or None where the format cannot express one."""
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part | None:
+        """Make a result of text for a call, or None where the format cannot express one."""
 
     @abstractmethod
     def text_part(self, text: str, role: str) -> Part:

@@ -122,8 +122,10 @@ class Bedrock(BlockDialect):
     def note_block(self, text: str) -> Any:
         return {"text": text}
 
-    def answer(self, call: Part, text: str) -> Part:
-        block = {"toolUseId": call.id, "content": [{"text": text}], "status": "error"}
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        block: dict[str, Any] = {"toolUseId": call.id, "content": [{"text": text}]}
+        if failed:
+            block["status"] = "error"
         return Part(RESULT, {"toolResult": block}, id=call.id, flavor="toolResult")
 
     def result_text(self, part: Part) -> str:

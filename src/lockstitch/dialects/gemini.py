@@ -140,8 +140,9 @@ class Gemini(BlockDialect):
     def note_block(self, text: str) -> Any:
         return {"text": text}
 
-    def answer(self, call: Part, text: str) -> Part:
-        response: dict[str, Any] = {"name": call.name or "", "response": {"error": text}}
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        said = {"error" if failed else "output": text}
+        response: dict[str, Any] = {"name": call.name or "", "response": said}
         if call.id is not None:
             response = {"id": call.id, **response}
         key = "function_response" if call.flavor == "function_call" else "functionResponse"

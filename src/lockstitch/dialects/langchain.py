@@ -219,8 +219,9 @@ class LangChain(Dialect):
     def text_part(self, text: str, role: str) -> Part:
         return Part(TEXT, text, text=text)
 
-    def answer(self, call: Part, text: str) -> Part:
-        fields: dict[str, Any] = {"content": text, "tool_call_id": call.id, "status": "error"}
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        status = "error" if failed else "success"
+        fields: dict[str, Any] = {"content": text, "tool_call_id": call.id, "status": status}
         if call.name:
             fields["name"] = call.name
         return Part(RESULT, self._fresh("tool", fields), id=call.id, flavor="tool")

@@ -146,7 +146,7 @@ class OpenAIChat(Dialect):
     def text_part(self, text: str, role: str) -> Part:
         return Part(TEXT, text, flavor="", text=text)
 
-    def answer(self, call: Part, text: str) -> Part:
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
         raw = {"role": "tool", "tool_call_id": call.id, "content": text}
         return Part(RESULT, raw, id=call.id, flavor="tool")
 

@@ -163,11 +163,11 @@ class OpenAIResponses(Dialect):
     def note_block(self, text: str) -> Any:
         return {"type": "input_text", "text": text}
 
-    def answer(self, call: Part, text: str) -> Part | None:
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part | None:
         write = _ANSWERS.get(call.flavor)
         if write is None:
             return None
-        raw = write(call.id, text)
+        raw = write(call.id, text, failed)
         return Part(RESULT, raw, id=call.id, flavor=raw["type"])
 
     def convert_output(self, result: Part, call: Part) -> Part | None:
@@ -249,25 +249,26 @@ def _shell_text(output: list[Any]) -> str:
 
 
 def _plain_output(kind: str) -> Any:
-    return lambda call, text: {"type": kind, "call_id": call, "output": text}
+    return lambda call, text, _failed: {"type": kind, "call_id": call, "output": text}
 
 
-def _shell_output(call: str | None, text: str) -> dict[str, Any]:
-    outcome = {"type": "exit", "exit_code": 1}
-    chunk = {"stdout": "", "stderr": text, "outcome": outcome}
+def _shell_output(call: str | None, text: str, failed: bool) -> dict[str, Any]:
+    outcome = {"type": "exit", "exit_code": int(failed)}
+    out, err = ("", text) if failed else (text, "")
+    chunk = {"stdout": out, "stderr": err, "outcome": outcome}
     return {"type": "shell_call_output", "call_id": call, "output": [chunk]}
 
 
-def _patch_output(call: str | None, text: str) -> dict[str, Any]:
-    kind = "apply_patch_call_output"
-    return {"type": kind, "call_id": call, "status": "failed", "output": text}
+def _patch_output(call: str | None, text: str, failed: bool) -> dict[str, Any]:
+    kind, status = "apply_patch_call_output", "failed" if failed else "completed"
+    return {"type": kind, "call_id": call, "status": status, "output": text}
 
 
-def _local_shell_output(call: str | None, text: str) -> dict[str, Any]:
+def _local_shell_output(call: str | None, text: str, _failed: bool) -> dict[str, Any]:
     return {"type": "local_shell_call_output", "id": call, "call_id": call, "output": text}
 
 
-def _search_output(call: str | None, _text: str) -> dict[str, Any]:
+def _search_output(call: str | None, _text: str, _failed: bool) -> dict[str, Any]:
     return {
         "type": "tool_search_output",
         "call_id": call,

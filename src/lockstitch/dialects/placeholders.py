@@ -12,6 +12,16 @@ from typing import Literal, NamedTuple
 
 UNKNOWN_OUTCOME = "[lockstitch] No result was recorded for this tool call. Its outcome is unknown."
 WAITING = "[lockstitch] This tool call is still waiting for its result."
+NOT_STARTED = "[lockstitch] This tool call was not started."
+RUNNING = "[lockstitch] This tool call is still running."
+CANCELLED = (
+    "[lockstitch] This tool call was cancelled while it ran. It may have taken effect, "
+    "in whole or in part."
+)
+TIMED_OUT = (
+    "[lockstitch] This tool call did not finish in time. It may have taken effect, "
+    "in whole or in part."
+)
 
 
 class Known(NamedTuple):
@@ -26,6 +36,10 @@ class Known(NamedTuple):
 KNOWN: tuple[Known, ...] = (
     Known("lockstitch", "exact", UNKNOWN_OUTCOME, "this file"),
     Known("lockstitch", "exact", WAITING, "this file"),
+    Known("lockstitch", "exact", NOT_STARTED, "this file"),
+    Known("lockstitch", "exact", RUNNING, "this file"),
+    Known("lockstitch", "exact", CANCELLED, "this file"),
+    Known("lockstitch", "exact", TIMED_OUT, "this file"),
     Known(
         "claude-code",
         "prefix",

@@ -37,6 +37,19 @@ def left_out(raw: Sequence[Any], source: str, target: str) -> list[str]:
     return _rendered(raw, source, target)[1]
 
 
+def scripted(raw: Sequence[Any], source: str) -> list[Turn]:
+    """Read a list of dialect ``source`` as turns in no dialect's spelling."""
+    issuer = profile_named(source)
+    return Reader(new_dialect(issuer.dialect), issuer.list_key, raw).run()
+
+
+def written(turns: list[Turn], target: str, *, opens: bool = True) -> list[Any]:
+    """Write turns for dialect ``target``; those that do not open a list may begin anyhow."""
+    receiver = profile_named(target)
+    gone: list[str] = []
+    return _within_limit(fitted(turns, receiver, gone, opens=opens), receiver, gone)
+
+
 def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:
     issuer, receiver = profile_named(source), profile_named(target)
     reader = Reader(new_dialect(issuer.dialect), issuer.list_key, raw)

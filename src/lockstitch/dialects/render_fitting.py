@@ -39,12 +39,17 @@ _SEATS = {
 _NO_ADDRESSES = ("gemini", "bedrock")
 
 
-def fitted(turns: list[Turn], profile: Profile, gone: list[str]) -> list[Turn]:
-    """Give turns that a receiver takes; adds the places of pictures it does not to ``gone``."""
+def fitted(
+    turns: list[Turn], profile: Profile, gone: list[str], *, opens: bool = True
+) -> list[Turn]:
+    """Give turns that a receiver takes; adds the places of pictures it does not to ``gone``.
+
+    Turns that do not open a list may begin with the assistant's.
+    """
     turns = _seat_system(_speaking(turns, profile), profile)
     if profile.layout == GROUPED or profile.alternates:
         turns = _merged(turns)
-    turns = _bridged(_opened(turns, profile), profile)
+    turns = _bridged(_opened(turns, profile) if opens else turns, profile)
     _seat_pictures(turns, profile, gone)
     _name_calls(turns, profile)
     return turns

@@ -1,0 +1,207 @@
+"""What a provider answered, as the messages that a later request hands back.
+
+Everything inside a message stays as it was received: blocks, their order, signatures and fields
+that are not known here. Only what a request refuses is left behind: the envelope of the response,
+and the few fields that providers write and do not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.langchain import envelope_of, fields_of, type_of
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.unbound import unbound
+from lockstitch.model.parts import ASSISTANT, CALL, TEXT, Message
+
+Fields = dict[str, Any]
+
+_CHAT_NULLS = ("refusal", "audio", "function_call", "tool_calls", "name")
+# Providers that check fields refuse these; the ones that wrote them have no use for them.
+_CHAT_WRITTEN = ("annotations", "parsed")
+_ITEM_WRITTEN = ("created_by", "parsed_arguments")
+_STATUS_UNREAD = ("reasoning", "function_call", "custom_tool_call")
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "gemini": "google",
+    "bedrock": "aws",
+    "langchain": "langchain",
+}
+# Profiles that differ in what is accepted, not in who serves it.
+_NO_PROVIDERS = ("classic", "strict")
+_SPEAKERS = ("user", "assistant", "system", "developer", "tool", "model", "function")
+
+
+def messages_in(dialect: str, value: Any) -> list[Any]:
+    """Give the messages (or items) to replay of a response, a message, or a list of either.
+
+    Of several choices or candidates the first counts. What says nothing, and what is no answer
+    at all, gives an empty list.
+    """
+    name = profile_named(dialect).dialect
+    found = _READERS[name](value)
+    view = new_dialect(name)
+    return [raw for raw, seen in zip(found, view.read(found), strict=True) if says(view, seen)]
+
+
+def calls_in(dialect: str, messages: Sequence[Any]) -> list[tuple[str, str]]:
+    """Give the id and the name of every call in order, "" for what is missing.
+
+    Calls that the provider ran itself are none.
+    """
+    view = new_dialect(profile_named(dialect).dialect).read(messages)
+    calls = (part for message in view for part in message.parts if part.kind == CALL)
+    return [(call.id or "", call.name or "") for call in calls]
+
+
+def provider_of(dialect: str) -> str:
+    """Name who serves a dialect or a profile, where nobody says otherwise."""
+    profile = profile_named(dialect)
+    is_named = bool(profile.name) and profile.name not in _NO_PROVIDERS
+    return profile.name if is_named else _PROVIDERS[profile.dialect]
+
+
+def without_reasoning(dialect: str, messages: Sequence[Any]) -> list[Any]:
+    """Give the same messages for a receiver that did not issue them.
+
+    Reasoning, signatures, sealed content and ids that only the issuer can look up are left out,
+    and so is a message with nothing else in it. Messages that had none are the same objects.
+    """
+    view = new_dialect(profile_named(dialect).dialect)
+    freed: list[Any] = []
+    for message in view.read(messages):
+        if message.role != ASSISTANT:
+            freed.append(message.raw)
+            continue
+        raw = unbound(view, message)
+        if raw is message.raw or (raw is not None and says(view, view.read([raw])[0])):
+            freed.append(raw)
+    return freed
+
+
+def says(view: Dialect, message: Message) -> bool:
+    """Tell whether anything is in a message: a reply may be empty, a message in a request not."""
+    if any(part.kind != TEXT or part.text for part in message.parts):
+        return True
+    beside = getattr(view, "has_content_beside", None)
+    return isinstance(message.raw, dict) and beside is not None and bool(beside(message))
+
+
+def _anthropic(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return _listed(value, _anthropic, lambda blocks: {"role": "assistant", "content": blocks})
+    if not isinstance(value, dict) or "content" not in value or value.get("type") == "error":
+        return []
+    role = value.get("role") or "assistant"
+    return [_kept(value, {"role": role, "content": value["content"]})]
+
+
+def _bedrock(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return _listed(value, _bedrock, lambda blocks: {"role": "assistant", "content": blocks})
+    output = value.get("output") if isinstance(value, dict) else None
+    message = output.get("message") if isinstance(output, dict) else value
+    if not isinstance(message, dict) or "content" not in message:
+        return []
+    role = message.get("role") or "assistant"
+    return [_kept(message, {"role": role, "content": message["content"]})]
+
+
+def _gemini(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return _listed(value, _gemini, lambda parts: {"role": "model", "parts": parts})
+    candidates = value.get("candidates") if isinstance(value, dict) else None
+    found = candidates[0] if isinstance(candidates, list) and candidates else value
+    content = found.get("content") if isinstance(found, dict) and "parts" not in found else found
+    if not isinstance(content, dict) or not isinstance(content.get("parts"), list):
+        return []
+    # without a role the words would count as the user's
+    role = content.get("role") or "model"
+    return [_kept(content, {"role": role, "parts": content["parts"]})]
+
+
+def _chat(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [message for inner in value if isinstance(inner, dict) for message in _chat(inner)]
+    choices = value.get("choices") if isinstance(value, dict) else None
+    found = choices[0] if isinstance(choices, list) and choices else value
+    message = found.get("message", found) if isinstance(found, dict) else None
+    if not isinstance(message, dict) or not ({"role", "content", "tool_calls"} & set(message)):
+        return []
+    if message.get("role", "assistant") != "assistant":
+        return [message]
+    return [_kept(message, {"role": "assistant", **_chat_fields(message)})]
+
+
+def _chat_fields(message: Fields) -> Fields:
+    kept = {key: value for key, value in message.items() if key not in _CHAT_WRITTEN}
+    for key in _CHAT_NULLS:
+        if key in kept and (kept[key] is None or (key == "tool_calls" and kept[key] == [])):
+            del kept[key]
+    audio = kept.get("audio")
+    if isinstance(audio, dict) and "id" in audio:
+        kept["audio"] = _kept(audio, {"id": audio["id"]})
+    return kept
+
+
+def _responses(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [item for inner in value for item in _responses(inner)]
+    if not isinstance(value, dict):
+        return []
+    kind = value.get("type")
+    if not isinstance(kind, str) and isinstance(value.get("output"), list):
+        return _responses(value["output"])
+    is_item = isinstance(kind, str) or value.get("role") in _SPEAKERS
+    return [_item(value)] if is_item and kind != "error" else []
+
+
+def _item(item: Fields) -> Fields:
+    """Give an output item as the input takes it: without marks of its progress and its origin."""
+    drop = {key for key in _ITEM_WRITTEN if key in item}
+    kind = item.get("type")
+    if kind in _STATUS_UNREAD:
+        drop.add("status")
+    if kind == "reasoning":
+        drop.update(key for key in ("content", "encrypted_content") if item.get(key) is None)
+    return _kept(item, {key: value for key, value in item.items() if key not in drop})
+
+
+def _langchain(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [message for inner in value for message in _langchain(inner)]
+    if not isinstance(value, dict) or "choices" in value or "error" in value:
+        return []
+    fields = fields_of(value)
+    known = bool(type_of(value)) or envelope_of(value) == "kwargs"
+    return [value] if known and ("content" in fields or "tool_calls" in fields) else []
+
+
+def _listed(
+    values: list[Any], read: Callable[[Any], list[Any]], wrap: Callable[[list[Any]], Fields]
+) -> list[Any]:
+    """Read a list of messages, or make one message of a list of its blocks."""
+    if any(isinstance(value, dict) and value.get("role") in _SPEAKERS for value in values):
+        return [message for value in values for message in read(value)]
+    blocks = [value for value in values if isinstance(value, dict)]
+    return [wrap(values)] if blocks and len(blocks) == len(values) else []
+
+
+def _kept(old: Fields, new: Fields) -> Fields:
+    """Give the object that was received where nothing of it had to go."""
+    return old if old.keys() == new.keys() and all(old[k] is new[k] for k in old) else new
+
+
+_READERS: dict[str, Callable[[Any], list[Any]]] = {
+    "anthropic": _anthropic,
+    "openai-chat": _chat,
+    "openai-responses": _responses,
+    "gemini": _gemini,
+    "bedrock": _bedrock,
+    "langchain": _langchain,
+}

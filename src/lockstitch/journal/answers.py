@@ -1,0 +1,130 @@
+"""The results of a reply's calls, in the spelling of the dialect that the reply is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.dialects.base import Dialect, as_text
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.placeholders import (
+    CANCELLED,
+    NOT_STARTED,
+    RUNNING,
+    TIMED_OUT,
+    UNKNOWN_OUTCOME,
+    WAITING,
+)
+from lockstitch.dialects.render import scripted
+from lockstitch.dialects.render_script import Piece, Words
+from lockstitch.journal.events import Denied, Finished
+from lockstitch.journal.state import Call
+from lockstitch.model.parts import CALL, RESULT, USER, Message, Part
+from lockstitch.model.zones import GROUPED
+
+DENIED = "[lockstitch] This tool call was not allowed to run."
+LATE = "[lockstitch] A result of the tool call {label} came in later:"
+_CONCLUDED = {
+    "cancelled": CANCELLED,
+    "timed-out": TIMED_OUT,
+    "unknown": UNKNOWN_OUTCOME,
+    "not-started": NOT_STARTED,
+}
+_UNSETTLED = {"waiting": WAITING, "started": RUNNING}
+
+
+class Answer(Struct):
+    """What a call is answered with: a text, or ``content`` in the spelling of ``dialect``."""
+
+    text: str
+    failed: bool = False
+    content: Any = None
+    dialect: str = ""
+
+
+def answer_to(call: Call, payload: Any) -> Answer:
+    """Say what became of a call; ``payload`` is what its outcome carries, decoded."""
+    if call.outcome is None:
+        return Answer(_UNSETTLED.get(call.status, NOT_STARTED), failed=True)
+    if isinstance(call.outcome.fact, Denied):
+        reason = f" The reason: {payload}" if isinstance(payload, str) and payload else ""
+        return Answer(DENIED + reason, failed=True)
+    assert isinstance(call.outcome.fact, Finished)  # noqa: S101 - the fold settles with these two
+    return answer_in(call.outcome.fact, payload)
+
+
+def answer_in(fact: Finished, payload: Any) -> Answer:
+    """Say what an outcome tells; what was concluded without a word of the tool has its own text."""
+    failed = fact.outcome != "ok"
+    if payload is None and fact.outcome in _CONCLUDED:
+        return Answer(_CONCLUDED[fact.outcome], failed=failed)
+    if fact.dialect and not isinstance(payload, str):
+        return Answer("", failed=failed, content=payload, dialect=fact.dialect)
+    return Answer(as_text(payload), failed=failed)
+
+
+def late_pieces(call: Call, answer: Answer) -> list[Piece]:
+    """Tell of a result that came when its call was answered already."""
+    label = " to ".join(part for part in (call.id, call.name) if part) or "without a name"
+    return [Words(LATE.format(label=label)), *_pieces(answer)]
+
+
+def _pieces(answer: Answer) -> list[Piece]:
+    """Give an answer in no dialect's spelling."""
+    if not answer.dialect:
+        return [Words(answer.text)]
+    turns = scripted([said_as(answer.dialect, answer.content)], answer.dialect)
+    return [piece for turn in turns for piece in turn.pieces]
+
+
+def said_as(dialect: str, content: Any) -> Any:
+    """Make a message of the user's around content in a dialect's spelling."""
+    name = dialect.partition(":")[0]
+    if name == "gemini":
+        parts = content if isinstance(content, list) else [{"text": as_text(content)}]
+        return {"role": "user", "parts": parts}
+    if name == "langchain":
+        return {"type": "human", "content": content}
+    if name == "openai-responses":
+        return {"type": "message", "role": "user", "content": content}
+    return {"role": "user", "content": content}
+
+
+def answered(name: str, messages: Sequence[Any], answers: Sequence[Answer]) -> list[Any]:
+    """Give a reply's messages with the results of its calls behind them, by their order.
+
+    A call that the dialect cannot answer with what there is stays open, for the check to find.
+    """
+    dialect = new_dialect(name)
+    calls = [part for seen in dialect.read(messages) for part in seen.parts if part.kind == CALL]
+    pairs = zip(calls, answers, strict=False)
+    made = (_result(dialect, call, answer) for call, answer in pairs)
+    results = [result for result in made if result is not None]
+    lodged = _lodged(dialect, results)
+    return [*messages, *map(dialect.rebuild, lodged)]
+
+
+def _lodged(dialect: Dialect, results: list[Part]) -> list[Message]:
+    if dialect.layout == GROUPED:
+        return [dialect.new_message(USER, results)] if results else []
+    return [dialect.lodge(result) for result in results]
+
+
+def _result(dialect: Dialect, call: Part, answer: Answer) -> Part | None:
+    if answer.dialect.partition(":")[0] != dialect.name:
+        text = "\n".join(_words(piece) for piece in _pieces(answer))
+        return dialect.answer(call, text, failed=answer.failed)
+    content = answer.content
+    if isinstance(content, dict) and str(content.get("type")).endswith("_output"):
+        return Part(RESULT, {**content, "call_id": call.id}, id=call.id, flavor=content["type"])
+    made = dialect.answer(call, "", failed=answer.failed)
+    if made is None:
+        return None
+    payload = content if dialect.is_payload(content) else dialect.as_payload(content)
+    return dialect.with_payload(made, payload)
+
+
+def _words(piece: Piece) -> str:
+    return piece.text if isinstance(piece, Words) else piece.note

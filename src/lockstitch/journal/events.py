@@ -1,0 +1,218 @@
+"""The facts a journal is made of, and how each is written.
+
+An event is written as one line of JSON: ``{"kind": "replied", …, "payload": …}``. The payload is
+the one large value an event may have, a provider's own bytes among them: it is embedded as it
+came, never decoded and encoded again. Beyond ``INLINE`` bytes it goes into a blob of its own.
+Numbers named ``reply`` are the position of the reply in the journal, and ``index`` counts its
+calls from 0: ids repeat across turns with several providers, positions do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from lockstitch.journal.records import Entry, Record, blob_name
+
+INLINE = 64 * 1024
+NOTHING = Raw(b"null")
+
+Outcome = Literal["ok", "error", "cancelled", "timed-out", "unknown", "not-started"]
+
+
+class Asked(Struct, frozen=True, omit_defaults=True):
+    """A call inside a reply: the id and the name that the model gave, "" for none."""
+
+    id: str = ""
+    name: str = ""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=str.lower):
+    """One immutable fact; ``blob`` names the payload where it is kept apart."""
+
+    payload: Raw = NOTHING
+    blob: str = ""
+
+
+class Said(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The user said something: a JSON string, or a message's content in ``dialect``'s spelling."""
+
+    dialect: str = ""
+
+
+class Replied(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A model replied, in full; the payload is the provider's response or message, byte for byte.
+
+    ``stream`` names the stream it came by, whose partial replies it stands for. ``after`` is the
+    last record that its request was made from, 0 if nobody knows: what was said later stands
+    behind it.
+    """
+
+    dialect: str
+    provider: str = ""
+    model: str = ""
+    calls: tuple[Asked, ...] = ()
+    stream: str = ""
+    after: int = 0
+
+
+class Partial(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What had come of a reply so far: text and closed blocks, never half a call.
+
+    The payload is a message in ``dialect``'s spelling. A later one of the same stream stands for
+    all of the earlier ones.
+    """
+
+    dialect: str
+    provider: str = ""
+    model: str = ""
+    calls: tuple[Asked, ...] = ()
+    stream: str = ""
+    after: int = 0
+
+
+class Started(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A call is about to run; ``effect`` is the idempotency key that the tool is given."""
+
+    reply: int
+    index: int = 0
+    attempt: int = 1
+    effect: str = ""
+
+
+class Finished(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A call has an outcome; the payload is what it gave: a JSON string, or content in ``dialect``.
+
+    ``synthetic`` marks an outcome that was concluded, not given by the tool: a real one that
+    comes later takes its place.
+    """
+
+    reply: int
+    index: int = 0
+    attempt: int = 1
+    outcome: Outcome = "ok"
+    synthetic: bool = False
+    dialect: str = ""
+
+
+class Waiting(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A call waits for somebody's approval; the payload is what they are asked, if anything."""
+
+    reply: int
+    index: int = 0
+
+
+class Approved(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that waited may run."""
+
+    reply: int
+    index: int = 0
+
+
+class Denied(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that waited must not run; the payload is the reason, if any: a JSON string."""
+
+    reply: int
+    index: int = 0
+
+
+class Interrupted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The turn was broken off; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
+
+    reason: str = ""
+
+
+class Ended(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The model yielded: the turn is over."""
+
+
+class Compacted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """From here on a summary is sent in place of all up to ``through``; 0 takes that back.
+
+    The payload is the summary, a JSON string.
+    """
+
+    through: int
+
+
+class Rewound(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The session goes on from ``to``, as if what came after had not been; nothing is deleted.
+
+    A rewind to just before a rewind takes it back.
+    """
+
+    to: int
+    reason: str = ""
+
+
+class Forked(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything before was copied from another session: its first ``at`` records."""
+
+    source: str
+    at: int
+
+
+class Noted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Something kept that no model sees: a ``checkpoint`` by its label, or a note of the caller."""
+
+    name: str
+    label: str = ""
+
+
+class Unknown(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An event that this version cannot read; it changes nothing and is kept."""
+
+
+AnyEvent = (
+    Said | Replied | Partial | Started | Finished | Waiting | Approved | Denied | Interrupted
+    | Ended | Compacted | Rewound | Forked | Noted
+)  # fmt: skip
+_DECODER = msgspec.json.Decoder(AnyEvent)
+_ENCODER = msgspec.json.Encoder()
+
+
+def payload_of(value: bytes | str) -> Raw:
+    """Take a value's JSON as a payload, byte for byte.
+
+    A line of a journal holds no line break: JSON that does is kept as a JSON string of itself.
+    """
+    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+    if b"\n" in raw or b"\r" in raw:
+        return Raw(_ENCODER.encode(raw.decode("utf-8")))
+    return Raw(raw)
+
+
+def bytes_of(payload: Raw) -> bytes:
+    """Give the bytes that :func:`payload_of` took, where they were no JSON string themselves."""
+    raw = bytes(payload)
+    return msgspec.json.decode(raw, type=str).encode() if raw[:1] == b'"' else raw
+
+
+def text_payload(text: str) -> Raw:
+    """Take a text as a payload; what UTF-8 cannot say in it is replaced."""
+    return Raw(_ENCODER.encode(text.encode("utf-8", "replace").decode()))
+
+
+def entry_of(event: Event, key: str, at: int) -> Entry:
+    """Write an event; a large payload goes into a blob."""
+    if len(bytes(event.payload)) <= INLINE:
+        return Entry(key, at, _ENCODER.encode(event))
+    large = bytes(event.payload)
+    lean = structs.replace(event, payload=NOTHING, blob=blob_name(large))
+    return Entry(key, at, _ENCODER.encode(lean), (large,))
+
+
+def event_of(record: Record) -> Event:
+    """Read an event; what cannot be read is ``Unknown``, with its bytes as they are."""
+    try:
+        event: Event = _DECODER.decode(record.body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Unknown(payload=Raw(record.body))
+    return event
+
+
+def value_of(payload: Raw) -> Any:
+    """Decode a payload."""
+    return msgspec.json.decode(bytes(payload))

@@ -1,0 +1,253 @@
+"""Facts added up, one by one: any prefix, any late or doubled fact, and never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.journal.events import (
+    Approved,
+    Compacted,
+    Denied,
+    Ended,
+    Event,
+    Finished,
+    Interrupted,
+    Noted,
+    Partial,
+    Replied,
+    Rewound,
+    Said,
+    Started,
+    Waiting,
+    event_of,
+)
+from lockstitch.journal.records import Record
+from lockstitch.journal.state import (
+    Call,
+    Checkpoint,
+    Item,
+    Late,
+    Reply,
+    Settled,
+    Spoken,
+    Summary,
+    View,
+)
+
+CHECKPOINT = "checkpoint"
+
+
+class Fact(Struct, frozen=True):
+    """An event with where and when it was written, and the record that it follows on its line."""
+
+    seq: int
+    at: int
+    event: Event
+    parent: int
+
+
+class State:
+    """A journal as far as it was read: every fact, and the view along the line that counts.
+
+    A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
+    what lies between is off the line, and still there.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.keys: dict[str, int] = {}
+        self.facts: dict[int, Fact] = {}
+        self.view = View()
+
+    def apply(self, record: Record) -> None:
+        """Add a record; one whose position or key was seen before adds nothing."""
+        if record.seq <= self.seq:
+            return
+        before, self.seq = self.seq, record.seq
+        event = event_of(record)
+        if record.key in self.keys:
+            event = Noted(name="repeated")
+        self.keys.setdefault(record.key, record.seq)
+        back = self._goes_back(event)
+        fact = Fact(record.seq, record.at, event, before if back is None else back)
+        self.facts[record.seq] = fact
+        if back is None:
+            _add(self.view, fact)
+        else:
+            self.view = _seen(self.line(record.seq))
+
+    def _goes_back(self, event: Event) -> int | None:
+        """Give where a rewind leads; None for anything else, and for a rewind to nowhere."""
+        if not isinstance(event, Rewound):
+            return None
+        return event.to if event.to == 0 or event.to in self.facts else None
+
+    def line(self, seq: int) -> list[Fact]:
+        """Give the facts that lead to a record, oldest first."""
+        found: list[Fact] = []
+        while seq in self.facts:
+            found.append(self.facts[seq])
+            seq = found[-1].parent
+        return found[::-1]
+
+
+def fold(records: Iterable[Record]) -> State:
+    """Add up records."""
+    state = State()
+    for record in records:
+        state.apply(record)
+    return state
+
+
+def _seen(line: Iterable[Fact]) -> View:
+    view = View()
+    for fact in line:
+        _add(view, fact)
+    return view
+
+
+def _add(view: View, fact: Fact) -> None:
+    step = _STEPS.get(type(fact.event))
+    if step is not None:
+        step(view, fact, fact.event)
+
+
+def _said(view: View, fact: Fact, event: Said) -> None:
+    view.items.append(Spoken(fact.seq, event))
+    view.turn = view.turn or fact.seq
+    view.interrupted = 0
+
+
+def _replied(view: View, fact: Fact, event: Replied) -> None:
+    if event.stream:
+        _forget_parts(view, event.stream)
+    _put_reply(view, fact, event)
+    if event.calls:
+        view.checkpoints.append(Checkpoint(fact.seq, fact.at, "batch"))
+
+
+def _partial(view: View, fact: Fact, event: Partial) -> None:
+    if event.stream:
+        if any(_is_whole(item, event.stream) for item in view.items):
+            return
+        _forget_parts(view, event.stream)
+    _put_reply(view, fact, event)
+
+
+def _is_whole(item: Item, stream: str) -> bool:
+    event = item.event if isinstance(item, Reply) else None
+    return isinstance(event, Replied) and event.stream == stream
+
+
+def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
+    """Put a reply behind what its model knew, before what came while it was on its way."""
+    asked = enumerate(event.calls)
+    calls = [Call(fact.seq, n, call.id, call.name, changed=fact.seq) for n, call in asked]
+    reply = Reply(fact.seq, event, calls)
+    at = len(view.items)
+    while at and view.items[at - 1].seq > reply.after and not isinstance(view.items[at - 1], Reply):
+        at -= 1
+    view.items.insert(at, reply)
+    view.calls.update(((call.reply, call.index), call) for call in calls)
+    view.turn = view.turn or fact.seq
+    view.interrupted = 0
+
+
+def _forget_parts(view: View, stream: str) -> None:
+    """Take out what had come of a stream before."""
+    for at in range(len(view.items) - 1, -1, -1):
+        item = view.items[at]
+        if isinstance(item, Reply):
+            if isinstance(item.event, Partial) and item.event.stream == stream:
+                del view.items[at]
+                for call in item.calls:
+                    view.calls.pop((call.reply, call.index), None)
+            return
+
+
+def _started(view: View, fact: Fact, event: Started) -> None:
+    call = view.calls.get((event.reply, event.index))
+    if call is None or (call.outcome and call.outcome.is_real):
+        return
+    call.status = "started"
+    call.attempts = max(call.attempts + 1, event.attempt)
+    call.effect = call.effect or event.effect
+    call.changed = fact.seq
+
+
+def _finished(view: View, fact: Fact, event: Finished) -> None:
+    call = view.calls.get((event.reply, event.index))
+    if call is None:
+        return
+    had = call.outcome
+    if had is None or (not event.synthetic and not had.is_real):
+        call.outcome = Settled(fact.seq, event, is_real=not event.synthetic)
+        call.changed = fact.seq
+        call.status = "closed"
+        if not event.synthetic and view.summary:
+            view.items.append(Late(fact.seq, call, event))
+    elif event.synthetic:
+        call.status = "closed"
+    elif had.fact != event:
+        view.items.append(Late(fact.seq, call, event))
+
+
+def _waiting(view: View, fact: Fact, event: Waiting) -> None:
+    call = view.calls.get((event.reply, event.index))
+    if call is not None and call.status == "open":
+        call.status, call.changed = "waiting", fact.seq
+
+
+def _approved(view: View, fact: Fact, event: Approved) -> None:
+    call = view.calls.get((event.reply, event.index))
+    if call is not None and call.status == "waiting":
+        call.status, call.changed = "approved", fact.seq
+
+
+def _denied(view: View, fact: Fact, event: Denied) -> None:
+    call = view.calls.get((event.reply, event.index))
+    if call is not None and call.is_open and not call.is_running:
+        call.status, call.changed = "closed", fact.seq
+        call.outcome = Settled(fact.seq, event)
+
+
+def _interrupted(view: View, _fact: Fact, event: Interrupted) -> None:
+    if view.turn:
+        view.interrupted, view.reason = view.turn, event.reason
+    view.turn = 0
+
+
+def _ended(view: View, fact: Fact, _event: Ended) -> None:
+    view.checkpoints.append(Checkpoint(fact.seq, fact.at, "turn"))
+    last = view.items[-1] if view.items else None
+    view.turn = last.seq if isinstance(last, Spoken) else 0
+    view.interrupted = 0
+
+
+def _compacted(view: View, fact: Fact, event: Compacted) -> None:
+    if 0 <= event.through < fact.seq:
+        view.summary = Summary(fact.seq, event) if event.through else None
+
+
+def _noted(view: View, fact: Fact, event: Noted) -> None:
+    if event.name == CHECKPOINT:
+        view.checkpoints.append(Checkpoint(fact.seq, fact.at, "named", event.label))
+
+
+_STEPS: dict[type[Event], Callable[[View, Fact, Any], None]] = {
+    Said: _said,
+    Replied: _replied,
+    Partial: _partial,
+    Started: _started,
+    Finished: _finished,
+    Waiting: _waiting,
+    Approved: _approved,
+    Denied: _denied,
+    Interrupted: _interrupted,
+    Ended: _ended,
+    Compacted: _compacted,
+    Noted: _noted,
+}

@@ -1,0 +1,117 @@
+"""How an event is kept: its bytes, where it stands, who wrote it, and a checksum over all before.
+
+A store knows nothing of what an event says. It keeps records in order, and every record carries a
+checksum that covers the one before it, so a changed byte, a missing record or two that changed
+places are found on reading, whatever the store's own format lets pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from lockstitch.errors import Damaged, UsageError
+
+DIGEST_SIZE = 16
+START = bytes(DIGEST_SIZE)
+BLOB_NAME_SIZE = 32
+_SESSION = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_KEY = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Entry(Struct, frozen=True):
+    """An event on its way into a store.
+
+    ``key`` names it once in its session: sent again after an unknown outcome it is kept once.
+    ``body`` is one line of JSON without a line break; ``at`` is milliseconds since 1970.
+    ``blobs`` are the large values that the body names by :func:`blob_name`.
+    """
+
+    key: str
+    at: int
+    body: bytes
+    blobs: tuple[bytes, ...] = ()
+
+
+class Record(Struct, frozen=True):
+    """An event in a store: the ``seq``-th of its session, from 1, written under ``epoch``."""
+
+    seq: int
+    epoch: int
+    key: str
+    at: int
+    body: bytes
+    digest: bytes
+
+
+class Head(Struct, frozen=True):
+    """Where a session stands: its last record (0 for none), that one's digest, its last epoch."""
+
+    seq: int = 0
+    digest: bytes = START
+    epoch: int = 0
+
+
+NEW = Head()
+
+
+def digest_of(before: bytes, seq: int, epoch: int, entry: Entry) -> bytes:
+    """Compute a record's checksum, which covers the record before it."""
+    head = b"%d %d %d %s\n" % (seq, epoch, entry.at, entry.key.encode("ascii"))
+    hashed = hashlib.blake2b(before, digest_size=DIGEST_SIZE)
+    hashed.update(head)
+    hashed.update(entry.body)
+    return hashed.digest()
+
+
+def chained(head: Head, epoch: int, entries: Iterable[Entry]) -> list[Record]:
+    """Make the records that follow a head."""
+    records: list[Record] = []
+    seq, before = head.seq, head.digest
+    for entry in entries:
+        seq += 1
+        before = digest_of(before, seq, epoch, entry)
+        records.append(Record(seq, epoch, entry.key, entry.at, entry.body, before))
+    return records
+
+
+def verified(records: Iterable[Record], head: Head, where: str) -> Iterator[Record]:
+    """Pass records on that follow ``head``; raises ``Damaged`` at the first that does not."""
+    seq, before, epoch = head.seq, head.digest, 0
+    for record in records:
+        if record.seq != seq + 1:
+            raise Damaged(f"{where}: record {seq + 1} is missing, the next one is {record.seq}")
+        if digest_of(before, record.seq, record.epoch, _entry(record)) != record.digest:
+            raise Damaged(f"{where}: record {record.seq} is not what was written (checksum)")
+        if record.epoch < epoch:
+            raise Damaged(f"{where}: record {record.seq} was written under an older lease")
+        seq, before, epoch = record.seq, record.digest, record.epoch
+        yield record
+
+
+def _entry(record: Record) -> Entry:
+    return Entry(record.key, record.at, record.body)
+
+
+def blob_name(value: bytes) -> str:
+    """Name a large value by its content: 32 hexadecimal digits."""
+    return hashlib.blake2b(value, digest_size=BLOB_NAME_SIZE // 2).hexdigest()
+
+
+def checked_session(name: str) -> str:
+    """Give a session's name back if it may be one: it becomes file names and parts of URLs."""
+    if not _SESSION.fullmatch(name):
+        raise UsageError(
+            "a session's name has 1 to 128 letters, digits, '.', '_' or '-' and no leading dot"
+        )
+    return name
+
+
+def checked_key(key: str) -> str:
+    """Give an idempotency key back if it may be one."""
+    if not _KEY.fullmatch(key):
+        raise UsageError("a key has 1 to 128 printable ASCII characters and no space")
+    return key

@@ -1,0 +1,156 @@
+"""What a journal adds up to: the conversation as it stands, every call with what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct, field
+
+from lockstitch.journal.events import Compacted, Event, Finished, Partial, Replied, Said
+
+Status = Literal["open", "waiting", "approved", "started", "closed"]
+
+
+class Settled(Struct, frozen=True):
+    """What became of a call: the fact that says so, and the record it stands in."""
+
+    seq: int
+    fact: Event
+    is_real: bool = True
+
+
+class Call(Struct):
+    """A tool call of the conversation, known by the reply it stands in and its number there.
+
+    ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
+    them. ``changed`` is the last record that told anything new of it.
+    """
+
+    reply: int
+    index: int
+    id: str
+    name: str
+    status: Status = "open"
+    attempts: int = 0
+    effect: str = ""
+    outcome: Settled | None = None
+    changed: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether nothing is known of what became of it."""
+        return self.outcome is None
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it was started, and the last that was heard of it is that."""
+        return self.status == "started"
+
+
+class Spoken(Struct):
+    """What the user said."""
+
+    seq: int
+    event: Said
+
+
+class Reply(Struct):
+    """What a model replied, in full or in part, with its calls."""
+
+    seq: int
+    event: Replied | Partial
+    calls: list[Call]
+
+    @property
+    def after(self) -> int:
+        """The last record that the model can have known of."""
+        known = self.event.after
+        return known if 0 < known < self.seq else self.seq - 1
+
+
+class Late(Struct):
+    """A real outcome that came when its call had one, or when a summary stood in for the call."""
+
+    seq: int
+    call: Call
+    fact: Finished
+
+
+Item = Spoken | Reply | Late
+
+
+class Checkpoint(Struct, frozen=True):
+    """A place to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
+
+    seq: int
+    at: int
+    kind: Literal["batch", "turn", "named"]
+    label: str = ""
+
+
+class Summary(Struct, frozen=True):
+    """A compaction in force: what stands in record ``seq`` is sent in place of the beginning."""
+
+    seq: int
+    event: Compacted
+
+
+class View(Struct):
+    """The conversation along the visible line of a journal.
+
+    ``turn`` is where the turn that is open began, 0 if none is. ``interrupted`` is where the last
+    turn began if it was broken off and nothing has been said since, else 0.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    calls: dict[tuple[int, int], Call] = field(default_factory=dict)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    summary: Summary | None = None
+    turn: int = 0
+    interrupted: int = 0
+    reason: str = ""
+
+    @property
+    def batch(self) -> list[Call]:
+        """The calls of the last reply."""
+        return self.last_reply.calls if self.last_reply else []
+
+    @property
+    def last_reply(self) -> Reply | None:
+        """The last reply, if there is one."""
+        return next((item for item in reversed(self.items) if isinstance(item, Reply)), None)
+
+    @property
+    def cut(self) -> int:
+        """The last record that the summary stands for; calls that wait or run stay whole."""
+        through = self.summary.event.through if self.summary else 0
+        unsettled = [
+            item.seq
+            for item in self.items
+            if isinstance(item, Reply)
+            and item.seq <= through
+            and any(call.is_open or call.is_running for call in item.calls)
+        ]
+        return min(unsettled) - 1 if unsettled else through
+
+    def sent(self) -> list[Item]:
+        """Give what goes out behind the summary, in order."""
+        cut = self.cut
+        return [item for item in self.items if item.seq > cut and not self._is_told(item, cut)]
+
+    def _is_told(self, item: Item, cut: int) -> bool:
+        """A late outcome is told by its call, where that goes out with it."""
+        if not isinstance(item, Late):
+            return False
+        outcome = item.call.outcome
+        return outcome is not None and outcome.seq == item.seq and item.call.reply > cut
+
+    def facts(self) -> Iterator[Event]:
+        """Give the facts whose payloads a request is made of."""
+        if self.summary and self.cut:
+            yield self.summary.event
+        for item in self.sent():
+            yield item.fact if isinstance(item, Late) else item.event
+            if isinstance(item, Reply):
+                yield from (call.outcome.fact for call in item.calls if call.outcome)

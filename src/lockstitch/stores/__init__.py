@@ -1,0 +1,1 @@
+"""Where journals are kept: SQLite, PostgreSQL, files of lines, memory; all of one shape."""
