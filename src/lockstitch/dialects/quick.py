@@ -12,7 +12,7 @@ from lockstitch.dialects.profiles import Profile
 from lockstitch.model.stretches import Excerpt, excerpt
 
 _ENCODER = msgspec.json.Encoder()
-# Below this total no single result can be a giant one, and no byte limit is near.
+# Below this no result can be a giant one.
 _UNREMARKABLE = 10 * 1024 * 1024
 
 
@@ -38,4 +38,13 @@ def narrowed(
     found = excerpt(raw, walker, with_ends=with_ends)
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
-    return found if 0 <= encoded_size(raw) <= _UNREMARKABLE else None
+    return found if _is_small(raw, profile) else None
+
+
+def _is_small(raw: Sequence[Any], profile: Profile) -> bool:
+    """Tell whether a list is clean text within its receiver's limit, and no message is a giant."""
+    size = encoded_size(raw)
+    if size <= _UNREMARKABLE:
+        return size >= 0
+    within = not profile.max_bytes or size <= profile.max_bytes
+    return within and all(len(_ENCODER.encode(message)) <= _UNREMARKABLE for message in raw)

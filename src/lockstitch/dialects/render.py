@@ -15,8 +15,9 @@ from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.quick import encoded_size
 from lockstitch.dialects.render_fitting import fitted, shed
 from lockstitch.dialects.render_reading import Reader
-from lockstitch.dialects.render_script import Turn
+from lockstitch.dialects.render_script import Turn, Words, is_blank
 from lockstitch.dialects.render_writing import WRITERS
+from lockstitch.model.parts import USER
 
 
 def rendered(raw: Sequence[Any], source: str, target: str) -> list[Any]:
@@ -46,8 +47,18 @@ def scripted(raw: Sequence[Any], source: str) -> list[Turn]:
 def written(turns: list[Turn], target: str, *, opens: bool = True) -> list[Any]:
     """Write turns for dialect ``target``; those that do not open a list may begin anyhow."""
     receiver = profile_named(target)
+    if len(turns) == 1 and _is_plain(turns[0]):
+        return _written(turns, receiver)
     gone: list[str] = []
     return _within_limit(fitted(turns, receiver, gone, opens=opens), receiver, gone)
+
+
+def _is_plain(turn: Turn) -> bool:
+    """Tell whether a turn is a user's words alone, which every receiver takes as they are."""
+    if turn.role != USER or len(turn.pieces) != 1:
+        return False
+    words = turn.pieces[0]
+    return isinstance(words, Words) and not is_blank(words.text)
 
 
 def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.dialects import render_script as script
 from lockstitch.dialects.base import Dialect, as_text
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.placeholders import (
@@ -17,8 +18,10 @@ from lockstitch.dialects.placeholders import (
     UNKNOWN_OUTCOME,
     WAITING,
 )
+from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.render import scripted
 from lockstitch.dialects.render_script import Piece, Words
+from lockstitch.dialects.render_writing import WRITERS
 from lockstitch.journal.events import Denied, Finished
 from lockstitch.journal.state import Call
 from lockstitch.model.parts import CALL, RESULT, USER, Message, Part
@@ -32,6 +35,8 @@ _CONCLUDED = {
     "unknown": UNKNOWN_OUTCOME,
     "not-started": NOT_STARTED,
 }
+# Dialects in which a result names its call by nothing but its id.
+_BY_ID = ("anthropic", "openai-chat", "bedrock")
 _UNSETTLED = {"waiting": WAITING, "started": RUNNING}
 
 
@@ -92,11 +97,15 @@ def said_as(dialect: str, content: Any) -> Any:
     return {"role": "user", "content": content}
 
 
-def answered(name: str, messages: Sequence[Any], answers: Sequence[Answer]) -> list[Any]:
+def answered(
+    name: str, messages: Sequence[Any], ids: Sequence[str], answers: Sequence[Answer]
+) -> list[Any]:
     """Give a reply's messages with the results of its calls behind them, by their order.
 
     A call that the dialect cannot answer with what there is stays open, for the check to find.
     """
+    if name in _BY_ID and all(ids) and not any(answer.dialect for answer in answers):
+        return [*messages, *_written(name, ids, answers)]
     dialect = new_dialect(name)
     calls = [part for seen in dialect.read(messages) for part in seen.parts if part.kind == CALL]
     pairs = zip(calls, answers, strict=False)
@@ -104,6 +113,19 @@ def answered(name: str, messages: Sequence[Any], answers: Sequence[Answer]) -> l
     results = [result for result in made if result is not None]
     lodged = _lodged(dialect, results)
     return [*messages, *map(dialect.rebuild, lodged)]
+
+
+def _written(name: str, ids: Sequence[str], answers: Sequence[Answer]) -> list[Any]:
+    """Write results of text for calls that are known by their ids, without a look at the calls."""
+    writer = WRITERS[name](profile_named(name))
+    pairs = zip(ids, answers, strict=True)
+    writer.results(
+        [
+            script.Answer(script.Call(call, "", None), 0, [Words(answer.text)], answer.failed)
+            for call, answer in pairs
+        ]
+    )
+    return writer.messages
 
 
 def _lodged(dialect: Dialect, results: list[Part]) -> list[Message]:

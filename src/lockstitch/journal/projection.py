@@ -171,7 +171,8 @@ class _Projector:
             return messages
         self.changed = max(self.changed, *(call.changed for call in reply.calls))
         answers = [answer_to(call, self._outcome(call)) for call in reply.calls]
-        return answered(reply.event.dialect.partition(":")[0], messages, answers)
+        ids = [call.id for call in reply.calls]
+        return answered(reply.event.dialect.partition(":")[0], messages, ids, answers)
 
     def _outcome(self, call: Any) -> Any:
         return self._value(call.outcome.fact) if call.outcome else None
