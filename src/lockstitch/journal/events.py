@@ -9,6 +9,7 @@ calls from 0: ids repeat across turns with several providers, positions do not.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
@@ -170,24 +171,35 @@ AnyEvent = (
     | Ended | Compacted | Rewound | Forked | Noted
 )  # fmt: skip
 _DECODER = msgspec.json.Decoder(AnyEvent)
+_DECODE = msgspec.json.Decoder().decode
 _ENCODER = msgspec.json.Encoder()
 
 
 def payload_of(value: bytes | str) -> Raw:
-    """Take a value's JSON as a payload, byte for byte.
+    """Take a reply's JSON as a payload, byte for byte; raises ``ValueError`` if it is none.
 
-    A line of a journal holds no line break: JSON that does is kept as a JSON string of itself.
+    A line of a journal holds no line break and nothing that a strict reader refuses, such as half
+    an emoji: JSON that does is kept as a JSON string of itself.
     """
-    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-    if b"\n" in raw or b"\r" in raw:
-        return Raw(_ENCODER.encode(raw.decode("utf-8")))
+    raw = value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
+    if b"\n" in raw or b"\r" in raw or not _is_strict(raw):
+        json.loads(raw)
+        return text_payload(raw.decode("utf-8", "replace"))
     return Raw(raw)
 
 
+def _is_strict(raw: bytes) -> bool:
+    try:
+        _DECODE(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def bytes_of(payload: Raw) -> bytes:
-    """Give the bytes that :func:`payload_of` took, where they were no JSON string themselves."""
+    """Give the bytes that :func:`payload_of` took; a reply is never a JSON string itself."""
     raw = bytes(payload)
-    return msgspec.json.decode(raw, type=str).encode() if raw[:1] == b'"' else raw
+    return str(_DECODE(raw)).encode() if raw[:1] == b'"' else raw
 
 
 def text_payload(text: str) -> Raw:
@@ -208,11 +220,25 @@ def event_of(record: Record) -> Event:
     """Read an event; what cannot be read is ``Unknown``, with its bytes as they are."""
     try:
         event: Event = _DECODER.decode(record.body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return Unknown(payload=Raw(record.body))
+    except (ValueError, RecursionError):
+        return _read_leniently(record.body)
     return event
 
 
-def value_of(payload: Raw) -> Any:
-    """Decode a payload."""
-    return msgspec.json.decode(bytes(payload))
+def _read_leniently(body: bytes) -> Event:
+    """Read what a strict reader refuses in a text, such as half an emoji, with that replaced."""
+    try:
+        clean = json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace")
+        event: Event = _DECODER.decode(clean)
+    except (ValueError, RecursionError):
+        return Unknown(payload=Raw(body))
+    return event
+
+
+def value_of(payload: Raw, *, inner: bool = False) -> Any:
+    """Decode a payload; ``inner`` is for those of :func:`payload_of`. Raises ``ValueError``."""
+    raw = bytes_of(payload) if inner else bytes(payload)
+    try:
+        return _DECODE(raw)
+    except ValueError:
+        return json.loads(raw)

@@ -28,7 +28,6 @@ from lockstitch.journal.records import Record
 from lockstitch.journal.state import (
     Call,
     Checkpoint,
-    Item,
     Late,
     Reply,
     Settled,
@@ -122,31 +121,25 @@ def _said(view: View, fact: Fact, event: Said) -> None:
 
 
 def _replied(view: View, fact: Fact, event: Replied) -> None:
-    if event.stream:
-        _forget_parts(view, event.stream)
     _put_reply(view, fact, event)
     if event.calls:
         view.checkpoints.append(Checkpoint(fact.seq, fact.at, "batch"))
 
 
 def _partial(view: View, fact: Fact, event: Partial) -> None:
-    if event.stream:
-        if any(_is_whole(item, event.stream) for item in view.items):
-            return
-        _forget_parts(view, event.stream)
-    _put_reply(view, fact, event)
-
-
-def _is_whole(item: Item, stream: str) -> bool:
-    event = item.event if isinstance(item, Reply) else None
-    return isinstance(event, Replied) and event.stream == stream
+    came_whole = event.stream in view.streams and view.streams[event.stream] is None
+    if not came_whole:
+        _put_reply(view, fact, event)
 
 
 def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     """Put a reply behind what its model knew, before what came while it was on its way."""
+    _take_out(view, view.streams.get(event.stream))
     asked = enumerate(event.calls)
     calls = [Call(fact.seq, n, call.id, call.name, changed=fact.seq) for n, call in asked]
     reply = Reply(fact.seq, event, calls)
+    if event.stream:
+        view.streams[event.stream] = reply if isinstance(event, Partial) else None
     at = len(view.items)
     while at and view.items[at - 1].seq > reply.after and not isinstance(view.items[at - 1], Reply):
         at -= 1
@@ -156,16 +149,14 @@ def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     view.interrupted = 0
 
 
-def _forget_parts(view: View, stream: str) -> None:
-    """Take out what had come of a stream before."""
-    for at in range(len(view.items) - 1, -1, -1):
-        item = view.items[at]
-        if isinstance(item, Reply):
-            if isinstance(item.event, Partial) and item.event.stream == stream:
-                del view.items[at]
-                for call in item.calls:
-                    view.calls.pop((call.reply, call.index), None)
-            return
+def _take_out(view: View, part: Reply | None) -> None:
+    """Take out what had come of a stream before; it stands near the end nearly always."""
+    if part is None:
+        return
+    at = next(n for n in range(len(view.items) - 1, -1, -1) if view.items[n] is part)
+    del view.items[at]
+    for call in part.calls:
+        view.calls.pop((call.reply, call.index), None)
 
 
 def _started(view: View, fact: Fact, event: Started) -> None:
@@ -187,7 +178,7 @@ def _finished(view: View, fact: Fact, event: Finished) -> None:
         call.outcome = Settled(fact.seq, event, is_real=not event.synthetic)
         call.changed = fact.seq
         call.status = "closed"
-        if not event.synthetic and view.summary:
+        if not event.synthetic and call.reply <= view.cut:
             view.items.append(Late(fact.seq, call, event))
     elif event.synthetic:
         call.status = "closed"
@@ -228,8 +219,23 @@ def _ended(view: View, fact: Fact, _event: Ended) -> None:
 
 
 def _compacted(view: View, fact: Fact, event: Compacted) -> None:
-    if 0 <= event.through < fact.seq:
-        view.summary = Summary(fact.seq, event) if event.through else None
+    if event.through == 0:
+        view.summary = None
+        return
+    cut = _settled_through(view, event.through)
+    if 0 < cut < fact.seq:
+        view.summary = Summary(fact.seq, event, cut)
+
+
+def _settled_through(view: View, through: int) -> int:
+    """Give how far a summary may reach: a call without its result in there stays whole."""
+    unsettled = (
+        call.reply
+        for call in view.calls.values()
+        if call.reply <= through
+        and (call.outcome is None or call.is_running or call.outcome.seq > through)
+    )
+    return min(min(unsettled, default=through + 1) - 1, through)
 
 
 def _noted(view: View, fact: Fact, event: Noted) -> None:

@@ -22,7 +22,7 @@ from lockstitch.dialects.render_script import Turn, said
 from lockstitch.dialects.replies import messages_in, without_reasoning
 from lockstitch.errors import Unreadable
 from lockstitch.journal.answers import answer_in, answer_to, answered, late_pieces, said_as
-from lockstitch.journal.events import Event, Partial, Replied, bytes_of, value_of
+from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.state import Item, Late, Reply, Spoken, View
 from lockstitch.lists import Plan, plan
 from lockstitch.model.parts import USER
@@ -121,7 +121,7 @@ class _Projector:
     def _items(self) -> Iterable[Item | str]:
         self.changed = 0
         summary = self.view.summary
-        if summary is not None and self.view.cut:
+        if summary is not None:
             self.changed = summary.seq
             yield f"{SUMMARY}\n{as_text(self._value(summary.event))}"
         yield from self.view.sent()
@@ -181,10 +181,8 @@ class _Projector:
         """Decode what an event carries; None for nothing, and for what cannot be read."""
         payload = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
         try:
-            if isinstance(event, Replied | Partial):
-                return msgspec.json.decode(bytes_of(payload))
-            return value_of(payload)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return value_of(payload, inner=isinstance(event, Replied | Partial))
+        except (ValueError, RecursionError):
             return None
 
     def _spelled(self, turns: list[Turn], *, opens: bool = True) -> list[Any]:

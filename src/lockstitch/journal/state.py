@@ -90,22 +90,25 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """A compaction in force: what stands in record ``seq`` is sent in place of the beginning."""
+    """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``."""
 
     seq: int
     event: Compacted
+    cut: int
 
 
 class View(Struct):
     """The conversation along the visible line of a journal.
 
     ``turn`` is where the turn that is open began, 0 if none is. ``interrupted`` is where the last
-    turn began if it was broken off and nothing has been said since, else 0.
+    turn began if it was broken off and nothing has been said since, else 0. ``streams`` has what
+    came of each stream, None where the whole of it did.
     """
 
     items: list[Item] = field(default_factory=list)
     calls: dict[tuple[int, int], Call] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    streams: dict[str, Reply | None] = field(default_factory=dict)
     summary: Summary | None = None
     turn: int = 0
     interrupted: int = 0
@@ -123,16 +126,8 @@ class View(Struct):
 
     @property
     def cut(self) -> int:
-        """The last record that the summary stands for; calls that wait or run stay whole."""
-        through = self.summary.event.through if self.summary else 0
-        unsettled = [
-            item.seq
-            for item in self.items
-            if isinstance(item, Reply)
-            and item.seq <= through
-            and any(call.is_open or call.is_running for call in item.calls)
-        ]
-        return min(unsettled) - 1 if unsettled else through
+        """The last record that a summary stands for, 0 if there is none."""
+        return self.summary.cut if self.summary else 0
 
     def sent(self) -> list[Item]:
         """Give what goes out behind the summary, in order."""
@@ -148,7 +143,7 @@ class View(Struct):
 
     def facts(self) -> Iterator[Event]:
         """Give the facts whose payloads a request is made of."""
-        if self.summary and self.cut:
+        if self.summary:
             yield self.summary.event
         for item in self.sent():
             yield item.fact if isinstance(item, Late) else item.event
