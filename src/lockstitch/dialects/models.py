@@ -94,3 +94,17 @@ def issuer_of(model: object) -> str:
         return ""
     name = model.lower()
     return next((vendor for vendor, mark in _ISSUERS if mark.search(name)), "")
+
+
+# Through whom a model is reached, and which issue of it: the same model all the same.
+_ROUTE = re.compile(r"^(?:.*/)?(?:[a-z]{2,6}\.)?(?:anthropic\.|amazon\.|meta\.|mistral\.)?")
+_ISSUE = re.compile(r"(?:[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2}|\d{3}|latest))?(?:-v\d+:\d+)?$")
+
+
+def same_model(one: str, other: str) -> bool:
+    """Tell whether two names mean one model: an alias and its dated issue do."""
+    return _bare(one) == _bare(other)
+
+
+def _bare(model: str) -> str:
+    return _ISSUE.sub("", _ROUTE.sub("", model.lower()))

@@ -213,9 +213,19 @@ def _interrupted(view: View, _fact: Fact, event: Interrupted) -> None:
 
 def _ended(view: View, fact: Fact, _event: Ended) -> None:
     view.checkpoints.append(Checkpoint(fact.seq, fact.at, "turn"))
-    last = view.items[-1] if view.items else None
-    view.turn = last.seq if isinstance(last, Spoken) else 0
+    view.turn = _unanswered(view)
     view.interrupted = 0
+
+
+def _unanswered(view: View) -> int:
+    """Give where the user spoke first behind the last reply, 0 if nothing was said since."""
+    first = 0
+    for item in reversed(view.items):
+        if isinstance(item, Reply):
+            break
+        if isinstance(item, Spoken):
+            first = item.seq
+    return first
 
 
 def _compacted(view: View, fact: Fact, event: Compacted) -> None:

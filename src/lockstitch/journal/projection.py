@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.models import Traits, traits_of
+from lockstitch.dialects.models import Traits, same_model, traits_of
 from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.render import scripted, written
 from lockstitch.dialects.render_script import Turn, said
@@ -49,10 +49,11 @@ def project(
     Who receives them is who replied last in this dialect, unless ``provider`` and ``model`` say
     otherwise. ``blobs`` holds the large values that :func:`wanted` names.
     """
-    projector = _Projector(view, _receiver(view, dialect, provider, model), blobs or {})
-    made = plan(projector.native(), dialect, model=model)
+    receiver = _receiver(view, dialect, provider, model)
+    projector = _Projector(view, receiver, blobs or {})
+    made = plan(projector.native(), dialect, model=receiver.model or None)
     if not made.healed:
-        made = plan(projector.foreign(), dialect, model=model)
+        made = plan(projector.foreign(), dialect, model=receiver.model or None)
     return _healed(made)
 
 
@@ -76,8 +77,9 @@ class Receiver(Struct, frozen=True):
         """Tell whether a reply was this receiver's own."""
         if event.dialect.partition(":")[0] != self.profile.dialect:
             return False
-        names = ((event.provider, self.provider), (event.model, self.model))
-        return all(not one or not other or one == other for one, other in names)
+        if event.provider and self.provider and event.provider != self.provider:
+            return False
+        return not event.model or not self.model or same_model(event.model, self.model)
 
 
 def _receiver(view: View, dialect: str, provider: str | None, model: str | None) -> Receiver:
