@@ -218,14 +218,14 @@ def _ended(view: View, fact: Fact, _event: Ended) -> None:
 
 
 def _unanswered(view: View) -> int:
-    """Give where the user spoke first behind the last reply, 0 if nothing was said since."""
-    first = 0
+    """Give where the user spoke first while the last reply was under way, 0 for nowhere."""
+    said: list[int] = []
     for item in reversed(view.items):
         if isinstance(item, Reply):
-            break
+            return min((seq for seq in said if seq < item.seq), default=0)
         if isinstance(item, Spoken):
-            first = item.seq
-    return first
+            said.append(item.seq)
+    return 0
 
 
 def _compacted(view: View, fact: Fact, event: Compacted) -> None:

@@ -158,3 +158,30 @@ MALFORMED_RECORD = rule(
     repair="The record goes to the quarantine and what hung on it hangs on the one before it.",
     failures=("F40", "F104"),
 )
+
+DAMAGED_RECORD = rule(
+    code="LS611",
+    name="damaged-record",
+    severity=ERROR,
+    formats=("lockstitch",),
+    fixable=False,
+    summary="a store of Lockstitch's own holds other bytes than were written to it",
+    help=(
+        "restore the store from a backup, or `lockstitch fork` the session at the last good "
+        "record; `show` and `export` read up to there"
+    ),
+    what=(
+        "Every record carries a checksum over itself and the one before it, and every large value "
+        "is named by its content. A record that changed, is missing or changed places does not "
+        "fit, and nothing behind it can be trusted. It is reported, never guessed at."
+    ),
+    cause=(
+        "A disk or memory that flipped bits, a copy of a live database made by something other "
+        "than SQLite, or a hand that edited the store. No crash of a writer causes it."
+    ),
+    repair=(
+        "None: what was written is not there any more. The records before it are whole and make a "
+        "valid session of their own."
+    ),
+    failures=("F61",),
+)
