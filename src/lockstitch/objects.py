@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -96,13 +96,21 @@ def langchain_fields(message: Any) -> Fields:
 
 
 def _set_fields(model: Any) -> Fields:
-    hidden = getattr(model, "__api_exclude__", None) or ()
+    hidden = _hidden_in(model)
     fields = {
         _alias(type(model), name): value
         for name, value in vars(model).items()
         if name in model.model_fields_set and name not in hidden
     }
     return {**fields, **(model.__pydantic_extra__ or {})}
+
+
+def _hidden_in(model: Any) -> Collection[str]:
+    """Name the fields that an SDK never sends, but not those of which only a part stays home."""
+    hidden = getattr(model, "__api_exclude__", None) or ()
+    if isinstance(hidden, Mapping):
+        return [name for name, inner in hidden.items() if inner is True or inner is ...]
+    return tuple(hidden)
 
 
 def _filled_fields(model: Any) -> Fields:

@@ -22,9 +22,10 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.render import scripted
 from lockstitch.dialects.render_script import Piece, Words
 from lockstitch.dialects.render_writing import WRITERS
+from lockstitch.dialects.replies import call_parts
 from lockstitch.journal.events import Denied, Finished
 from lockstitch.journal.state import Call
-from lockstitch.model.parts import CALL, RESULT, USER, Message, Part
+from lockstitch.model.parts import RESULT, USER, Message, Part
 from lockstitch.model.zones import GROUPED
 
 DENIED = "[lockstitch] This tool call was not allowed to run."
@@ -107,8 +108,7 @@ def answered(
     if name in _BY_ID and all(ids) and not any(answer.dialect for answer in answers):
         return [*messages, *_written(name, ids, answers)]
     dialect = new_dialect(name)
-    calls = [part for seen in dialect.read(messages) for part in seen.parts if part.kind == CALL]
-    pairs = zip(calls, answers, strict=False)
+    pairs = zip(call_parts(dialect.read(messages)), answers, strict=False)
     made = (_result(dialect, call, answer) for call, answer in pairs)
     results = [result for result in made if result is not None]
     lodged = _lodged(dialect, results)

@@ -23,14 +23,22 @@ NOTHING = Raw(b"null")
 Outcome = Literal["ok", "error", "cancelled", "timed-out", "unknown", "not-started"]
 
 
-class Asked(Struct, frozen=True, omit_defaults=True):
+class Asked(Struct, frozen=True, omit_defaults=True, gc=False):
     """A call inside a reply: the id and the name that the model gave, "" for none."""
 
     id: str = ""
     name: str = ""
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=str.lower):
+class Event(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="kind",
+    tag=str.lower,
+    gc=False,
+):
     """One immutable fact; ``blob`` names the payload where it is kept apart."""
 
     payload: Raw = NOTHING
@@ -237,8 +245,12 @@ def _read_leniently(body: bytes) -> Event:
 
 def value_of(payload: Raw, *, inner: bool = False) -> Any:
     """Decode a payload; ``inner`` is for those of :func:`payload_of`. Raises ``ValueError``."""
-    raw = bytes_of(payload) if inner else bytes(payload)
+    value = _value_in(payload)
+    return _value_in(value) if inner and isinstance(value, str) else value
+
+
+def _value_in(raw: Raw | str) -> Any:
     try:
         return _DECODE(raw)
     except ValueError:
-        return json.loads(raw)
+        return json.loads(raw if isinstance(raw, str) else bytes(raw))

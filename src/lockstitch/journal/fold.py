@@ -39,7 +39,7 @@ from lockstitch.journal.state import (
 CHECKPOINT = "checkpoint"
 
 
-class Fact(Struct, frozen=True):
+class Fact(Struct, frozen=True, gc=False):
     """An event with where and when it was written, and the record that it follows on its line."""
 
     seq: int
@@ -67,9 +67,8 @@ class State:
             return
         before, self.seq = self.seq, record.seq
         event = event_of(record)
-        if record.key in self.keys:
+        if self.keys.setdefault(record.key, record.seq) != record.seq:
             event = Noted(name="repeated")
-        self.keys.setdefault(record.key, record.seq)
         back = self._goes_back(event)
         fact = Fact(record.seq, record.at, event, before if back is None else back)
         self.facts[record.seq] = fact
@@ -134,10 +133,13 @@ def _partial(view: View, fact: Fact, event: Partial) -> None:
 
 def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     """Put a reply behind what its model knew, before what came while it was on its way."""
-    _take_out(view, view.streams.get(event.stream))
+    part = view.streams.get(event.stream)
     asked = enumerate(event.calls)
     calls = [Call(fact.seq, n, call.id, call.name, changed=fact.seq) for n, call in asked]
     reply = Reply(fact.seq, event, calls)
+    if part is not None:
+        _take_out(view, part)
+        _carry_over(part.calls, calls)
     if event.stream:
         view.streams[event.stream] = reply if isinstance(event, Partial) else None
     at = len(view.items)
@@ -149,10 +151,16 @@ def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     view.interrupted = 0
 
 
-def _take_out(view: View, part: Reply | None) -> None:
+def _carry_over(before: list[Call], calls: list[Call]) -> None:
+    """Keep what became of the calls of a part, where the whole reply has them, too."""
+    for old, new in zip(before, calls, strict=False):
+        if old.id == new.id and old.name == new.name:
+            new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
+            new.outcome, new.changed = old.outcome, old.changed
+
+
+def _take_out(view: View, part: Reply) -> None:
     """Take out what had come of a stream before; it stands near the end nearly always."""
-    if part is None:
-        return
     at = next(n for n in range(len(view.items) - 1, -1, -1) if view.items[n] is part)
     del view.items[at]
     for call in part.calls:
@@ -178,7 +186,7 @@ def _finished(view: View, fact: Fact, event: Finished) -> None:
         call.outcome = Settled(fact.seq, event, is_real=not event.synthetic)
         call.changed = fact.seq
         call.status = "closed"
-        if not event.synthetic and call.reply <= view.cut:
+        if not event.synthetic and view.hides(call.reply):
             view.items.append(Late(fact.seq, call, event))
     elif event.synthetic:
         call.status = "closed"
@@ -232,20 +240,21 @@ def _compacted(view: View, fact: Fact, event: Compacted) -> None:
     if event.through == 0:
         view.summary = None
         return
-    cut = _settled_through(view, event.through)
-    if 0 < cut < fact.seq:
-        view.summary = Summary(fact.seq, event, cut)
+    if 0 < event.through < fact.seq:
+        last = view.last_reply.seq if view.last_reply else 0
+        unsettled = (c for c in view.calls.values() if _is_unsettled(c, event.through, last))
+        kept = frozenset(call.reply for call in unsettled if call.reply <= event.through)
+        view.summary = Summary(fact.seq, event, event.through, kept)
 
 
-def _settled_through(view: View, through: int) -> int:
-    """Give how far a summary may reach: a call without its result in there stays whole."""
-    unsettled = (
-        call.reply
-        for call in view.calls.values()
-        if call.reply <= through
-        and (call.outcome is None or call.is_running or call.outcome.seq > through)
-    )
-    return min(min(unsettled, default=through + 1) - 1, through)
+def _is_unsettled(call: Call, through: int, last: int) -> bool:
+    """Tell whether anything is still to come of a call, or came behind what was summed up.
+
+    One that never started, and whose conversation went on without it, is settled.
+    """
+    if call.status == "open":
+        return call.reply == last
+    return call.outcome is None or call.is_running or call.outcome.seq > through
 
 
 def _noted(view: View, fact: Fact, event: Noted) -> None:

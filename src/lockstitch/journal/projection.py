@@ -79,7 +79,9 @@ class Receiver(Struct, frozen=True):
             return False
         if event.provider and self.provider and event.provider != self.provider:
             return False
-        return not event.model or not self.model or same_model(event.model, self.model)
+        if not event.model or not self.model or event.model == self.model:
+            return True
+        return same_model(event.model, self.model)
 
 
 def _receiver(view: View, dialect: str, provider: str | None, model: str | None) -> Receiver:

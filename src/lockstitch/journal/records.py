@@ -7,9 +7,9 @@ places are found on reading, whatever the store's own format lets pass.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 
 from msgspec import Struct
 
@@ -22,7 +22,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """An event on its way into a store.
 
     ``key`` names it once in its session: sent again after an unknown outcome it is kept once.
@@ -36,7 +36,7 @@ class Entry(Struct, frozen=True):
     blobs: tuple[bytes, ...] = ()
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """An event in a store: the ``seq``-th of its session, from 1, written under ``epoch``."""
 
     seq: int
@@ -47,7 +47,7 @@ class Record(Struct, frozen=True):
     digest: bytes
 
 
-class Head(Struct, frozen=True):
+class Head(Struct, frozen=True, gc=False):
     """Where a session stands: its last record (0 for none), that one's digest, its last epoch."""
 
     seq: int = 0
@@ -58,11 +58,12 @@ class Head(Struct, frozen=True):
 NEW = Head()
 
 
-def digest_of(before: bytes, seq: int, epoch: int, entry: Entry) -> bytes:
+def digest_of(before: bytes, seq: int, epoch: int, entry: Entry | Record) -> bytes:
     """Compute a record's checksum, which covers the record before it."""
-    head = b"%d %d %d %s\n" % (seq, epoch, entry.at, entry.key.encode("ascii"))
-    hashed = hashlib.blake2b(before, digest_size=DIGEST_SIZE)
-    hashed.update(head)
+    key = entry.key.encode("ascii")
+    hashed = blake2b(
+        b"%b%d %d %d %b\n" % (before, seq, epoch, entry.at, key), digest_size=DIGEST_SIZE
+    )
     hashed.update(entry.body)
     return hashed.digest()
 
@@ -84,7 +85,7 @@ def verified(records: Iterable[Record], head: Head, where: str) -> Iterator[Reco
     for record in records:
         if record.seq != seq + 1:
             raise Damaged(f"{where}: record {seq + 1} is missing, the next one is {record.seq}")
-        if digest_of(before, record.seq, record.epoch, _entry(record)) != record.digest:
+        if digest_of(before, record.seq, record.epoch, record) != record.digest:
             raise Damaged(f"{where}: record {record.seq} is not what was written (checksum)")
         if record.epoch < epoch:
             raise Damaged(f"{where}: record {record.seq} was written under an older lease")
@@ -92,13 +93,9 @@ def verified(records: Iterable[Record], head: Head, where: str) -> Iterator[Reco
         yield record
 
 
-def _entry(record: Record) -> Entry:
-    return Entry(record.key, record.at, record.body)
-
-
 def blob_name(value: bytes) -> str:
     """Name a large value by its content: 32 hexadecimal digits."""
-    return hashlib.blake2b(value, digest_size=BLOB_NAME_SIZE // 2).hexdigest()
+    return blake2b(value, digest_size=BLOB_NAME_SIZE // 2).hexdigest()
 
 
 def checked_session(name: str) -> str:

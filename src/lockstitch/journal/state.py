@@ -1,4 +1,7 @@
-"""What a journal adds up to: the conversation as it stands, every call with what became of it."""
+"""What a journal adds up to: the conversation as it stands, every call with what became of it.
+
+Nothing here points back at what holds it, so the garbage collector need not look (``gc=False``).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from lockstitch.journal.events import Compacted, Event, Finished, Partial, Repli
 Status = Literal["open", "waiting", "approved", "started", "closed"]
 
 
-class Settled(Struct, frozen=True):
+class Settled(Struct, frozen=True, gc=False):
     """What became of a call: the fact that says so, and the record it stands in."""
 
     seq: int
@@ -20,7 +23,7 @@ class Settled(Struct, frozen=True):
     is_real: bool = True
 
 
-class Call(Struct):
+class Call(Struct, gc=False):
     """A tool call of the conversation, known by the reply it stands in and its number there.
 
     ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
@@ -48,14 +51,14 @@ class Call(Struct):
         return self.status == "started"
 
 
-class Spoken(Struct):
+class Spoken(Struct, gc=False):
     """What the user said."""
 
     seq: int
     event: Said
 
 
-class Reply(Struct):
+class Reply(Struct, gc=False):
     """What a model replied, in full or in part, with its calls."""
 
     seq: int
@@ -69,7 +72,7 @@ class Reply(Struct):
         return known if 0 < known < self.seq else self.seq - 1
 
 
-class Late(Struct):
+class Late(Struct, gc=False):
     """A real outcome that came when its call had one, or when a summary stood in for the call."""
 
     seq: int
@@ -80,7 +83,7 @@ class Late(Struct):
 Item = Spoken | Reply | Late
 
 
-class Checkpoint(Struct, frozen=True):
+class Checkpoint(Struct, frozen=True, gc=False):
     """A place to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
 
     seq: int
@@ -89,12 +92,20 @@ class Checkpoint(Struct, frozen=True):
     label: str = ""
 
 
-class Summary(Struct, frozen=True):
-    """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``."""
+class Summary(Struct, frozen=True, gc=False):
+    """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
+
+    Replies in ``kept`` go out all the same, whole: a call of theirs was not settled by then.
+    """
 
     seq: int
     event: Compacted
     cut: int
+    kept: frozenset[int] = frozenset()
+
+    def hides(self, seq: int) -> bool:
+        """Tell whether the summary stands for a record."""
+        return seq <= self.cut and seq not in self.kept
 
 
 class View(Struct):
@@ -124,22 +135,21 @@ class View(Struct):
         """The last reply, if there is one."""
         return next((item for item in reversed(self.items) if isinstance(item, Reply)), None)
 
-    @property
-    def cut(self) -> int:
-        """The last record that a summary stands for, 0 if there is none."""
-        return self.summary.cut if self.summary else 0
+    def hides(self, seq: int) -> bool:
+        """Tell whether a summary stands for a record."""
+        return self.summary is not None and self.summary.hides(seq)
 
     def sent(self) -> list[Item]:
         """Give what goes out behind the summary, in order."""
-        cut = self.cut
-        return [item for item in self.items if item.seq > cut and not self._is_told(item, cut)]
+        return [i for i in self.items if not self.hides(i.seq) and not self._is_told(i)]
 
-    def _is_told(self, item: Item, cut: int) -> bool:
+    def _is_told(self, item: Item) -> bool:
         """A late outcome is told by its call, where that goes out with it."""
         if not isinstance(item, Late):
             return False
         outcome = item.call.outcome
-        return outcome is not None and outcome.seq == item.seq and item.call.reply > cut
+        is_last = outcome is not None and outcome.seq == item.seq
+        return is_last and not self.hides(item.call.reply)
 
     def facts(self) -> Iterator[Event]:
         """Give the facts whose payloads a request is made of."""
