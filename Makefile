@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .PHONY: demo test clients docs bench
 
-demo: .venv/.installed
+demo: .venv/.installed-demo
 	$(BIN)/python examples/run.py
 
 test: .venv/.installed-dev
@@ -37,6 +37,10 @@ bench: .venv/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-.venv/.installed-dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,interop,provider]'
+.venv/.installed-demo: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[provider]'
 	touch $@ .venv/.installed
+
+.venv/.installed-dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[async,dev,interop,postgres,provider]'
+	touch $@ .venv/.installed .venv/.installed-demo

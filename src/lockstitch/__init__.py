@@ -3,33 +3,106 @@
 import lockstitch
 
 messages = lockstitch.heal(messages, dialect="anthropic")   # in front of any request
+
+store = lockstitch.open("sqlite:///agent.db")               # or sessions that cannot break
+with store.session("ticket-42") as session:
+    session.say("Fix the failing test")
 """
 
-from lockstitch.errors import AmbiguousDialect, LockstitchError, Unhealed, Unreadable, UsageError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lockstitch.errors import (
+    AmbiguousDialect,
+    Busy,
+    Closed,
+    Conflict,
+    Damaged,
+    Fenced,
+    Held,
+    LockstitchError,
+    Moved,
+    Unhealed,
+    Unreadable,
+    Unsure,
+    UsageError,
+)
 from lockstitch.lists import Plan, check, detect, explain, heal, plan
 from lockstitch.repair.edits import Edit
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.rules import RULES, Finding, Rule
+
+if TYPE_CHECKING:
+    from lockstitch.session.aio import AsyncSession
+    from lockstitch.session.reader import Reader
+    from lockstitch.session.store import Store
+    from lockstitch.session.sync import Session
+    from lockstitch.session.tools import Result, Tool, current_call
 
 __version__ = "0.1.0"
 
 __all__ = [
     "RULES",
     "AmbiguousDialect",
+    "AsyncSession",
+    "Busy",
     "Change",
+    "Closed",
+    "Conflict",
+    "Damaged",
     "Edit",
+    "Fenced",
     "Finding",
+    "Held",
     "LockstitchError",
+    "Moved",
     "Plan",
     "Quarantined",
+    "Reader",
+    "Result",
     "Rule",
+    "Session",
+    "Store",
+    "Tool",
     "Unhealed",
     "Unreadable",
+    "Unsure",
     "UsageError",
     "__version__",
     "check",
+    "current_call",
     "detect",
     "explain",
     "heal",
+    "open",
     "plan",
 ]
+
+# Healing a list needs none of these, so they are loaded when somebody asks.
+_LATER = {
+    "AsyncSession": "lockstitch.session.aio",
+    "Reader": "lockstitch.session.reader",
+    "Result": "lockstitch.session.tools",
+    "Session": "lockstitch.session.sync",
+    "Store": "lockstitch.session.store",
+    "Tool": "lockstitch.session.tools",
+    "current_call": "lockstitch.session.tools",
+}
+
+
+def open(url: str) -> "Store":  # noqa: A001 - what one does with a store
+    """Open a store of sessions, made if it is not there yet.
+
+    ``sqlite:///agent.db`` (a path; four slashes for an absolute one), ``postgresql://…``,
+    ``jsonl:///folder`` or ``memory:``.
+    """
+    from lockstitch.session.store import Store  # noqa: PLC0415 - as below
+    from lockstitch.stores.opening import open_backend  # noqa: PLC0415 - as below
+
+    return Store(open_backend(url))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'lockstitch' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

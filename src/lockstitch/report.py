@@ -6,12 +6,16 @@ from msgspec import Struct, field
 
 from lockstitch.rules.rule import Finding
 
+# The format of sessions in stores of Lockstitch's own.
+OWN = "lockstitch"
+
 
 class Report(Struct):
     """What is known of one session after a check; ``error`` says why it could not be read.
 
     ``reachable`` and ``unreachable`` count turns, ``left`` the bytes of those that a resume leaves
-    behind. ``notes`` says what was left on purpose.
+    behind. ``notes`` says what was left on purpose, ``records`` counts those of a session in a
+    store of Lockstitch's own.
     """
 
     target: str
@@ -28,6 +32,7 @@ class Report(Struct):
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str | None = None
+    records: int = 0
 
     @property
     def status(self) -> str:

@@ -18,13 +18,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from lockstitch import backups
+from lockstitch import backups, places
 from lockstitch.errors import (
     Busy,
     Conflict,
     LockstitchError,
     UnknownFormat,
     Unreadable,
+    UsageError,
     reason_of,
 )
 from lockstitch.files import Snapshot
@@ -42,7 +43,7 @@ from lockstitch.formats.sources import (
     sources_of,
 )
 from lockstitch.repair.ledger import Change, Quarantined
-from lockstitch.report import Report
+from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding
 
 __all__ = [
@@ -67,6 +68,10 @@ __all__ = [
 ]
 
 _TRIES = 5
+_OWN = (
+    "is a store of Lockstitch's own: its sessions are valid at every moment, so there is nothing "
+    "to repair; check, show, export, checkpoints, rewind and fork take it"
+)
 
 
 class Repaired(Struct):
@@ -89,6 +94,8 @@ def sources(
     environ: Mapping[str, str] | None = None,
 ) -> list[Source]:
     """Give the sessions that a target names: a file, a folder, an id or its beginning."""
+    if places.may_be(target) and format in (None, OWN) and places.place_of(target):
+        raise UsageError(_OWN)
     where = home or Path.home()
     return found(target, format, session, where, os.environ if environ is None else environ)
 
@@ -120,11 +127,19 @@ def scan(targets: Iterable[str] = (), **places: Any) -> Iterator[Report]:
 def scan_file(path: str) -> list[Report]:
     """Check the sessions of one file; none if it belongs to no program that is known."""
     try:
+        if places.may_be(path) and places.place_of(path):
+            return _own(path)
         return [check(source) for source in sources_of(path)]
     except UnknownFormat:
         return []
     except LockstitchError as error:
         return [Report(path, error=str(error))]
+
+
+def _own(path: str) -> list[Report]:
+    from lockstitch import stored  # noqa: PLC0415 - most files are of other programs
+
+    return list(stored.check(path))
 
 
 def check(source: Source) -> Report:

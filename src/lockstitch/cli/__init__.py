@@ -28,8 +28,12 @@ COMMANDS = (
     "show",
     "export",
     "heal",
+    "checkpoints",
+    "rewind",
+    "fork",
     "explain",
     "provider",
+    "demo",
 )
 
 

@@ -105,7 +105,7 @@ JSON = Option("as_json", ("--json",), "Print one JSON document for programs.")
 FORMAT = Option(
     "form",
     ("--format",),
-    f"Format of the store: {', '.join(FORMAT_NAMES)}. Detected when not given.",
+    f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
     metavar="NAME",
 )
 SESSION = Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,12 @@ from lockstitch.cli.arguments import (
     Operand,
     Option,
 )
-from lockstitch.cli.targets import stored
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import is_own, own_below, stored
 from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.errors import Unreadable, UsageError
-from lockstitch.report import Report
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.report import OWN, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,21 +63,44 @@ def reports(
 ) -> Iterator[Report]:
     """Check one target: every session in it, or the message list that it is."""
     try:
-        found = None if dialect else stored(target, form, session)
+        is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
+        if not is_folder and is_own(target, form):
+            yield from journals(target, dialect, model, session)
+            return
+        own = own_below(target) if is_folder and form in (None, OWN) else []
+        found = None if dialect else [] if form == OWN else stored(target, form, session)
     except (Unreadable, UsageError) as error:
         yield Report(target, form, error=str(error))
         return
     if found is None:
         yield listed(target, dialect, model)
         return
-    if not found:
+    if not found and not own:
         yield Report(target, form, error="is a folder that holds no session")
     from lockstitch import sessions
+
+    for path in own:
+        yield from journals(path, dialect, model, session)
 
     for source in found:
         report = sessions.check(source)
         report.target = target if len(found) == 1 else report.target
         yield report
+
+
+def journals(
+    target: str, dialect: str | None, model: str | None, session: str | None
+) -> Iterator[Report]:
+    """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
+    from lockstitch import stored as own
+    from lockstitch.cli.progress import Progress
+    from lockstitch.places import public
+
+    try:
+        with Progress("Checking", own.count(target, session), "records") as advance:
+            yield from own.check(target, session, dialect=dialect, model=model, advance=advance)
+    except LockstitchError as error:
+        yield Report(public(target), OWN, session, error=str(error))
 
 
 def listed(target: str, dialect: str | None, model: str | None) -> Report:
@@ -94,18 +119,23 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
 
 
 def _print(checked: Report) -> Report:
+    name = text.named(checked)
     if checked.error is not None:
-        terminal.complain(f"{text.shown(checked.target)}: {checked.error}")
+        terminal.complain(f"{text.shown(name)}: {checked.error}")
     for found in checked.findings:
-        terminal.say(text.finding(checked.target, str(checked.dialect), found, sys.stdout))
+        terminal.say(text.finding(name, str(checked.dialect), found, sys.stdout))
     for note in checked.notes:
-        terminal.note(f"{text.shown(checked.target)}: note: {note}")
+        terminal.note(f"{text.shown(name)}: note: {note}")
     return checked
 
 
 def _status(checked: Sequence[Report]) -> int:
     findings = [found for report in checked for found in report.findings]
     failed = sum(report.error is not None for report in checked)
+    own = [report for report in checked if report.format == OWN and report.session is not None]
+    if own:
+        records = several(sum(report.records for report in own), "record")
+        terminal.note(f"Read {several(len(own), 'session')} with {records}.")
     if findings:
         terminal.note(text.count(findings))
     elif not failed:
@@ -120,19 +150,26 @@ COMMAND = Command(
     details=(
         "Takes the session files and databases of agent programs (Claude Code, Codex, pi, Gemini "
         "CLI, opencode, goose, OpenAI Agents), folders of them, the id of a session on this "
-        "machine, JSON (a list of messages, or a request body that holds one) and JSONL. Changes "
-        "nothing. A finding marked [*] is one that `lockstitch repair` (or `heal`, for lists) "
-        "mends; `lockstitch explain CODE` tells more about it."
+        "machine, JSON (a list of messages, or a request body that holds one) and JSONL. Of a "
+        "store of Lockstitch's own (sqlite:///, postgresql://, jsonl:///) it reads every byte and "
+        "verifies the checksums and the request that each session makes, also while sessions are "
+        "written. Changes nothing. A finding marked [*] is one that `lockstitch repair` (or "
+        "`heal`, for lists) mends; `lockstitch explain CODE` tells more about it."
     ),
     examples=(
         "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",
         "lockstitch check 4ee0c484",
+        "lockstitch check sqlite:///agent.db",
+        "lockstitch check postgresql://localhost/agents --session ticket-42",
         "lockstitch check --dialect anthropic --json *.json",
         "lockstitch check --output-format sarif request.json > findings.sarif",
         "cat request.json | lockstitch check -d openai-chat:mistral -",
     ),
     operand=Operand(
-        "targets", "TARGET", "Files, folders or session ids; - or none for stdin.", many=True
+        "targets",
+        "TARGET",
+        "Files, folders, session ids or addresses of stores; - or none for stdin.",
+        many=True,
     ),
     options=(
         DIALECT,

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import files, sessions
 from lockstitch.cli import CLEAN, FINDINGS, terminal, text
 from lockstitch.cli.arguments import FORMAT, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import one
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
+from lockstitch.errors import UsageError
 from lockstitch.lists import plan_stored
+from lockstitch.places import public
 from lockstitch.splices import dump
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lockstitch import Finding
+    from lockstitch.stored import Journal
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -29,18 +36,80 @@ def run(  # noqa: PLR0913 - one keyword an option
 ) -> int:
     """Export one session, and return the exit status."""
     wanted = profile_named(to).full_name if to else None
+    if is_own(target, form):
+        return _export_journal(str(target), session, wanted, output, raw=raw, redact=redact)
     stored = sessions.opened(one(target, form, session), follow_symlinks=True)
     messages, dialect, left = exported(stored, wanted, raw=raw)
     if redact:
         messages = _redacted(messages, dialect)
-    data = _encoded(messages)
+    _put(_encoded(messages), output)
+    for found in left:
+        terminal.note(text.finding(str(target), dialect, found, sys.stderr))
+    return FINDINGS if left else CLEAN
+
+
+def _put(data: bytes, output: str | None) -> None:
     if output is None:
         terminal.emit(data)
     else:
         files.write_atomically(output, data)
-    for found in left:
-        terminal.note(text.finding(str(target), dialect, found, sys.stderr))
-    return FINDINGS if left else CLEAN
+
+
+def _export_journal(  # noqa: PLR0913 - as above
+    target: str,
+    session: str | None,
+    wanted: str | None,
+    output: str | None,
+    *,
+    raw: bool,
+    redact: bool,
+) -> int:
+    """Export a session of a store of Lockstitch's own; what is damaged is left out and said."""
+    from lockstitch import stored
+
+    if raw and wanted:
+        raise UsageError(
+            "--raw gives the events as they are; --to is for the messages of a request"
+        )
+    with told(target):
+        journal = stored.read(target, session)
+        messages = [] if raw else journal.messages(wanted)
+    if raw:
+        data = b"".join(_events(journal, redact=redact))
+    else:
+        dialect = wanted or journal.dialect
+        data = _encoded(_redacted(messages, dialect) if redact else messages)
+    _put(data, output)
+    if journal.fault is None:
+        return CLEAN
+    name = f"{public(target)}:{journal.session}"
+    terminal.note(text.finding(name, journal.dialect, journal.fault, sys.stderr))
+    return FINDINGS
+
+
+def _events(journal: Journal, *, redact: bool) -> Iterator[bytes]:
+    """Give a journal's records as lines of JSON, their events byte for byte."""
+    found = 0
+    for record in journal.records:
+        fact = journal.state.facts.get(record.seq)
+        large = journal.blobs.get(fact.event.blob) if fact and fact.event.blob else None
+        key = dump(record.key).encode()
+        head = b'{"seq":%d,"epoch":%d,"at":%d,"key":%s,"event":'
+        tail = b"}\n" if large is None else b',"payload":%s}\n' % large
+        line = head % (record.seq, record.epoch, record.at, key) + record.body + tail
+        if redact:
+            line, count = _redacted_line(line)
+            found += count
+        yield line
+    if redact:
+        terminal.note(f"Redacted {several(found, 'place')}.")
+
+
+def _redacted_line(line: bytes) -> tuple[bytes, int]:
+    from lockstitch.redaction import redacted
+
+    clean, found = redacted([json.loads(line)])
+    return dump(clean[0]).encode("utf-8", "surrogatepass") + b"\n", len(found)
 
 
 def exported(
@@ -67,7 +136,7 @@ def _redacted(messages: list[Any], dialect: str) -> list[Any]:
     clean, found = redacted(messages)
     if dialect.startswith("anthropic"):
         clean = without_broken_thinking(clean, found)
-    terminal.note(f"Redacted {len(found)} place{'s' * (len(found) != 1)}.")
+    terminal.note(f"Redacted {several(len(found), 'place')}.")
     plan = plan_stored(clean, dialect, None)
     return list(plan.plain)
 
@@ -84,15 +153,18 @@ COMMAND = Command(
     summary="Print a stored session as the messages of a request, healed.",
     details=(
         "The messages are those that a resume would send, in the dialect of the session's own "
-        "provider or in another one (--to). --raw leaves them as they are stored. --redact "
-        "replaces keys, tokens and passwords by stable placeholders; the list stays valid."
+        "provider or in another one (--to). --raw leaves them as they are stored; of a session in "
+        "a store of Lockstitch's own it prints the events, one a line. --redact replaces "
+        "keys, tokens and passwords by stable placeholders; the list stays valid."
     ),
     examples=(
         "lockstitch export session.jsonl > messages.json",
         "lockstitch export 4ee0c484 --to openai-chat",
         "lockstitch export session.jsonl --redact -o shareable.json",
+        "lockstitch export sqlite:///agent.db --session ticket-42 --to gemini",
+        "lockstitch export sqlite:///agent.db --session ticket-42 --raw > events.jsonl",
     ),
-    operand=Operand("target", "TARGET", "A file, or the id of a session."),
+    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
     options=(
         Option("to", ("--to",), f"Dialect: {', '.join(DIALECTS)}.", metavar="DIALECT"),
         Option("raw", ("--raw",), "As stored: not healed."),

@@ -12,6 +12,7 @@ import msgspec
 
 import lockstitch
 from lockstitch.cli.explain import catalogue
+from lockstitch.report import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,8 @@ def session(checked: Report) -> dict[str, object]:
         "unreachable": checked.unreachable,
         "findings": checked.findings,
     }
+    if checked.format == OWN:
+        fields["records"] = checked.records
     if checked.size:
         facts = {"project": checked.project, "size": checked.size, "updated": checked.updated}
         fields |= {**facts, "left": checked.left, "notes": checked.notes}

@@ -188,6 +188,15 @@ class Page:
         name = f"  {self.paint(harmless(call)[: self.width], 'dim')}" if call else ""
         yield f"{self.glyphs.bottom} {title}{name}"
 
+    def closed(self, word: str) -> Iterator[str]:
+        """Close a stitch with what is known instead of a result."""
+        yield f"{self.glyphs.bottom} {self.paint(word, 'yellow')}"
+
+    def checkpoint(self, text: str) -> Iterator[str]:
+        """Mark a place to go back to."""
+        yield from self._apart(_TEXT)
+        yield self.paint(f"{self.glyphs.rule * 2} {harmless(text)}", "cyan")
+
     def mark(self, found: Finding, indent: str) -> Iterator[str]:
         """Mark a broken place: the code, what is wrong, and where."""
         self.last = self.last or _TEXT

@@ -100,7 +100,9 @@ def _one(name: str, source: Source, how: How) -> Done:
     if how.output is not None:
         files.write_atomically(how.output, sessions.copied(session, mended))
         return name, outlook, True
-    if not how.yes and not _agreed():
+    if not how.yes and not terminal.agreed(
+        "Apply this? A backup is kept.", "--yes applies this plan"
+    ):
         return name, outlook, False
     return name, _written(session, mended, how), True
 
@@ -116,17 +118,6 @@ def _written(session: Opened, mended: Mended, how: How) -> Repaired:
         )
         terminal.note("The session went on meanwhile; it was read and repaired again.")
         return again
-
-
-def _agreed() -> bool:
-    """Ask the person at the terminal; nobody there means no."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        terminal.note("Nothing was written: --yes applies this plan.")
-        return False
-    terminal.flush()
-    sys.stderr.write("Apply this? A backup is kept. [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _forked(name: str, session: Opened, how: How) -> Done:

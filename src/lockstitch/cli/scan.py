@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,11 +10,12 @@ from msgspec import Struct
 from lockstitch import sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import size
 from lockstitch.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from multiprocessing.pool import Pool
 
 # Below this many bytes in all, starting other processes costs more than it saves.
@@ -118,51 +118,10 @@ def _pool(workers: int) -> Pool:
 
 def _gathered(order: Sequence[str], reports: Iterable[list[Report]]) -> Iterator[Report]:
     sizes = [_size(path) for path in order]
-    with _progress(sum(sizes)) as advance:
+    with Progress("Scanning", sum(sizes)) as advance:
         for done, found in zip(sizes, reports, strict=True):
             advance(done)
             yield from found
-
-
-class _progress:  # noqa: N801 - used like a function
-    """A progress bar with an estimate on a terminal, nothing anywhere else."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.bar = None
-        if total and sys.stderr is not None and terminal.shows_colour(sys.stderr):
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                DownloadColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-
-            self.bar = Progress(
-                TextColumn("Scanning"),
-                BarColumn(),
-                DownloadColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self.task = self.bar.add_task("scan", total=total)
-
-    def __enter__(self) -> Callable[[int], None]:
-        if self.bar is None:
-            return lambda _: None
-        self.bar.start()
-        return self._advance
-
-    def _advance(self, size: int) -> None:
-        if self.bar is not None:
-            self.bar.advance(self.task, size)
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
 
 def rows(reports: Iterable[Report]) -> list[Row]:

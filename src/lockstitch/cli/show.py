@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 from lockstitch import sessions
 from lockstitch.cli import CLEAN, FINDINGS, terminal, text
 from lockstitch.cli.arguments import FORMAT, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import one
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import is_own, one, told
 from lockstitch.cli.transcript import around, lines, paged, tail
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
 from lockstitch.lists import plan_stored
+from lockstitch.places import public
+from lockstitch.report import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockstitch import Finding
+    from lockstitch.stored import Journal
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -31,10 +35,51 @@ def run(  # noqa: PLR0913 - one keyword an option
     session: str | None,
 ) -> int:
     """Show one session, and return the exit status."""
+    if is_own(target, form):
+        return _show_journal(str(target), last, place, session, full=full)
     stored = sessions.opened(one(target, form, session), follow_symlinks=True)
     findings = doctor.findings_of(stored.source.form, stored.transcript)
     paged(_page(stored, findings, last, place, full=full))
     return FINDINGS if findings else CLEAN
+
+
+def _show_journal(
+    target: str, last: str | None, place: str | None, session: str | None, *, full: bool
+) -> int:
+    from lockstitch import stored
+    from lockstitch.cli import conversation
+
+    with told(target):
+        journal = stored.read(target, session)
+    chosen = None
+    if last is not None:
+        chosen = conversation.tail(journal, _number(last, "--tail takes a number of turns"))
+    elif place is not None:
+        chosen = conversation.around(journal, _number(place, "--around takes a record's number"))
+    width = shutil.get_terminal_size((100, 24)).columns
+    paged(
+        [
+            *_journal_head(public(target), journal),
+            *conversation.lines(journal, width, chosen=chosen, full=full),
+        ]
+    )
+    return FINDINGS if journal.fault else CLEAN
+
+
+def _journal_head(target: str, journal: Journal) -> Iterator[str]:
+    counts = f"{several(journal.turns, 'turn')}, {several(len(journal.records), 'record')}"
+    title = f"{OWN} {journal.session}  {counts}"
+    yield terminal.paint(terminal.harmless(title), "bold")
+    if journal.fault is not None:
+        name = f"{target}:{journal.session}"
+        yield text.finding(name, journal.dialect, journal.fault, sys.stdout)
+    yield ""
+
+
+def _number(word: str, mistake: str) -> int:
+    if not word.isdecimal():
+        raise UsageError(mistake)
+    return int(word)
 
 
 def _page(
@@ -74,9 +119,8 @@ def _head(
 def _chosen(stored: sessions.Opened, last: str | None, place: str | None) -> range | None:
     history = stored.transcript.history
     if last is not None:
-        if not last.isdigit():
-            raise UsageError("--tail takes a number of turns")
-        return tail(history.messages, history.dialect, int(last))
+        turns = _number(last, "--tail takes a number of turns")
+        return tail(history.messages, history.dialect, turns)
     if place is not None:
         return around(history.messages, history.dialect, _message_at(stored, place))
     return None
@@ -100,15 +144,18 @@ COMMAND = Command(
     run=run,
     summary="Show a session for a person to read, calls joined with their results.",
     details=(
-        "What is shown is what a resume would send; broken places are marked with their code. On a "
-        "terminal it goes through a pager. Control characters in the content are made harmless."
+        "What is shown is what a resume would send; broken places are marked with their code. Of a "
+        "session in a store of Lockstitch's own, every call is shown with what became of it, and "
+        "the checkpoints are marked. On a terminal it goes through a pager. Control characters in "
+        "the content are made harmless."
     ),
     examples=(
         "lockstitch show session.jsonl",
         "lockstitch show 4ee0c484 --tail 3",
         "lockstitch show session.jsonl --around 519",
+        "lockstitch show sqlite:///agent.db --session ticket-42",
     ),
-    operand=Operand("target", "TARGET", "A file, or the id of a session."),
+    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
     options=(
         Option("last", ("--tail",), "Only the last N turns.", metavar="N"),
         Option(

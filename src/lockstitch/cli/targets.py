@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lockstitch.cli.reading import STDIN
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.base import DOCUMENT
+from lockstitch.report import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,6 +17,54 @@ if TYPE_CHECKING:
     from lockstitch.formats.sources import Source
 
 _LIST = "list"
+
+
+def is_own(target: str | None, form: str | None) -> bool:
+    """Whether a target is a store of Lockstitch's own, or a session's file of one."""
+    from lockstitch import places
+
+    if target is None or target == STDIN or form not in (None, OWN):
+        return False
+    looks_so = places.may_be(target) or os.path.isdir(target)  # noqa: PTH112 - start-up time
+    if form is None and not looks_so:
+        return False
+    if places.place_of(target) is not None:
+        return True
+    if form is not None:
+        raise Unreadable("is no store of Lockstitch's own")
+    return False
+
+
+@contextmanager
+def told(target: str) -> Iterator[None]:
+    """Put the target's name before what an error says of it."""
+    from lockstitch.places import public
+
+    try:
+        yield
+    except LockstitchError as error:
+        raise type(error)(f"{public(target)}: {error}") from error
+
+
+def require_own(target: str | None, form: str | None = None) -> str:
+    """A store of Lockstitch's own; a clear word for the session of another program."""
+    if target is None:
+        raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
+    if not is_own(target, form):
+        raise UsageError(
+            f"{target}: is no store of Lockstitch's own, and checkpoints, rewind and fork are for "
+            "those. Of another program's session, `lockstitch repair --branch` writes a branch as "
+            "a session of its own, and `--strategy rollback` goes back to the last complete turn"
+        )
+    return target
+
+
+def own_below(folder: str) -> list[str]:
+    """The stores of Lockstitch's own among the files below a folder."""
+    from lockstitch import places
+    from lockstitch.formats.sources import files_below
+
+    return [path for path in files_below(folder) if places.may_be(path) and places.place_of(path)]
 
 
 def stored(target: str, form: str | None, session: str | None) -> list[Source] | None:

@@ -71,6 +71,17 @@ def complain(text: str) -> None:
         _abandon(sys.stderr)
 
 
+def agreed(question: str, otherwise: str) -> bool:
+    """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        note(f"Nothing was written: {otherwise}.")
+        return False
+    flush()
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def flush() -> None:
     """Deliver what stdout still holds, or raise."""
     if sys.stdout is not None:

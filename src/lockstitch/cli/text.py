@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, TextIO
 from lockstitch.cli.reading import STDIN
 from lockstitch.cli.terminal import harmless, paint
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.report import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lockstitch import Change, Finding, Quarantined
+    from lockstitch.report import Report
 
 COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -19,6 +21,12 @@ COLOURS = {"error": "red", "warning": "yellow"}
 def shown(target: str) -> str:
     """The name under which a target appears in text."""
     return "stdin" if target == STDIN else harmless(target)
+
+
+def named(report: Report) -> str:
+    """The name of a session in text: its target, and its id where a store holds many."""
+    own = report.format == OWN and report.session is not None
+    return f"{report.target}:{report.session}" if own else report.target
 
 
 def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:

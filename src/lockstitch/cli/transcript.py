@@ -36,7 +36,7 @@ from lockstitch.model.zones import Threads, thread
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
 
-__all__ = ["around", "lines", "paged", "tail"]
+__all__ = ["Show", "around", "lines", "paged", "tail"]
 
 Marks = Mapping[str, Sequence[Finding]]
 _NO_RESULT = (ORPHAN_CALL.code, PARTIAL_BATCH.code)
@@ -61,7 +61,7 @@ def lines(  # noqa: PLR0913 - two by keyword
     """
     stream = sys.stdout if stream is None else stream
     page = Page(max(width, 20), full, stream, glyphs_of(stream))
-    yield from _Show(messages, dialect, marks, page).lines(chosen)
+    yield from Show(messages, dialect, marks, page).lines(chosen)
 
 
 def tail(messages: Sequence[Any], dialect: str, count: int) -> range:
@@ -106,7 +106,7 @@ def _starts(view: Sequence[Message]) -> list[int]:
     return starts
 
 
-class _Show:
+class Show:
     """One list being shown: its view, its pairing, and what was found in it."""
 
     def __init__(self, messages: Sequence[Any], dialect: str, marks: Marks, page: Page) -> None:
@@ -143,6 +143,14 @@ class _Show:
             call += sum(part.kind == CALL for part in message.parts)
             result += sum(part.kind == RESULT for part in message.parts)
         yield from self._left_out(starts, range(self.chosen.stop, len(self.view)), "later")
+
+    def body(self) -> Iterator[str]:
+        """Give the messages alone, for a page that heads its turns itself."""
+        call = result = 0
+        for message in self.view:
+            yield from self._message(message, call, result)
+            call += sum(part.kind == CALL for part in message.parts)
+            result += sum(part.kind == RESULT for part in message.parts)
 
     def _left_out(self, starts: list[int], left: range, word: str) -> Iterator[str]:
         if left:

@@ -43,8 +43,10 @@ def narrowed(
 
 def _is_small(raw: Sequence[Any], profile: Profile) -> bool:
     """Tell whether a list is clean text within its receiver's limit, and no message is a giant."""
-    size = encoded_size(raw)
-    if size <= _UNREMARKABLE:
-        return size >= 0
-    within = not profile.max_bytes or size <= profile.max_bytes
-    return within and all(len(_ENCODER.encode(message)) <= _UNREMARKABLE for message in raw)
+    total = 1
+    for message in raw:
+        size = encoded_size(message)
+        if not 0 <= size <= _UNREMARKABLE:
+            return False
+        total += size + 1
+    return total <= max(profile.max_bytes or total, _UNREMARKABLE)

@@ -57,6 +57,8 @@ class Answer(Struct):
     @property
     def text(self) -> str:
         """All its words."""
+        if len(self.pieces) == 1 and isinstance(self.pieces[0], Words):
+            return self.pieces[0].text
         return "\n".join(piece.text for piece in self.pieces if isinstance(piece, Words))
 
 

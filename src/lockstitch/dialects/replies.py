@@ -7,6 +7,7 @@ and the few fields that providers write and do not read.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.langchain import envelope_of, fields_of, type_of
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.unbound import unbound
-from lockstitch.model.parts import ASSISTANT, CALL, TEXT, Message
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, TEXT, Message, Part
 
 Fields = dict[str, Any]
 
@@ -45,6 +46,8 @@ def messages_in(dialect: str, value: Any) -> list[Any]:
     """
     name = profile_named(dialect).dialect
     found = _READERS[name](value)
+    if all(map(_plainly_says, found)):
+        return found
     view = new_dialect(name)
     return [raw for raw, seen in zip(found, view.read(found), strict=True) if says(view, seen)]
 
@@ -52,11 +55,17 @@ def messages_in(dialect: str, value: Any) -> list[Any]:
 def calls_in(dialect: str, messages: Sequence[Any]) -> list[tuple[str, str]]:
     """Give the id and the name of every call in order, "" for what is missing.
 
-    Calls that the provider ran itself are none.
+    Calls that the provider ran itself are none, nor are those that the reply itself answers.
     """
-    view = new_dialect(profile_named(dialect).dialect).read(messages)
-    calls = (part for message in view for part in message.parts if part.kind == CALL)
-    return [(call.id or "", call.name or "") for call in calls]
+    view = new_dialect(profile_named(dialect).dialect)
+    return [(call.id or "", call.name or "") for call in call_parts(view.read(messages))]
+
+
+def call_parts(messages: Sequence[Message]) -> list[Part]:
+    """Give the calls in a reply's view that wait for an answer, in order."""
+    parts = [part for message in messages for part in message.parts]
+    answered = {part.id for part in parts if part.kind == RESULT and part.id}
+    return [part for part in parts if part.kind == CALL and part.id not in answered]
 
 
 def provider_of(dialect: str) -> str:
@@ -82,6 +91,15 @@ def without_reasoning(dialect: str, messages: Sequence[Any]) -> list[Any]:
         if raw is message.raw or (raw is not None and says(view, view.read([raw])[0])):
             freed.append(raw)
     return freed
+
+
+def _plainly_says(raw: Any) -> bool:
+    """Tell whether a message begins with words or a call, which every view counts as saying."""
+    content = raw.get("content") if type(raw) is dict else None
+    if type(content) is not list or not content or type(content[0]) is not dict:
+        return type(content) is str and content != ""
+    first = content[0]
+    return first.get("type") == "tool_use" or (type(first.get("text")) is str and first["text"] != "")
 
 
 def says(view: Dialect, message: Message) -> bool:
@@ -143,10 +161,26 @@ def _chat_fields(message: Fields) -> Fields:
     for key in _CHAT_NULLS:
         if key in kept and (kept[key] is None or (key == "tool_calls" and kept[key] == [])):
             del kept[key]
+    if isinstance(kept.get("tool_calls"), list):
+        kept["tool_calls"] = _chat_calls(kept["tool_calls"])
     audio = kept.get("audio")
     if isinstance(audio, dict) and "id" in audio:
         kept["audio"] = _kept(audio, {"id": audio["id"]})
     return kept
+
+
+def _chat_calls(calls: list[Any]) -> list[Any]:
+    """Give calls without their place in a stream and what an SDK has read out of them."""
+    spelled = [_chat_call(call) if isinstance(call, dict) else call for call in calls]
+    return calls if all(map(operator.is_, spelled, calls)) else spelled
+
+
+def _chat_call(call: Fields) -> Fields:
+    kept = {key: value for key, value in call.items() if key != "index"}
+    body = kept.get("function")
+    if isinstance(body, dict) and "parsed_arguments" in body:
+        kept["function"] = {k: v for k, v in body.items() if k != "parsed_arguments"}
+    return _kept(call, kept)
 
 
 def _responses(value: Any) -> list[Any]:

@@ -183,5 +183,5 @@ DAMAGED_RECORD = rule(
         "None: what was written is not there any more. The records before it are whole and make a "
         "valid session of their own."
     ),
-    failures=("F61",),
+    failures=("F66",),
 )

@@ -1,0 +1,89 @@
+"""An agent that survives Ctrl-C, kill -9 and power loss: start it again, and it goes on.
+
+ANTHROPIC_API_KEY=… python agent.py [SESSION]
+
+It needs Lockstitch and the standard library. ANTHROPIC_BASE_URL leads it elsewhere, for instance
+to `lockstitch provider`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import lockstitch
+
+URL = os.environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com") + "/v1/messages"
+MODEL = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5")
+KEY = os.environ.get("ANTHROPIC_API_KEY", "")
+
+
+def bash(command: str) -> str:
+    """Run a shell command and give what it prints."""
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    return f"{done.stdout}{done.stderr}[exit status {done.returncode}]"
+
+
+def read(path: str) -> str:
+    """Give the content of a file."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+def described(tool: Any, argument: str) -> dict[str, Any]:
+    """Describe a tool with one argument to the model."""
+    schema = {
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
+    }
+    return {"name": tool.__name__, "description": tool.__doc__, "input_schema": schema}
+
+
+OFFERED = [described(bash, "command"), described(read, "path")]
+TOOLS = {"bash": bash, "read": lockstitch.Tool(read, repeatable=True)}  # reading twice is harmless
+
+
+def ask(messages: list[Any]) -> bytes:
+    """Send a request and give the provider's answer as it came."""
+    body = {"model": MODEL, "max_tokens": 4096, "tools": OFFERED, "messages": messages}
+    headers = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
+    request = Request(URL, json.dumps(body).encode(), {**headers, "x-api-key": KEY})
+    with urlopen(request, timeout=600) as answer:
+        return bytes(answer.read())
+
+
+def take_turn(session: Any, prompt: str) -> None:
+    """Say something, and let the model and its tools work until it has nothing more to do."""
+    session.say(prompt)
+    while session.turn.is_open:
+        reply = ask(session.request("anthropic"))  # valid, whatever happened before
+        session.record(reply)  # durable from here on
+        for block in json.loads(reply)["content"]:
+            print(block.get("text") or f"[{block.get('name')}] {block.get('input')}", flush=True)
+        session.run_tools(TOOLS, timeout=600)  # in parallel; each result durable as it comes
+
+
+def main() -> None:
+    """Talk until the input ends; Ctrl-C breaks off the turn, not the conversation."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "main"
+    with lockstitch.open("sqlite:///agent.db") as store, store.session(name) as session:
+        for call in session.recovered.unknown:
+            print(f"[{call.name} was running when the last run ended; its outcome is unknown]")
+        while prompt := sys.stdin.readline().strip():
+            try:
+                take_turn(session, prompt)
+            except KeyboardInterrupt:
+                session.interrupt()
+            except HTTPError as error:
+                session.interrupt("error")
+                print(f"{error.code} {error.read().decode()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Where a store of Lockstitch's own is: by its address, or by the path of what it is kept in."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import quote, unquote, urlsplit
+
+from msgspec import Struct
+
+from lockstitch.errors import LockstitchError
+
+SCHEMES = ("sqlite:", "jsonl:", "postgresql:", "postgres:")
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+_MAGIC = b"SQLite format 3\0"
+_LINES = ".jsonl"
+_OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
+_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*")
+
+
+class Place(Struct, frozen=True):
+    """The address of a store, and of one session in it where that is all that was named."""
+
+    url: str
+    session: str | None = None
+
+
+def may_be(target: str) -> bool:
+    """Tell at a glance whether a target can be a store, or a file of one."""
+    if target.startswith(SCHEMES) or target.endswith(_DATABASES):
+        return True
+    head = _head(target)
+    return head.startswith(_MAGIC) or _OPENING.match(head) is not None
+
+
+def place_of(target: str) -> Place | None:
+    """Tell which store a target is; None if it is another program's, or none at all.
+
+    An address with our scheme is taken at its word, but that of an SQLite database may lead to
+    the database of another program.
+    """
+    if target.startswith("sqlite:"):
+        path = path_of(target)
+        is_other = os.path.exists(path) and not is_own_database(path)  # noqa: PTH110
+        return None if is_other else Place(target)
+    if target.startswith(SCHEMES):
+        return Place(target)
+    if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
+        return Place(_url("jsonl", target)) if _holds_journals(target) else None
+    if target.endswith(_LINES):
+        return _place_of_lines(target)
+    return Place(_url("sqlite", target)) if is_own_database(target) else None
+
+
+def path_of(url: str) -> str:
+    """Give the path in the address of a database or a folder."""
+    return unquote(urlsplit(url).path)[1:]
+
+
+def public(target: str) -> str:
+    """Give a target without a password, to be shown."""
+    if not target.startswith(("postgresql:", "postgres:")):
+        return target
+    split = urlsplit(target)
+    user, at, host = split.netloc.rpartition("@")
+    netloc = f"{user.partition(':')[0]}{at}{host}"
+    query = _PASSWORD.sub("password=***", f"?{split.query}")[1:]
+    return split._replace(netloc=netloc, query=query).geturl()
+
+
+def _url(scheme: str, path: str) -> str:
+    return f"{scheme}:///{quote(path)}"
+
+
+def is_own_database(path: str) -> bool:
+    """Tell whether a file is an SQLite database with our mark in it; through SQLite only."""
+    if not os.path.isfile(path):  # noqa: PTH113 - as above
+        return False
+    from lockstitch.formats import sqlite  # noqa: PLC0415 - sqlite3 is loaded for databases only
+    from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415
+
+    try:
+        with sqlite.reading(path, follow=True) as base:
+            [(found,)] = base.execute("PRAGMA application_id").fetchall()
+    except LockstitchError:
+        return False
+    return bool(found == APPLICATION)
+
+
+def _place_of_lines(path: str) -> Place | None:
+    if not _is_journal(path):
+        return None
+    folder, name = os.path.split(path)
+    return Place(_url("jsonl", folder or "."), name.removesuffix(_LINES))
+
+
+def _holds_journals(folder: str) -> bool:
+    with os.scandir(folder) as entries:
+        return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+
+
+def _is_journal(path: str) -> bool:
+    return _OPENING.match(_head(path)) is not None
+
+
+def _head(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+            return file.read(64)
+    except (OSError, ValueError):
+        return b""

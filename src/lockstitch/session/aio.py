@@ -1,0 +1,220 @@
+"""A session as a program on asyncio or trio holds it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from lockstitch.session.aio_running import AsyncWatch
+from lockstitch.session.aio_streaming import AsyncStream
+from lockstitch.session.batch import Batch
+from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.conversation import Conversation
+from lockstitch.session.reading import Readable
+from lockstitch.session.running import Abort
+from lockstitch.session.streaming import Gathering
+from lockstitch.session.threads import through, unless_cancelled
+from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
+from lockstitch.stores.base import Backend
+
+
+class Opening:
+    """A session about to be opened: for ``async with``, or ``await``."""
+
+    def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
+        self._open = partial(Conversation, backend, name, wait=wait, create=create)
+        self._session: AsyncSession | None = None
+
+    async def _opened(self) -> AsyncSession:
+        self._session = AsyncSession(await unless_cancelled(self._open, Conversation.close))
+        return self._session
+
+    def __await__(self) -> Generator[Any, Any, AsyncSession]:
+        """Open it."""
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> AsyncSession:
+        """Go in."""
+        return await self._opened()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        if self._session is not None:
+            await self._session.__aexit__(kind, error, trace)
+
+
+class AsyncSession(Readable):
+    """One conversation, open for writing; tasks may share it.
+
+    What a method was told is durable when it returns. A cancelled task never tears a write: it is
+    done or not begun. As a context manager the session is left in order: a turn still open then
+    is left for later, or broken off if an exception passes through.
+    """
+
+    def __init__(self, inner: Conversation) -> None:
+        self._inner = inner
+        self._seen = inner.writer
+
+    @property
+    def recovered(self) -> Recovered:
+        """What the last writer left when it died; empty, and false, if it ended in order."""
+        return self._inner.recovered
+
+    async def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
+        """Say something as the user: a text, or content blocks as ``dialect`` spells them.
+
+        The same ``key`` again says nothing twice. While tools run this is legal, too: on the wire
+        it stands behind their results.
+        """
+        return await through(lambda: self._inner.say(content, dialect=dialect, key=key))
+
+    async def record(
+        self,
+        reply: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> Turn:
+        """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
+
+        Gives the turn with the calls it asked for; a reply that asks for none ends the turn. What
+        a model gave is kept also by a task that is being cancelled.
+        """
+        record = partial(self._inner.record, reply, dialect, provider=provider, model=model)
+        return await through(lambda: record(key=key), insist=True)
+
+    def stream(
+        self,
+        source: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> AsyncStream:
+        """Keep a reply while it comes: ``async with session.stream(…) as stream``.
+
+        ``source`` is an SDK's stream, the manager of one, something to await that gives one, or
+        any iterator of its events.
+        """
+        gathering = Gathering(self._inner, dialect, provider=provider, model=model, key=key)
+        return AsyncStream(gathering, source)
+
+    async def request(
+        self,
+        dialect: str,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> list[Any]:
+        """Give the messages to send now, valid in ``dialect`` at every moment.
+
+        A call that runs, waits or never started is answered on the wire only, so that the model
+        knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
+        """
+        request = partial(self._inner.request, dialect, profile=profile, model=model)
+        return await through(lambda: request(provider=provider))
+
+    async def run_tools(
+        self,
+        tools: Mapping[str, Callable[..., Any] | Tool],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - of each call, and it ends none of ours
+        approve: Policy | None = None,
+        abort: Abort | None = None,
+        max_parallel: int | None = None,
+    ) -> list[Call]:
+        """Run what the model asked for, in parallel; gives the calls with their outcomes.
+
+        Async functions are awaited, the others run in threads. Runs the calls of the last reply
+        that never started, and every call that was approved. Each start is durable before its
+        tool runs, each outcome as soon as it exists. ``timeout`` is in seconds for every call;
+        ``approve``, or a function of the call, makes calls wait for approval instead; a set
+        ``abort`` breaks the turn off, as cancelling the task does.
+        """
+        box = toolbox(tools, can_await=True)
+        seconds = None if timeout is None else checked_timeout(timeout)
+        make = partial(Batch, self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        batch = await through(make)
+        for candidate, policy, call in batch.questions(approve):
+            if await _says_so(policy, call):
+                batch.hold(candidate)
+        self._inner.batches.add(batch)
+        try:
+            await AsyncWatch(batch, abort).run()
+        finally:
+            batch.is_stopped = True
+            self._inner.batches.discard(batch)
+        return batch.outcome()
+
+    async def interrupt(self, reason: str = "user") -> Turn:
+        """Break the turn off: every call that waits for nobody gets an outcome at once."""
+        return await through(lambda: self._inner.interrupt(reason), insist=True)
+
+    async def approve(self, call: Call | str) -> Call:
+        """Let a call that waits run with the next ``run_tools``; a unique id will do."""
+        return await through(lambda: self._inner.approve(call))
+
+    async def deny(self, call: Call | str, reason: str | None = None) -> Call:
+        """Refuse a call that waits; the model is told so, and the reason."""
+        return await through(lambda: self._inner.deny(call, reason))
+
+    async def output(self, call: Call) -> Any:
+        """Give what a call gave, decoded; None while nothing is known of it."""
+        return await through(lambda: self._inner.output(call))
+
+    async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
+        """Keep something that no model sees; gives the record's number."""
+        return await through(lambda: self._inner.note(name, value, key=key))
+
+    async def checkpoint(self, label: str) -> int:
+        """Name this place, to go back to it; gives the record's number."""
+        return await through(lambda: self._inner.checkpoint(label))
+
+    async def rewind(self, to: Any, reason: str = "") -> Turn:
+        """Go on from an earlier place: a checkpoint, its label, or a record's number.
+
+        Nothing is deleted, and :meth:`undo_rewind` takes it back.
+        """
+        return await through(lambda: self._inner.rewind(to, reason))
+
+    async def undo_rewind(self) -> Turn:
+        """Take the last rewind back."""
+        return await through(self._inner.undo_rewind)
+
+    async def revert_interrupted(self) -> Turn:
+        """Go back to before the message that began the interrupted turn."""
+        return await through(self._inner.revert_interrupted)
+
+    async def close(self) -> None:
+        """Give the session back; a turn still open is left for later. May be called twice."""
+        await through(self._inner.close, insist=True)
+
+    async def __aenter__(self) -> Self:
+        """Go in."""
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        await through(lambda: self._inner.close(error), insist=True)
+
+
+async def _says_so(policy: Policy, call: Call) -> bool:
+    answer = policy(call) if callable(policy) else policy
+    return bool(await answer) if inspect.isawaitable(answer) else bool(answer)

@@ -1,0 +1,225 @@
+"""Calls that run together: which of them do, and each outcome written the moment it exists."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.journal import state as journal
+from lockstitch.journal.events import Event, Finished
+from lockstitch.journal.fold import State
+from lockstitch.session import core
+from lockstitch.session.calls import Call
+from lockstitch.session.core import Candidate, Key
+from lockstitch.session.tools import CurrentCall, Job, Policy, Tool, unfit
+from lockstitch.session.writing import Writer, new_name
+
+# How often a store that is busy, and says that nothing was written, is asked again.
+PATIENCE = 10
+_LOG = logging.getLogger("lockstitch.session")
+
+
+class Batch:
+    """One run of tools. Everything here may wait for the store, and nothing waits for a tool.
+
+    The order of facts is the point: a call is written as started before it runs, and its outcome
+    as soon as there is one, from the thread that has it.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        tools: Mapping[str, Tool],
+        *,
+        timeout: float | None,
+        max_parallel: int | None,
+    ) -> None:
+        if max_parallel is not None and max_parallel < 1:
+            raise UsageError("max_parallel is 1 or more")
+        self.is_stopped = False
+        self.error: LockstitchError | None = None
+        self.wake: Callable[[], None] = lambda: None
+        self._writer = writer
+        self._tools = tools
+        self._timeout = timeout
+        self._most = max_parallel or math.inf
+        self._held: set[Key] = set()
+        self._queue: list[Candidate] = []
+        self._touched: set[Key] = set()
+        self._running: dict[Key, Job] = {}
+        self._lock = threading.Lock()
+        self._candidates = writer.look(lambda state: core.candidates(state, self._repeats))
+
+    def _repeats(self, call: journal.Call) -> bool:
+        tool = self._tool((call.reply, call.index))
+        return tool is not None and tool.repeatable
+
+    def _tool(self, key: Key) -> Tool | None:
+        return self._tools.get(self._writer.asking(*key).name)
+
+    def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Policy, Call]]:
+        """Give what has to be asked before a call may run: who decides, and on which call."""
+        for candidate in self._candidates:
+            if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
+                continue
+            tool = self._tool(candidate.key)
+            for asked in (policy, tool.approve if tool else None):
+                if asked:
+                    yield candidate, asked, self._call(candidate.key)
+
+    def hold(self, candidate: Candidate) -> None:
+        """Let a call wait for approval."""
+        self._held.add(candidate.key)
+
+    def begin(self) -> list[Job]:
+        """Write what begins, in one append; gives the calls to be run now."""
+        self._writer.decide(self._begun)
+        return self._launched()
+
+    def _begun(self, state: State) -> list[Event]:
+        facts: list[Event] = []
+        for candidate in self._candidates:
+            if not core.still(state, candidate):
+                continue
+            self._touched.add(candidate.key)
+            refusal = self._refusal(candidate)
+            if refusal:
+                facts.append(core.failed(candidate.key, refusal))
+            elif candidate.key in self._held:
+                facts.append(core.waiting(candidate.key))
+            else:
+                self._queue.append(candidate)
+        return facts + self._wave(state)
+
+    def _wave(self, state: State) -> list[Event]:
+        """Take from the queue what may run now, and say that it starts."""
+        facts: list[Event] = []
+        with self._lock:
+            while self._queue and len(self._running) < self._most:
+                candidate = self._queue.pop(0)
+                if core.still(state, candidate):
+                    job = self._job(candidate)
+                    self._running[job.key] = job
+                    facts.append(job.event)
+        return facts
+
+    def _job(self, candidate: Candidate) -> Job:
+        asking = self._writer.asking(*candidate.key)
+        tool = self._tools[asking.name]
+        event = core.started(candidate, new_name())
+        call = CurrentCall(
+            candidate.id,
+            asking.name,
+            self._writer.session,
+            event.effect,
+            event.attempt,
+            threading.Event(),
+        )
+        timeout = self._timeout if tool.timeout is None else tool.timeout
+        return Job(event, call, tool, asking.arguments or {}, timeout)
+
+    def _launched(self) -> list[Job]:
+        with self._lock:
+            fresh = [job for job in self._running.values() if not job.is_launched]
+            for job in fresh:
+                job.is_launched = True
+        return fresh
+
+    def more(self) -> list[Job]:
+        """Write the start of calls that waited for a free place; gives those to be run now."""
+        if self.is_stopped or not self._queue or len(self._running) >= self._most:
+            return []
+        self._writer.decide(self._wave)
+        return self._launched()
+
+    def _refusal(self, candidate: Candidate) -> str:
+        """Say why a call cannot run at all; "" if it can."""
+        asking = self._writer.asking(*candidate.key)
+        tool = self._tools.get(asking.name)
+        if tool is None:
+            names = ", ".join(sorted(self._tools)) or "none"
+            return f"There is no tool of that name. The tools there are: {names}."
+        if asking.arguments is None:
+            return "The arguments are not a JSON object, so the tool was not run."
+        return unfit(tool, asking.arguments)
+
+    def is_busy(self) -> bool:
+        """Tell whether anything runs or is going to; raises what kept an outcome from the store."""
+        if self.error is not None:
+            raise self.error
+        return not self.is_stopped and bool(self._running or self._queue)
+
+    @property
+    def live(self) -> set[Key]:
+        """The calls whose tools run."""
+        return set(self._running)
+
+    def finish(self, job: Job, outcome: Finished) -> None:
+        """Write an outcome; late or not, the fold knows what to make of it."""
+        try:
+            self._write(outcome)
+        except LockstitchError as error:
+            self.error = self.error or error
+            raise
+        finally:
+            self._leave(job)
+
+    def _write(self, outcome: Finished) -> None:
+        """Write an outcome, patiently: what a tool did is known to nobody else."""
+        for _ in range(PATIENCE):
+            try:
+                self._writer.add(outcome)
+            except Busy:
+                continue
+            return
+        self._writer.add(outcome)
+
+    def finish_alone(self, job: Job, outcome: Finished) -> None:
+        """Write an outcome from a tool's own thread, where nothing may be raised."""
+        try:
+            self.finish(job, outcome)
+        except LockstitchError as error:
+            if self.is_stopped:
+                _LOG.warning(
+                    "session %s: a result of the call %s of record %d came too late to be kept: %s",
+                    self._writer.session,
+                    job.call.id or job.call.name,
+                    job.event.reply,
+                    error,
+                )
+
+    def time_out(self, job: Job) -> None:
+        """Wait for a call no longer; what it gives later still counts."""
+        job.call.abort.set()
+        self.finish(job, core.timed_out(job.event))
+
+    def cancel(self, job: Job) -> None:
+        """Say that a call was broken off; it may have taken effect."""
+        self.finish(job, core.cancelled(job.event))
+
+    def _leave(self, job: Job) -> None:
+        with self._lock:
+            self._running.pop(job.key, None)
+
+    def break_off(self, reason: str) -> None:
+        """Give every call an outcome and break the turn off."""
+        self.stop()
+        self._writer.decide(lambda state: core.broken_off(state, reason, self._touched))
+
+    def stop(self) -> None:
+        """Wait for nothing any more, and tell the tools so."""
+        self.is_stopped = True
+        with self._lock:
+            for job in self._running.values():
+                job.call.abort.set()
+        self.wake()
+
+    def outcome(self) -> list[Call]:
+        """Give the calls that this run was about, as they stand."""
+        return [self._call(key) for key in sorted(self._touched)]
+
+    def _call(self, key: Key) -> Call:
+        return self._writer.look(lambda state: self._writer.call(state.view.calls[key]))

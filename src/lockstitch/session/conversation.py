@@ -1,0 +1,199 @@
+"""What both twins of a session do with the store; the calls may wait, so async runs them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Raw, structs
+
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.journal.events import (
+    Event,
+    Finished,
+    Noted,
+    Replied,
+    Rewound,
+    Said,
+    text_payload,
+)
+from lockstitch.journal.fold import State
+from lockstitch.journal.records import checked_key
+from lockstitch.session import core
+from lockstitch.session.batch import Batch
+from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.reading import Readable
+from lockstitch.session.received import received
+from lockstitch.session.signals import Deferred
+from lockstitch.session.tools import content_payload, json_payload
+from lockstitch.session.writing import Writer
+from lockstitch.stores.base import Backend
+
+_LONGEST_KEY = 100
+
+
+class Conversation(Readable):
+    """An open session: the lease is held, and what a crash left open was concluded."""
+
+    def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
+        lease = backend.acquire(name, wait=wait, create=create)
+        try:
+            self.writer = self._seen = Writer(backend, lease)
+            self.recovered = self._recover()
+        except BaseException:
+            backend.release(lease)
+            raise
+        self.batches: set[Batch] = set()
+        self.streams: list[Any] = []
+
+    def _recover(self) -> Recovered:
+        facts = self.writer.look(core.recovery)
+        if not facts:
+            return Recovered()
+        self.writer.add(*facts)
+        ran = {(fact.reply, fact.index) for fact in facts if isinstance(fact, Finished)}
+        return self.writer.look(lambda state: self._left(state, ran))
+
+    def _left(self, state: State, ran: set[core.Key]) -> Recovered:
+        batch = [self.writer.call(call) for call in state.view.batch]
+        return Recovered(
+            finished=tuple(call for call in batch if call.outcome and call.is_real),
+            unknown=tuple(self.writer.call(state.view.calls[key]) for key in sorted(ran)),
+            never_started=tuple(call for call in batch if call.status == "open"),
+            interrupted=bool(state.view.interrupted),
+        )
+
+    def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
+        payload = _content(content, dialect)
+        self.writer.add(Said(payload=payload, dialect=dialect), key=_named("say", key))
+        return self.turn
+
+    def record(
+        self,
+        reply: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> Turn:
+        event = received(reply, dialect, provider=provider, model=model)
+        event = structs.replace(event, after=self.writer.asked)
+        self.add_reply(event, key)
+        return self.turn
+
+    def add_reply(self, event: Replied, key: str | None = None) -> None:
+        name = _named("reply", key)
+        self.writer.add(*core.replied(event), key=name)
+
+    def request(
+        self,
+        dialect: str,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> list[Any]:
+        name = f"{dialect}:{profile}" if profile else dialect
+        return self.writer.request(name, model=model, provider=provider)
+
+    def interrupt(self, reason: str = "user") -> Turn:
+        self.writer.decide(lambda state: core.broken_off(state, reason, self._live()))
+        self._stop()
+        return self.turn
+
+    def _live(self) -> set[core.Key]:
+        return {key for batch in list(self.batches) for key in batch.live}
+
+    def _stop(self) -> None:
+        for batch in list(self.batches):
+            batch.stop()
+
+    def approve(self, call: Call | str) -> Call:
+        return self._decided(call, None, allow=True)
+
+    def deny(self, call: Call | str, reason: str | None = None) -> Call:
+        return self._decided(call, reason, allow=False)
+
+    def _decided(self, which: Call | str, reason: str | None, *, allow: bool) -> Call:
+        found: list[core.Key] = []
+
+        def decide(state: State) -> list[Event]:
+            call = core.waiting_call(state, which)
+            found.append((call.reply, call.index))
+            return core.decided(call, reason, allow=allow)
+
+        self.writer.decide(decide)
+        return self.writer.look(lambda state: self.writer.call(state.view.calls[found[0]]))
+
+    def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
+        if not name or name in core.RESERVED:
+            raise UsageError(f"a note has a name, other than {' and '.join(core.RESERVED)}")
+        event = Noted(name=name, payload=json_payload(value))
+        added = self.writer.add(event, key=_named("note", key))
+        return added[0].seq if added else self.seq
+
+    def checkpoint(self, label: str) -> int:
+        return self.writer.add(core.checkpointed(label))[0].seq
+
+    def rewind(self, to: Any, reason: str = "") -> Turn:
+        return self._rewound(lambda state: [Rewound(to=core.place(state, to), reason=reason)])
+
+    def undo_rewind(self) -> Turn:
+        return self._rewound(core.undone)
+
+    def revert_interrupted(self) -> Turn:
+        return self._rewound(core.reverted)
+
+    def _rewound(self, decide: Callable[[State], Sequence[Event]]) -> Turn:
+        self.writer.decide(decide)
+        live = self._live()
+        if self.writer.look(lambda state: core.orphaned(state, live)):
+            self.writer.decide(lambda state: core.orphaned(state, live))
+        return self.turn
+
+    def output(self, call: Call) -> Any:
+        return self.writer.output(call)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave: on purpose, or because of an exception, which breaks the turn off."""
+        with Deferred():
+            try:
+                if self.writer.is_writable:
+                    self._leave(error)
+            except LockstitchError:
+                # What could not be written is concluded by whoever opens the session next.
+                if error is None:
+                    raise
+            finally:
+                self.writer.close()
+                self._stop()
+
+    def _leave(self, error: BaseException | None) -> None:
+        for stream in list(self.streams):
+            stream.settle(error)
+        live = self._live()
+        if error is None and not live:
+            # a courtesy to whoever opens it next: nothing is lost without it
+            with suppress(LockstitchError):
+                self.writer.decide(core.pause)
+            return
+        reason = core.reason_of(error) if error else "closed"
+        self.writer.decide(lambda state: core.broken_off(state, reason, live))
+
+
+def _named(kind: str, key: str | None) -> str:
+    if key is None:
+        return ""
+    if len(checked_key(key)) > _LONGEST_KEY:
+        raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
+    return f"{kind}/{key}"
+
+
+def _content(content: Any, dialect: str) -> Raw:
+    if isinstance(content, str):
+        return text_payload(content)
+    if not dialect:
+        raise UsageError("content blocks are spelled in some dialect: name it (dialect=…)")
+    return content_payload(content, dialect)

@@ -1,0 +1,332 @@
+"""What a session decides: values in, facts to be added out. No I/O, no clock, no randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.errors import UsageError
+from lockstitch.journal.events import (
+    NOTHING,
+    Approved,
+    Denied,
+    Ended,
+    Event,
+    Finished,
+    Forked,
+    Interrupted,
+    Noted,
+    Outcome,
+    Replied,
+    Rewound,
+    Started,
+    Waiting,
+    text_payload,
+)
+from lockstitch.journal.fold import CHECKPOINT, State
+from lockstitch.journal.state import Call, Checkpoint, Reply, Spoken, View
+from lockstitch.session.calls import Call as TakenCall
+from lockstitch.session.calls import Turn, call_of
+
+PAUSED = "paused"
+RESERVED = (CHECKPOINT, PAUSED)
+Key = tuple[int, int]
+
+
+def is_paused(state: State) -> bool:
+    """Tell whether the last writer left on purpose, whatever was open then."""
+    last = state.facts.get(state.seq)
+    event = last.event if last else None
+    return isinstance(event, Rewound | Forked) or (
+        isinstance(event, Noted) and event.name == PAUSED
+    )
+
+
+def recovery(state: State) -> list[Event]:
+    """Conclude what a dead writer left: calls that ran have an unknown outcome, the turn is over.
+
+    A call that never started stays open, and one that waits goes on waiting; a turn that only
+    waits for somebody was not broken off by anything.
+    """
+    facts = orphaned(state, ())
+    is_broken = not is_paused(state) and bool(facts or not _only_waits(state.view))
+    if state.view.turn and is_broken:
+        facts.append(Interrupted(reason="crash"))
+    return facts
+
+
+def orphaned(state: State, live: Iterable[Key]) -> list[Event]:
+    """Conclude for calls that were started, and that nobody runs."""
+    alive = set(live)
+    return [
+        _concluded(call, "unknown")
+        for key, call in state.view.calls.items()
+        if call.is_running and key not in alive
+    ]
+
+
+def _only_waits(view: View) -> bool:
+    last = view.items[-1] if view.items else None
+    calls = last.calls if isinstance(last, Reply) else []
+    return any(call.status in ("waiting", "approved") for call in calls)
+
+
+def _concluded(call: Call, outcome: Outcome) -> Finished:
+    return Finished(
+        reply=call.reply,
+        index=call.index,
+        attempt=max(call.attempts, 1),
+        outcome=outcome,
+        synthetic=True,
+    )
+
+
+def broken_off(state: State, reason: str, only: Iterable[Key] | None = None) -> list[Event]:
+    """Break the turn off: every call that does not wait for somebody gets an outcome.
+
+    What runs may have taken effect (cancelled), the rest never started. ``only`` names calls to
+    close where no turn is open.
+    """
+    keys = set(only or ()) | {call.key for call in map(call_of, state.view.batch)}
+    calls = [state.view.calls[key] for key in sorted(keys) if key in state.view.calls]
+    facts: list[Event] = [
+        _concluded(call, "cancelled" if call.is_running else "not-started")
+        for call in calls
+        if call.is_running or (call.is_open and call.status != "waiting")
+    ]
+    if state.view.turn:
+        facts.append(Interrupted(reason=reason))
+    return facts
+
+
+def replied(event: Replied) -> list[Event]:
+    """Add a reply; one that asks for nothing ends the turn."""
+    return [event] if event.calls else [event, Ended()]
+
+
+def pause(state: State) -> list[Event]:
+    """Say that a turn is left open on purpose."""
+    return [Noted(name=PAUSED)] if state.view.turn and not is_paused(state) else []
+
+
+class Candidate(Struct, frozen=True):
+    """A call that could run now; ``is_approved`` if somebody said so."""
+
+    key: Key
+    id: str
+    attempts: int
+    effect: str
+    is_approved: bool
+    is_repeat: bool
+
+
+def candidates(state: State, repeatable: Callable[[Call], bool]) -> list[Candidate]:
+    """Give the calls that could run now, in order.
+
+    Those that somebody approved, wherever they stand; of the last reply, if it came in full,
+    those that never started, and those that may have run if their tool can be repeated.
+    """
+    last = state.view.last_reply
+    batch = last.seq if last and isinstance(last.event, Replied) else -1
+    return [
+        Candidate(
+            (call.reply, call.index),
+            call.id,
+            call.attempts,
+            call.effect,
+            call.status == "approved",
+            call.attempts > 0,
+        )
+        for call in state.view.calls.values()
+        if call.status == "approved"
+        or (call.reply == batch and (_is_fresh(call) or _may_repeat(call, repeatable)))
+    ]
+
+
+def _is_fresh(call: Call) -> bool:
+    return call.status == "open" and call.outcome is None
+
+
+def _may_repeat(call: Call, repeatable: Callable[[Call], bool]) -> bool:
+    fact = call.outcome.fact if call.outcome and not call.outcome.is_real else None
+    unknown = isinstance(fact, Finished) and fact.outcome == "unknown"
+    return unknown and call.status == "closed" and repeatable(call)
+
+
+def still(state: State, candidate: Candidate) -> bool:
+    """Tell whether a call is as it was when it was looked at."""
+    call = state.view.calls.get(candidate.key)
+    if call is None or call.attempts != candidate.attempts or call.is_running:
+        return False
+    if candidate.is_approved:
+        return call.status == "approved"
+    return call.status == "closed" if candidate.is_repeat else _is_fresh(call)
+
+
+def started(candidate: Candidate, effect: str) -> Started:
+    """Say that a call is about to run, under the key of its earlier attempts if there were any."""
+    return Started(
+        reply=candidate.key[0],
+        index=candidate.key[1],
+        attempt=candidate.attempts + 1,
+        effect=candidate.effect or effect,
+    )
+
+
+def waiting(key: Key) -> Waiting:
+    """Say that a call waits for approval."""
+    return Waiting(reply=key[0], index=key[1])
+
+
+def failed(key: Key, text: str) -> Finished:
+    """Say that a call cannot run at all, and why."""
+    return Finished(reply=key[0], index=key[1], outcome="error", payload=text_payload(text))
+
+
+def timed_out(event: Started) -> Finished:
+    """Say that a call took too long; it may still run."""
+    return _broken(event, "timed-out")
+
+
+def cancelled(event: Started) -> Finished:
+    """Say that a call was broken off; it may have taken effect."""
+    return _broken(event, "cancelled")
+
+
+def _broken(event: Started, outcome: Outcome) -> Finished:
+    return Finished(
+        reply=event.reply,
+        index=event.index,
+        attempt=event.attempt,
+        outcome=outcome,
+        synthetic=True,
+    )
+
+
+def decided(call: Call, reason: str | None = None, *, allow: bool) -> list[Event]:
+    """Say yes or no to a call that waits; the same again is nothing new."""
+    if allow and call.status == "approved":
+        return []
+    if not allow and call.outcome is not None and isinstance(call.outcome.fact, Denied):
+        return []
+    if call.status != "waiting":
+        raise UsageError(f"the call {_label(call)} does not wait for approval: it is {call.status}")
+    if allow:
+        return [Approved(reply=call.reply, index=call.index)]
+    payload = text_payload(reason) if reason else NOTHING
+    return [Denied(reply=call.reply, index=call.index, payload=payload)]
+
+
+def waiting_call(state: State, which: object) -> Call:
+    """Find a call by itself, or by an id that only one of those that wait has."""
+    if isinstance(which, str):
+        found = [c for c in state.view.calls.values() if c.id == which and c.status == "waiting"]
+        if len(found) != 1:
+            many = "several calls" if found else "no call"
+            raise UsageError(
+                f"{many} with the id {which!r} waits for approval: pass the call itself"
+            )
+        return found[0]
+    call = state.view.calls.get(which.key) if isinstance(which, TakenCall) else None
+    if call is None:
+        raise UsageError("there is no such call on the visible line of this session")
+    return call
+
+
+def _label(call: Call) -> str:
+    return f"{call.id or call.name or 'without a name'} of record {call.reply}"
+
+
+def turn_of(view: View, take: Callable[[Call], TakenCall] = call_of) -> Turn:
+    """Say where the turn stands."""
+    calls = tuple(map(take, view.batch)) if _asks(view) else ()
+    if view.turn:
+        busy = any(call.status in ("open", "approved", "started") for call in calls)
+        waits = any(call.status == "waiting" for call in calls)
+        return Turn(view.turn, "waiting" if waits and not busy else "open", calls)
+    if view.interrupted:
+        return Turn(view.interrupted, "interrupted", calls, view.reason)
+    spoken = [item.seq for item in view.items if isinstance(item, Spoken)][-1:]
+    return Turn(spoken[0], "ended", calls) if spoken else Turn(0, "ended" if view.items else "none")
+
+
+def _asks(view: View) -> bool:
+    """Tell whether the last reply belongs to the last turn."""
+    last = view.last_reply
+    return last is not None and last.seq > (view.turn or view.interrupted)
+
+
+def place(state: State, to: Any) -> int:
+    """Find the record to go back to: a number, a checkpoint, or the last one with a label."""
+    if isinstance(to, Checkpoint):
+        to = to.seq
+    if isinstance(to, str):
+        named = [c.seq for c in state.view.checkpoints if c.kind == "named" and c.label == to]
+        if not named:
+            raise UsageError("there is no checkpoint with that label on the visible line")
+        return named[-1]
+    if not isinstance(to, int) or isinstance(to, bool) or not (to == 0 or to in state.facts):
+        raise UsageError("a place to go back to is a checkpoint, its label, or a record's number")
+    return to
+
+
+def undone(state: State) -> list[Event]:
+    """Take the last rewind on the visible line back."""
+    found = [fact for fact in state.line(state.seq) if isinstance(fact.event, Rewound)]
+    if not found:
+        raise UsageError("nothing was rewound on the visible line of this session")
+    return [Rewound(to=found[-1].seq - 1, reason="undo")]
+
+
+def reverted(state: State) -> list[Event]:
+    """Go back to before the message that began the interrupted turn."""
+    began = state.view.interrupted
+    if not began:
+        raise UsageError("the last turn was not interrupted, or something was said since")
+    return [Rewound(to=state.facts[began].parent, reason="interrupted")]
+
+
+def is_visible(state: State, seq: int) -> bool:
+    """Tell whether a record is on the visible line."""
+    at = state.seq
+    while at > seq:
+        at = state.facts[at].parent
+    return at == seq
+
+
+def free_key(state: State, key: str) -> str:
+    """Give the key to add something under; "" if it is there already.
+
+    What was said under a key and then rewound is not there: it can be said again.
+    """
+    tried, number = key, 1
+    while tried in state.keys:
+        if is_visible(state, state.keys[tried]):
+            return ""
+        number += 1
+        tried = f"{key[:120]}~{number}"
+    return tried
+
+
+def checkpointed(label: str) -> Noted:
+    """Mark a place by name."""
+    if not label:
+        raise UsageError("a checkpoint has a label")
+    return Noted(name=CHECKPOINT, label=label)
+
+
+def outcome_of(state: State, key: Key) -> Event | None:
+    """Give the fact that says what became of a call."""
+    call = state.view.calls.get(key)
+    return call.outcome.fact if call and call.outcome else None
+
+
+def reason_of(error: BaseException) -> str:
+    """Name what an exception breaks a turn off with."""
+    if isinstance(error, KeyboardInterrupt):
+        return "user"
+    if isinstance(error, SystemExit):
+        return "exit"
+    return "error" if isinstance(error, Exception) else "cancelled"

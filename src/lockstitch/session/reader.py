@@ -1,0 +1,57 @@
+"""A session for reading only: it never takes the lease and never waits for a writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from lockstitch.journal.fold import Fact
+from lockstitch.session.calls import Call
+from lockstitch.session.reading import Readable, Seen
+from lockstitch.stores.base import Backend
+
+LISTENING = 1.0
+
+
+class Reader(Readable):
+    """A session as it stood when it was last read; :meth:`refresh` reads on."""
+
+    def __init__(self, backend: Backend, name: str) -> None:
+        self._seen = Seen(backend, name)
+        self._seen.refresh()
+
+    def refresh(self) -> list[Fact]:
+        """Read what was added since, and give it."""
+        return self._seen.refresh()
+
+    def request(
+        self,
+        dialect: str,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> list[Any]:
+        """Give the messages that the writer would send now, as far as it was read."""
+        name = f"{dialect}:{profile}" if profile else dialect
+        return self._seen.request(name, model=model, provider=provider)
+
+    def output(self, call: Call) -> Any:
+        """Give what a call gave, decoded; None while nothing is known of it."""
+        return self._seen.output(call)
+
+    def follow(self, timeout: float | None = None) -> Iterator[Fact]:
+        """Give facts as they are added; ends after ``timeout`` seconds without a new one."""
+        while self._is_news(timeout):
+            yield from self.refresh()
+
+    def _is_news(self, timeout: float | None) -> bool:
+        """Wait in short stretches, so that Ctrl-C is heard on every system."""
+        seen, until = self._seen, None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
+            if seen.backend.wait(seen.session, seen.head.seq, max(left, 0.0)):
+                return True
+            if left <= 0:
+                return False

@@ -1,0 +1,150 @@
+"""A session as far as it was read: what it adds up to, and what can be asked of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import Raw
+
+from lockstitch.errors import Damaged, Unreadable
+from lockstitch.journal import state as journal
+from lockstitch.journal.events import Event, value_of
+from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.projection import project, wanted
+from lockstitch.journal.records import Head, Record
+from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
+from lockstitch.session.core import outcome_of, turn_of
+from lockstitch.stores.base import Backend
+
+T = TypeVar("T")
+
+
+class Seen:
+    """The records of a session that were read, added up; safe to use from several threads.
+
+    Nothing here waits for a writer. ``asked`` is the last record that a request was made from.
+    """
+
+    def __init__(self, backend: Backend, session: str) -> None:
+        self.backend = backend
+        self.session = session
+        self.state = State()
+        self.head = Head()
+        self.asked = 0
+        self._looking = threading.RLock()
+        self._blobs: dict[str, bytes] = {}
+        self._askings: dict[int, list[Asking]] = {}
+
+    def refresh(self) -> list[Fact]:
+        """Read what was added since, and give it."""
+        return self.take(self.backend.read(self.session, self.head))
+
+    def take(self, records: Iterable[Record]) -> list[Fact]:
+        """Add up records that follow those before."""
+        added: list[Fact] = []
+        for record in records:
+            with self._looking:
+                self.state.apply(record)
+                self.head = Head(record.seq, record.digest, record.epoch)
+                added.append(self.state.facts[record.seq])
+        return added
+
+    def look(self, question: Callable[[State], T]) -> T:
+        """Ask something of the state while nothing changes it."""
+        with self._looking:
+            return question(self.state)
+
+    def request(self, dialect: str, *, model: str | None, provider: str | None) -> list[Any]:
+        """Make the messages of a request from what is known now."""
+        with self._looking:
+            view = self.state.view
+            values = self._fetched(wanted(view))
+            messages = project(view, dialect, model=model, provider=provider, blobs=values)
+            self.asked = self.state.seq
+        return messages
+
+    def _fetched(self, names: list[str]) -> dict[str, bytes]:
+        """Give large values; they never change, so they are kept."""
+        missing = set(names) - self._blobs.keys()
+        if missing:
+            self._blobs.update(self.backend.blobs(sorted(missing)))
+        return {name: self._blobs[name] for name in names}
+
+    def payload(self, event: Event) -> bytes:
+        """Give an event's payload, wherever it is kept."""
+        return self._fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
+
+    def output(self, call: Call) -> Any:
+        """Give what a call gave, decoded; None while nothing is known of it."""
+        fact = self.look(lambda state: outcome_of(state, call.key))
+        return None if fact is None else value_of(Raw(self.payload(fact)))
+
+    def asking(self, reply: int, index: int) -> Asking:
+        """Give what a model asked for in a call."""
+        if reply not in self._askings:
+            fact = self.look(lambda state: state.facts.get(reply))
+            if fact is None:
+                raise Unreadable(f"session {self.session}: there is no reply at record {reply}")
+            self._askings[reply] = askings_in(fact.event, self.payload(fact.event))
+        found = self._askings[reply]
+        if index >= len(found):
+            raise Damaged(f"session {self.session}: record {reply} holds no call {index}")
+        return found[index]
+
+    def call(self, call: journal.Call) -> Call:
+        """Give a call as it stands, able to tell its arguments."""
+        key = call.reply, call.index
+        return call_of(call, lambda: self.asking(*key))
+
+
+class Readable:
+    """What can be asked of a session at any moment, without waiting for anything but memory."""
+
+    _seen: Seen
+
+    @property
+    def name(self) -> str:
+        """The session's name."""
+        return self._seen.session
+
+    @property
+    def seq(self) -> int:
+        """How many records there are, as far as it was read."""
+        return self._seen.head.seq
+
+    @property
+    def state(self) -> State:
+        """All that the journal adds up to."""
+        return self._seen.state
+
+    @property
+    def items(self) -> list[journal.Item]:
+        """The conversation along the visible line: what was said, replied, and came late."""
+        return self._seen.look(lambda state: list(state.view.items))
+
+    @property
+    def turn(self) -> Turn:
+        """The last turn: open, waiting, ended or interrupted."""
+        return self._seen.look(lambda state: turn_of(state.view, self._seen.call))
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call of the conversation."""
+        return self._seen.look(lambda state: [*map(self._seen.call, state.view.calls.values())])
+
+    @property
+    def pending(self) -> list[Call]:
+        """The calls that nothing is known of and that wait for nobody: open, approved, started."""
+        return [call for call in self.calls if not call.outcome and call.status != "waiting"]
+
+    @property
+    def waiting(self) -> list[Call]:
+        """The calls that wait for somebody's approval."""
+        return [call for call in self.calls if call.status == "waiting"]
+
+    @property
+    def checkpoints(self) -> list[journal.Checkpoint]:
+        """The places to go back to, oldest first."""
+        return self._seen.look(lambda state: list(state.view.checkpoints))

@@ -1,0 +1,226 @@
+"""A reply that comes in pieces: what has come is kept, whatever happens to the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import structs
+
+from lockstitch.dialects.replies import calls_in, messages_in, provider_of
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.journal.events import Asked, Event, Interrupted, Partial
+from lockstitch.session import core
+from lockstitch.session.conversation import Conversation
+from lockstitch.session.received import received
+from lockstitch.session.signals import Deferred
+from lockstitch.session.streams import Accumulator, accumulator_for, dialect_of_event
+from lockstitch.session.tools import json_payload
+from lockstitch.session.writing import new_name
+
+OFTEN = 2.0
+
+
+class Gathering:
+    """A streamed reply on its way into a session; each of these calls may wait for the store.
+
+    What had come is written when a block closes and every ``OFTEN`` seconds of text, each time in
+    full, so that the last one stands for all before.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        dialect: str | None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        if conversation.streams:
+            raise UsageError("a stream of this session is still open: end it first")
+        self.is_settled = False
+        self.is_complete = False
+        self.reply: dict[str, Any] | None = None
+        self._conversation = conversation
+        self._provider, self._model = provider, model
+        self._key = key
+        self._clock = time.monotonic
+        self._name = new_name()
+        self._after = conversation.writer.asked
+        self._dialect = dialect
+        self._gathered: Accumulator | None = accumulator_for(dialect) if dialect else None
+        self._early: list[Any] = []
+        self._closed = 0
+        self._written: Any = None
+        self._at = self._clock()
+        conversation.streams.append(self)
+
+    def take(self, event: Any) -> bool:
+        """Take the next event; tells whether it is time for :meth:`keep`."""
+        if self._gathered is None:
+            self._early.append(event)
+            self._dialect = dialect_of_event(event)
+            if self._dialect is None:
+                return False
+            self._gathered = accumulator_for(self._dialect)
+            for early in self._early:
+                self._gathered.feed(early)
+        else:
+            self._gathered.feed(event)
+        return self._gathered.blocks_closed > self._closed or self._clock() - self._at >= OFTEN
+
+    def keep(self) -> None:
+        """Write what has come so far, if there is anything new in it."""
+        part = self._part()
+        if part is not None:
+            self._conversation.writer.add(part)
+
+    def _part(self) -> Partial | None:
+        if self._gathered is None:
+            return None
+        self._closed, self._at = self._gathered.blocks_closed, self._clock()
+        message = self._gathered.closed()
+        if message is None or message == self._written:
+            return None
+        self._written = message
+        return self._partial(message, self._gathered)
+
+    def _partial(self, message: Any, gathered: Accumulator) -> Partial:
+        name = gathered.profile.full_name
+        asked = calls_in(name, messages_in(name, message))
+        return Partial(
+            payload=json_payload(message),
+            dialect=gathered.profile.dialect,
+            provider=provider_of(name) if self._provider is None else self._provider,
+            model=_model_in(gathered.whole()) if self._model is None else self._model,
+            calls=tuple(Asked(*call) for call in asked),
+            stream=self._name,
+            after=self._after,
+        )
+
+    def settle(self, error: BaseException | None = None, reason: str = "user") -> None:
+        """End it: with the whole reply if it came, else with what came of it and an interrupt."""
+        if self.is_settled:
+            return
+        with Deferred():
+            if not self._is_recorded():
+                self._broken_off(reason if error is None else core.reason_of(error))
+            self.is_settled = True
+            if self in self._conversation.streams:
+                self._conversation.streams.remove(self)
+
+    def _is_recorded(self) -> bool:
+        """Record the reply if it is all there; a failure in the shape of one is none."""
+        gathered = self._gathered
+        if gathered is None or not gathered.complete:
+            return False
+        whole = gathered.whole()
+        try:
+            event = received(
+                whole, gathered.profile.full_name, provider=self._provider, model=self._model
+            )
+        except UsageError:
+            return False
+        event = structs.replace(event, stream=self._name, after=self._after)
+        self._conversation.add_reply(event, self._key)
+        self.reply, self.is_complete = whole, True
+        return True
+
+    def _broken_off(self, reason: str) -> None:
+        part = self._part()
+        facts: list[Event] = [] if part is None else [part]
+        self._conversation.writer.add(*facts, Interrupted(reason=reason))
+
+
+def _model_in(whole: dict[str, Any]) -> str:
+    inner = whole.get("response_metadata")
+    fields = inner if isinstance(inner, dict) else whole
+    names = (fields.get(key) for key in ("model", "model_name", "modelVersion", "model_version"))
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+class Stream:
+    """A streamed reply in a ``with`` block: iterate it as you would the stream itself.
+
+    Left before its end, by ``break``, an exception or Ctrl-C, what had come is kept and the turn
+    is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
+    """
+
+    def __init__(self, gathering: Gathering, source: Any) -> None:
+        self._gathering = gathering
+        self._source = source
+        self._events: Iterator[Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the reply came to its end and was recorded as a whole."""
+        return self._gathering.is_complete
+
+    @property
+    def reply(self) -> dict[str, Any] | None:
+        """The reply as it would have come in one piece, once it is complete."""
+        return self._gathering.reply
+
+    def __enter__(self) -> Self:
+        """Go in."""
+        try:
+            source = opened(self._source)
+            enter = getattr(source, "__enter__", None)
+            self._events = iter(enter() if enter else source)
+        except BaseException as error:
+            self._gathering.settle(error)
+            raise
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give its events."""
+        return self
+
+    def __next__(self) -> Any:
+        """Give the next event, after what it adds is kept."""
+        if self._events is None:
+            raise UsageError("a stream is read inside its with block")
+        try:
+            event = next(self._events)
+        except StopIteration:
+            self._gathering.settle(reason="cut")
+            raise
+        with Deferred():
+            if self._gathering.take(event):
+                self._gathering.keep()
+        return event
+
+    def finish(self) -> Stream:
+        """Read the rest of it."""
+        for _ in self:
+            pass
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        try:
+            self._settle(error)
+        finally:
+            leave = getattr(opened(self._source), "__exit__", None)
+            if leave is not None and self._events is not None:
+                leave(kind, error, trace)
+
+    def _settle(self, error: BaseException | None) -> None:
+        try:
+            self._gathering.settle(error)
+        except LockstitchError:
+            if error is None:
+                raise
+
+
+def opened(source: Any) -> Any:
+    """Give the stream in what a client gave: botocore hands it over in a response."""
+    return source["stream"] if isinstance(source, dict) and "stream" in source else source

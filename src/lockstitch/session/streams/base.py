@@ -1,0 +1,135 @@
+"""What gathering a streamed reply takes in every dialect."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from lockstitch.dialects.profiles import Profile
+from lockstitch.session.received import plain_of
+
+Fields = dict[str, Any]
+
+# The wrapping that Anthropic documents for arguments that are no JSON: a model understands it,
+# and no tool takes it for its own.
+UNREADABLE = "INVALID_JSON"
+# Said once, and by some servers again in every chunk; anything else a chunk adds to.
+_SAID_ONCE = frozenset({"role", "type", "id", "name", "format", "index", "object"})
+
+
+class Accumulator(ABC):
+    """A streamed reply, gathered event by event; an event that is not known changes nothing.
+
+    ``complete`` tells whether the provider has said that the reply is over. It stays false when a
+    stream breaks off, however it does. ``blocks_closed`` counts the blocks that will not change
+    any more.
+    """
+
+    # The kinds of event that matter, None for all; helpers of SDKs mix in others with snapshots.
+    kinds: frozenset[str] | None = None
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.complete = False
+        self.blocks_closed = 0
+
+    def feed(self, event: Any) -> None:
+        """Take the next event, an SDK's object or plain data."""
+        kind = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
+        if self.kinds is not None and kind not in self.kinds:
+            return
+        plain = plain_of(event)
+        if isinstance(plain, dict):
+            self.take(plain)
+
+    @abstractmethod
+    def take(self, event: Fields) -> None:
+        """Take the next event as plain data."""
+
+    @abstractmethod
+    def whole(self) -> Fields:
+        """Give the response as it would have come in one piece; of use once it is complete."""
+
+    @abstractmethod
+    def closed(self) -> Any:
+        """Give what of the reply can be kept as it stands, or None.
+
+        That is a message (in OpenAI Responses a list of items) with the text so far and the blocks
+        that are closed: never half a call, never a thought without its end or its signature.
+        """
+
+
+def arguments_in(text: str) -> Any:
+    """Decode a call's arguments; ``UNSET`` if they are not a whole JSON object."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return UNSET
+    return value if isinstance(value, dict) else UNSET
+
+
+def fields_at(value: Any, key: str) -> Fields:
+    """Give the object under a key, an empty one where there is none."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def text_at(value: Any, key: str) -> str:
+    """Give the text under a key, "" where there is none."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def list_at(value: Any, key: str) -> list[Any]:
+    """Give the list under a key, an empty one where there is none."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def number_at(value: Any, key: str, otherwise: int) -> int:
+    """Give the whole number under a key."""
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if type(found) is int else otherwise
+
+
+def add(fields: Fields, delta: Fields) -> None:
+    """Add a delta to fields: texts grow, lists grow, objects are added to, the rest is replaced."""
+    for key, value in delta.items():
+        fields[key] = added(key, fields.get(key), value)
+
+
+def added(key: str, old: Any, new: Any) -> Any:
+    """Give a field's value after a delta."""
+    if new is None:
+        return old
+    if isinstance(new, dict):
+        grown = dict(old) if isinstance(old, dict) else {}
+        add(grown, new)
+        return grown
+    if isinstance(new, list):
+        return _grown(old if isinstance(old, list) else [], new)
+    if isinstance(old, str) and isinstance(new, str):
+        return old or new if key in _SAID_ONCE else old + new
+    return new
+
+
+def _grown(old: list[Any], new: list[Any]) -> list[Any]:
+    """Put items behind a list; one that carries the index of an earlier one adds to that."""
+    grown = list(old)
+    for item in new:
+        index = item.get("index") if isinstance(item, dict) else None
+        at = _place_of(grown, index) if type(index) is int else None
+        if at is None:
+            grown.append(item)
+        else:
+            grown[at] = added("", grown[at], item)
+    return grown
+
+
+def _place_of(items: list[Any], index: int) -> int | None:
+    places = range(len(items))
+    found = (n for n in places if isinstance(items[n], dict) and items[n].get("index") == index)
+    return next(found, None)

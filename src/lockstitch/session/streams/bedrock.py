@@ -1,0 +1,144 @@
+"""Bedrock's ConverseStream: a message that starts, blocks that grow and stop, its end, its cost."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+from msgspec import UNSET
+
+from lockstitch.dialects.profiles import Profile
+from lockstitch.session.streams.base import (
+    UNREADABLE,
+    Accumulator,
+    Fields,
+    arguments_in,
+    fields_at,
+    list_at,
+    number_at,
+    text_at,
+)
+
+_REASONING = "reasoningContent"
+
+
+class Bedrock(Accumulator):
+    """Gathers the events of ``converse_stream()["stream"]``."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile)
+        self._role = "assistant"
+        self._outer: Fields = {}
+        self._blocks: dict[int, Fields] = {}
+        self._stopped: set[int] = set()
+
+    def take(self, event: Fields) -> None:
+        if "messageStart" in event:
+            self._role = text_at(event["messageStart"], "role") or "assistant"
+        elif "contentBlockStart" in event:
+            start = event["contentBlockStart"]
+            self._block(start).update(fields_at(start, "start"))
+        elif "contentBlockDelta" in event:
+            delta = event["contentBlockDelta"]
+            _grow(self._block(delta), fields_at(delta, "delta"))
+        elif "contentBlockStop" in event:
+            self._stopped.add(number_at(event["contentBlockStop"], "contentBlockIndex", 0))
+            self.blocks_closed = len(self._stopped)
+        elif "messageStop" in event:
+            self._outer.update(fields_at(event, "messageStop"))
+            self.complete = True
+        elif "metadata" in event:
+            self._outer.update(fields_at(event, "metadata"))
+
+    def _block(self, event: Any) -> Fields:
+        return self._blocks.setdefault(number_at(event, "contentBlockIndex", 0), {})
+
+    def whole(self) -> Fields:
+        blocks = [_written(self._blocks[index]) for index in sorted(self._blocks)]
+        content = [block for block in blocks if block]
+        return {"output": {"message": {"role": self._role, "content": content}}, **self._outer}
+
+    def closed(self) -> Fields | None:
+        kept = [self._blocks[index] for index in sorted(self._blocks) if self._stands(index)]
+        kept = [block for block in kept if not _is_unanswered(block, kept)]
+        while kept and _REASONING in kept[-1]:
+            kept.pop()
+        return {"role": "assistant", "content": [_written(b) for b in kept]} if kept else None
+
+    def _stands(self, index: int) -> bool:
+        """Tell whether a block may be kept as it is: closed, and whole, or a text."""
+        block = self._blocks[index]
+        if "text" in block:
+            return bool(text_at(block, "text").strip())
+        if index not in self._stopped or not block:
+            return False
+        if _REASONING in block:
+            thought = block[_REASONING]
+            return "redactedContent" in thought or bool(thought.get("signature"))
+        call = fields_at(block, "toolUse")
+        if not call:
+            return True
+        is_named = bool(text_at(call, "toolUseId")) and bool(text_at(call, "name"))
+        return is_named and arguments_in(text_at(call, "input") or "{}") is not UNSET
+
+
+def _grow(block: Fields, delta: Fields) -> None:
+    for key, value in delta.items():
+        if key == "text":
+            block["text"] = text_at(block, "text") + text_at(delta, "text")
+        elif key == "citation":
+            block["citations"] = [*list_at(block, "citations"), value]
+        elif key == "toolResult":
+            result = fields_at(block, key)
+            content = [*list_at(result, "content"), *list_at(delta, key)]
+            block[key] = {**result, "content": content}
+        elif isinstance(value, dict):
+            block[key] = _grown(fields_at(block, key), value)
+
+
+def _grown(old: Fields, delta: Fields) -> Fields:
+    """Add to a call's input, a thought or a picture: texts and bytes grow, the rest is new."""
+    grown = dict(old)
+    for key, value in delta.items():
+        if key == "redactedContent":
+            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, spelled as JSON cannot
+        before = old.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            grown[key] = _grown(before, value)
+            continue
+        joins = isinstance(before, (str, bytes)) and type(before) is type(value)
+        grown[key] = before + value if joins else value
+    return grown
+
+
+def _bytes_of(value: Any) -> Any:
+    """Give bytes that came in JSON, which has them in base64, as the SDK gives them."""
+    try:
+        return b64decode(value, validate=True) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _written(block: Fields) -> Fields:
+    """Give a block as it is spelled in a whole message."""
+    if "citations" in block:
+        content = [{"text": text_at(block, "text")}] if block.get("text") else []
+        return {"citationsContent": {"content": content, "citations": block["citations"]}}
+    if "toolUse" in block:
+        call = block["toolUse"]
+        text = text_at(call, "input")
+        value = arguments_in(text or "{}")
+        return {"toolUse": {**call, "input": {UNREADABLE: text} if value is UNSET else value}}
+    thought = fields_at(block, _REASONING)
+    if thought and "redactedContent" not in thought:
+        return {_REASONING: {"reasoningText": thought}}
+    return block
+
+
+def _is_unanswered(block: Fields, blocks: list[Fields]) -> bool:
+    """Tell whether a call that the provider runs itself has not got its result yet."""
+    call = fields_at(block, "toolUse")
+    if not call.get("type"):
+        return False
+    ids = [text_at(other.get("toolResult"), "toolUseId") for other in blocks]
+    return text_at(call, "toolUseId") not in ids

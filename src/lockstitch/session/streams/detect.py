@@ -1,0 +1,60 @@
+"""Which dialect a stream is in, and who gathers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstitch.dialects.langchain import type_of
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.session.received import dialect_of_class
+from lockstitch.session.streams.anthropic import Anthropic
+from lockstitch.session.streams.base import Accumulator
+from lockstitch.session.streams.bedrock import Bedrock
+from lockstitch.session.streams.chat import OpenAIChat
+from lockstitch.session.streams.gemini import Gemini
+from lockstitch.session.streams.langchain import LangChain
+from lockstitch.session.streams.responses import OpenAIResponses
+
+_CLASSES: dict[str, type[Accumulator]] = {
+    "anthropic": Anthropic,
+    "openai-chat": OpenAIChat,
+    "openai-responses": OpenAIResponses,
+    "gemini": Gemini,
+    "bedrock": Bedrock,
+    "langchain": LangChain,
+}
+_ANTHROPIC = (Anthropic.kinds or frozenset()) | {"ping"}
+_BEDROCK = (
+    "messageStart",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+)
+_GEMINI = ("candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback")
+
+
+def accumulator_for(dialect: str) -> Accumulator:
+    """Make what gathers a stream in a dialect, or of a profile of one."""
+    profile = profile_named(dialect)
+    return _CLASSES[profile.dialect](profile)
+
+
+def dialect_of_event(event: Any) -> str | None:
+    """Name the dialect of a stream by one of its events; None if this one does not tell."""
+    return _dialect_of_shape(event) if isinstance(event, dict) else dialect_of_class(event)
+
+
+def _dialect_of_shape(event: dict[str, Any]) -> str | None:
+    kind = event.get("type")
+    if isinstance(kind, str) and kind in _ANTHROPIC:
+        return "anthropic"
+    if isinstance(kind, str) and kind.startswith("response."):
+        return "openai-responses"
+    if event.get("object") == "chat.completion.chunk" or kind == "chunk" or "choices" in event:
+        return "openai-chat"
+    if any(key in event for key in _BEDROCK):
+        return "bedrock"
+    if any(key in event for key in _GEMINI):
+        return "gemini"
+    return "langchain" if type_of(event) == "AIMessageChunk" else None

@@ -1,0 +1,148 @@
+"""Gemini's stream: every chunk is a response of its own, whose parts follow those before."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lockstitch.dialects.gemini import signature_of
+from lockstitch.dialects.profiles import Profile
+from lockstitch.session.streams.base import (
+    Accumulator,
+    Fields,
+    fields_at,
+    list_at,
+    number_at,
+    text_at,
+)
+
+_CALLS = ("functionCall", "function_call")
+_MORE = ("willContinue", "will_continue")
+_PIECES = ("partialArgs", "partial_args")
+_FINISH = ("finishReason", "finish_reason")
+_FEEDBACK = ("promptFeedback", "prompt_feedback")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(?:'([^']*)'|\"([^\"]*)\"|(\d+))\]")
+
+
+class Gemini(Accumulator):
+    """Gathers chunks, in either spelling."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile)
+        self._outer: Fields = {}
+        self._candidates: dict[int, Fields] = {}
+        self._parts: dict[int, list[Fields]] = {}
+
+    def take(self, event: Fields) -> None:
+        outer = {k: v for k, v in event.items() if k != "candidates" and v is not None}
+        self._outer.update(outer)
+        for candidate in list_at(event, "candidates"):
+            if isinstance(candidate, dict):
+                self._take(number_at(candidate, "index", 0), candidate)
+        first = self._candidates.get(0, {})
+        blocked = not self._candidates and any(self._outer.get(key) for key in _FEEDBACK)
+        self.complete = blocked or any(first.get(key) for key in _FINISH)
+        parts = self._parts.get(0, [])
+        self.blocks_closed = len(parts) - (bool(parts) and not self.complete)
+
+    def _take(self, index: int, candidate: Fields) -> None:
+        known = self._candidates.setdefault(index, {})
+        known.update({k: v for k, v in candidate.items() if k != "content" and v is not None})
+        parts = self._parts.setdefault(index, [])
+        for part in list_at(fields_at(candidate, "content"), "parts"):
+            if isinstance(part, dict) and not _continue_call(parts, part):
+                _append(parts, part)
+
+    def whole(self) -> Fields:
+        candidates = [self._candidate(index) for index in sorted(self._candidates)]
+        return {**self._outer, **({"candidates": candidates} if candidates else {})}
+
+    def _candidate(self, index: int) -> Fields:
+        fields, parts = self._candidates[index], self._parts[index]
+        content = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
+        return {**content, **fields}
+
+    def closed(self) -> Fields | None:
+        parts = [part for part in self._parts.get(0, []) if _stands(part)]
+        while parts and parts[-1].get("thought") is True:
+            parts.pop()
+        says = any(part.get("thought") is not True and part.get("text") != "" for part in parts)
+        return {"role": "model", "parts": parts} if says else None
+
+
+def _append(parts: list[Fields], part: Fields) -> None:
+    """Put a part behind the others; a text goes on with the one before, unless either is signed."""
+    before = parts[-1] if parts else {}
+    plain = {"text", "thought"}
+    joins = before.keys() == part.keys() and "text" in part and not part.keys() - plain
+    if joins and before.get("thought") == part.get("thought"):
+        parts[-1] = {**before, "text": text_at(before, "text") + text_at(part, "text")}
+    elif part:
+        parts.append(part)
+
+
+def _call_in(part: Fields) -> str:
+    return next((key for key in _CALLS if isinstance(part.get(key), dict)), "")
+
+
+def _first(fields: Fields, keys: tuple[str, ...]) -> Any:
+    return next((fields[key] for key in keys if fields.get(key) is not None), None)
+
+
+def _continue_call(parts: list[Fields], part: Fields) -> bool:
+    """Add to a call whose arguments are streamed; tells whether the part was such a piece."""
+    key = _call_in(part)
+    if not key:
+        return False
+    open_call = fields_at(parts[-1], key) if parts else {}
+    piece = part[key]
+    if not _first(open_call, _MORE):
+        if _first(piece, _MORE) or _first(piece, _PIECES):
+            parts.append({**part, key: _grown({}, piece)})
+            return True
+        return False
+    parts[-1] = {**parts[-1], **part, key: _grown(open_call, piece)}
+    return True
+
+
+def _grown(call: Fields, piece: Fields) -> Fields:
+    """Give a call with a piece of its arguments put in; a last piece says nothing of more."""
+    left = {*_MORE, *_PIECES, "args"}
+    grown = {key: value for key, value in call.items() if key not in left}
+    grown |= {key: value for key, value in piece.items() if key not in left and value}
+    args = {**fields_at(call, "args"), **fields_at(piece, "args")}
+    for value in list_at({"": _first(piece, _PIECES)}, ""):
+        steps = [m[1] or m[2] or m[3] or int(m[4] or 0) for m in _STEP.finditer(_path(value))]
+        args = _placed(args, steps, _said(value)) if steps and isinstance(steps[0], str) else args
+    return {**grown, "args": args, **({"willContinue": True} if _first(piece, _MORE) else {})}
+
+
+def _path(value: Any) -> str:
+    return text_at(value, "jsonPath") or text_at(value, "json_path")
+
+
+def _said(value: Fields) -> Any:
+    """Give a piece's value: it stands under the name of its type, and null under one, too."""
+    found = (v for k, v in value.items() if k.endswith(("Value", "_value")) and v is not None)
+    return next((None if v == "NULL_VALUE" else v for v in found), None)
+
+
+def _placed(holder: Any, steps: list[str | int], new: Any) -> Any:
+    """Give a value with something put at a path in it; a text that is there goes on."""
+    if not steps:
+        return holder + new if isinstance(holder, str) and isinstance(new, str) else new
+    step, *rest = steps
+    if isinstance(step, int):
+        items = list(holder) if isinstance(holder, list) else []
+        at = min(step, len(items))
+        return [*items[:at], _placed((items[at:] or [None])[0], rest, new), *items[at + 1 :]]
+    fields = dict(holder) if isinstance(holder, dict) else {}
+    return {**fields, step: _placed(fields.get(step), rest, new)}
+
+
+def _stands(part: Fields) -> bool:
+    """Tell whether a part may be kept: a call is whole, a text is one or is signed."""
+    key = _call_in(part)
+    if key:
+        return bool(text_at(part[key], "name")) and not _first(part[key], _MORE)
+    return text_at(part, "text") != "" or "text" not in part or signature_of(part) is not None

@@ -1,0 +1,215 @@
+"""LangChain's stream: ``AIMessageChunk`` after chunk, which add up to an ``AIMessage``.
+
+LangChain's own sum reads arguments that broke off as if they were whole. Here they are what they
+would be without streaming: invalid calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from lockstitch.dialects.langchain import fields_of, type_of
+from lockstitch.dialects.profiles import Profile
+from lockstitch.session.streams.base import (
+    Accumulator,
+    Fields,
+    arguments_in,
+    fields_at,
+    list_at,
+    text_at,
+)
+
+_CHUNKS = ("AIMessageChunk", "ai")
+_CALLS = (
+    "tool_use",
+    "tool_call",
+    "tool_call_chunk",
+    "function_call",
+    "input_json_delta",
+    "server_tool_call_chunk",
+)
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
+_REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
+_SAME = ("id", "output_version", "model_provider", "model_name", "model", "type", *_REASONS)
+_LAST = ("index", "created", "timestamp")
+# The provider's own copies of what a message says, as far as they have come.
+_COPIES = ("tool_calls", "function_call", "audio")
+
+
+class LangChain(Accumulator):
+    """Gathers chunks, as objects or in any of their serialised forms."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile)
+        self._content: Any = ""
+        self._chunks: list[Fields] = []
+        self._calls: list[Fields] = []
+        self._fields: Fields = {"additional_kwargs": {}, "response_metadata": {}}
+        self._ids: list[str] = []
+
+    def take(self, event: Fields) -> None:
+        if type_of(event) not in _CHUNKS:
+            return
+        fields = fields_of(event)
+        self._content = _joined(self._content, fields.get("content"))
+        for key in ("additional_kwargs", "response_metadata", "usage_metadata"):
+            if isinstance(fields.get(key), dict):
+                self._fields[key] = _merged(fields_at(self._fields, key), fields[key])
+        chunks = list_at(fields, "tool_call_chunks")
+        self._chunks = _put(self._chunks, chunks)
+        self._calls += [] if chunks else list_at(fields, "tool_calls")
+        self._ids += [text_at(fields, "id")] if fields.get("id") else []
+        metadata = self._fields["response_metadata"]
+        is_last = fields.get("chunk_position") == "last" or type_of(event) == "ai"
+        self.complete = self.complete or is_last or any(metadata.get(key) for key in _REASONS)
+        self.blocks_closed = len(self._closed_chunks()) + len(self._calls)
+
+    def whole(self) -> Fields:
+        read = [(chunk, _arguments(chunk)) for chunk in self._chunks]
+        good = [_call(chunk, args) for chunk, args in read if args is not UNSET]
+        bad = [_invalid(chunk) for chunk, args in read if args is UNSET]
+        return {
+            "content": self._read_content(good),
+            **self._fields,
+            "type": "ai",
+            "id": self._id(),
+            "tool_calls": [*self._calls, *good],
+            "invalid_tool_calls": bad,
+        }
+
+    def _read_content(self, calls: list[Fields]) -> Any:
+        """Give the content with the calls in it read, where a block stands for one."""
+        if not isinstance(self._content, list):
+            return self._content
+        known = {call["id"]: call for call in calls}
+        return [_read(block, known) for block in self._content]
+
+    def _id(self) -> str | None:
+        """Give the best id: a provider's own, else one of a run, else any."""
+        return max(self._ids, key=_rank, default=None)
+
+    def closed(self) -> Fields | None:
+        whole_chunks = filter(_is_call, self._closed_chunks())
+        calls = [*self._calls, *(_call(chunk, _arguments(chunk)) for chunk in whole_chunks)]
+        content = self._standing()
+        if not content and not calls:
+            return None
+        whole = self.whole()
+        kwargs = {k: v for k, v in whole["additional_kwargs"].items() if k not in _COPIES}
+        rest = {"content": content, "tool_calls": calls, "invalid_tool_calls": []}
+        return {**whole, **rest, "additional_kwargs": kwargs}
+
+    def _closed_chunks(self) -> list[Fields]:
+        """Give the calls that will not change any more: all but the last, until the end."""
+        return self._chunks if self.complete else self._chunks[:-1]
+
+    def _standing(self) -> Any:
+        """Give the content so far: text, and blocks that something follows."""
+        if not isinstance(self._content, list):
+            return self._content
+        last = None if self.complete or self._chunks else self._content[-1:]
+        blocks = [block for block in self._content if _stands(block, [block] == last)]
+        while blocks and _kind(blocks[-1]) in _THOUGHTS:
+            blocks.pop()
+        return blocks or ""
+
+
+def _read(block: Any, calls: dict[Any, Fields]) -> Any:
+    kind = _kind(block)
+    if kind == "tool_call_chunk" and block.get("id") in calls:
+        extras = {"extras": block["extras"]} if "extras" in block else {}
+        return {**calls[block["id"]], **extras}
+    if kind == "server_tool_call_chunk":
+        args = _arguments(block)
+        return block if args is UNSET else {**block, "type": "server_tool_call", "args": args}
+    return block
+
+
+def _kind(block: Any) -> Any:
+    return block.get("type") if isinstance(block, dict) else ""
+
+
+def _stands(block: Any, is_last: bool) -> bool:
+    kind = _kind(block)
+    if isinstance(block, str) or kind == "text":
+        return bool(block if isinstance(block, str) else text_at(block, "text"))
+    if is_last or not isinstance(kind, str) or kind in _CALLS:
+        return False
+    return kind != "thinking" or bool(block.get("signature"))
+
+
+def _rank(ident: str) -> int:
+    if ident.startswith(("lc_run-", "run-")):
+        return 1
+    return 0 if ident.startswith("lc_") else 2
+
+
+def _arguments(chunk: Fields) -> Any:
+    return arguments_in(text_at(chunk, "args") or "{}")
+
+
+def _is_call(chunk: Fields) -> bool:
+    is_named = bool(text_at(chunk, "id")) and bool(text_at(chunk, "name"))
+    return is_named and _arguments(chunk) is not UNSET
+
+
+def _call(chunk: Fields, args: Any) -> Fields:
+    name = text_at(chunk, "name")
+    return {"name": name, "args": args, "id": chunk.get("id"), "type": "tool_call"}
+
+
+def _invalid(chunk: Fields) -> Fields:
+    kept = {key: chunk.get(key) for key in ("name", "args", "id")}
+    return {**kept, "error": None, "type": "invalid_tool_call"}
+
+
+def _joined(old: Any, new: Any) -> Any:
+    """Add content to content: texts grow, blocks find theirs by index."""
+    if isinstance(old, str) and isinstance(new, str):
+        return old + new
+    if isinstance(new, list):
+        return _put(old if isinstance(old, list) else [old] if old else [], new)
+    if not isinstance(new, str) or not new:
+        return old
+    last = old[-1] if old else None
+    return [*old[:-1], last + new] if isinstance(last, str) else [*old, new]
+
+
+def _put(old: list[Any], new: list[Any]) -> list[Any]:
+    grown = list(old)
+    for item in new:
+        at = next((n for n, other in enumerate(grown) if _is_same(other, item)), None)
+        if at is None:
+            grown.append(item)
+        else:
+            grown[at] = _merged(grown[at], item)
+    return grown
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    if not isinstance(old, dict) or not isinstance(new, dict) or new.get("index") is None:
+        return False
+    agree = not old.get("id") or not new.get("id") or old["id"] == new["id"]
+    return old.get("index") == new["index"] and agree
+
+
+def _merged(old: Fields, new: Fields) -> Fields:
+    merged = dict(old)
+    for key, value in new.items():
+        merged[key] = _added(key, merged.get(key), value)
+    return merged
+
+
+def _added(key: str, old: Any, new: Any) -> Any:
+    if new is None or old is None:
+        return old if new is None else new
+    if isinstance(old, str) and isinstance(new, str):
+        return new if (key in _SAME and old == new) or key == "type" else old + new
+    if isinstance(old, dict) and isinstance(new, dict):
+        return _merged(old, new)
+    if isinstance(old, list) and isinstance(new, list):
+        return _put(old, new)
+    counts = type(old) is int and type(new) is int and key not in _LAST
+    return old + new if counts else new

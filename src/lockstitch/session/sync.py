@@ -1,0 +1,187 @@
+"""A session as a synchronous program holds it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from lockstitch.errors import UsageError
+from lockstitch.session.batch import Batch
+from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.conversation import Conversation
+from lockstitch.session.reading import Readable
+from lockstitch.session.running import Abort, Watch
+from lockstitch.session.streaming import Gathering, Stream
+from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
+from lockstitch.stores.base import Backend
+
+
+class Session(Readable):
+    """One conversation, open for writing; threads may share it.
+
+    What a method was told is durable when it returns. As a context manager it is left in order:
+    a turn still open then is left for later, or broken off if an exception passes through.
+    """
+
+    def __init__(
+        self, backend: Backend, name: str, *, wait: float = 0.0, create: bool = True
+    ) -> None:
+        self._inner = Conversation(backend, name, wait=wait, create=create)
+        self._seen = self._inner.writer
+
+    @property
+    def recovered(self) -> Recovered:
+        """What the last writer left when it died; empty, and false, if it ended in order."""
+        return self._inner.recovered
+
+    def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
+        """Say something as the user: a text, or content blocks as ``dialect`` spells them.
+
+        The same ``key`` again says nothing twice. While tools run this is legal, too: on the wire
+        it stands behind their results.
+        """
+        return self._inner.say(content, dialect=dialect, key=key)
+
+    def record(
+        self,
+        reply: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> Turn:
+        """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
+
+        Gives the turn with the calls it asked for; a reply that asks for none ends the turn.
+        """
+        return self._inner.record(reply, dialect, provider=provider, model=model, key=key)
+
+    def stream(
+        self,
+        source: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> Stream:
+        """Keep a reply while it comes: ``with session.stream(client.messages.stream(…)) as s``.
+
+        ``source`` is an SDK's stream, the manager of one, or any iterator of its events.
+        """
+        gathering = Gathering(self._inner, dialect, provider=provider, model=model, key=key)
+        return Stream(gathering, source)
+
+    def request(
+        self,
+        dialect: str,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> list[Any]:
+        """Give the messages to send now, valid in ``dialect`` at every moment.
+
+        A call that runs, waits or never started is answered on the wire only, so that the model
+        knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
+        """
+        return self._inner.request(dialect, profile=profile, model=model, provider=provider)
+
+    def run_tools(
+        self,
+        tools: Mapping[str, Callable[..., Any] | Tool],
+        *,
+        timeout: float | None = None,
+        approve: Policy | None = None,
+        abort: Abort | None = None,
+        max_parallel: int | None = None,
+    ) -> list[Call]:
+        """Run what the model asked for, in parallel threads; gives the calls with their outcomes.
+
+        Runs the calls of the last reply that never started, and every call that was approved.
+        Each start is durable before its tool runs, each outcome as soon as it exists. ``timeout``
+        is in seconds for every call; ``approve``, or a function of the call, makes calls wait for
+        approval instead; a set ``abort`` breaks the turn off, as Ctrl-C does.
+        """
+        box = toolbox(tools, can_await=False)
+        seconds = None if timeout is None else checked_timeout(timeout)
+        batch = Batch(self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        for candidate, policy, call in batch.questions(approve):
+            if _says_so(policy, call):
+                batch.hold(candidate)
+        self._inner.batches.add(batch)
+        try:
+            Watch(batch, abort).run()
+        finally:
+            batch.is_stopped = True
+            self._inner.batches.discard(batch)
+        return batch.outcome()
+
+    def interrupt(self, reason: str = "user") -> Turn:
+        """Break the turn off: every call that waits for nobody gets an outcome at once."""
+        return self._inner.interrupt(reason)
+
+    def approve(self, call: Call | str) -> Call:
+        """Let a call that waits run with the next ``run_tools``; a unique id will do."""
+        return self._inner.approve(call)
+
+    def deny(self, call: Call | str, reason: str | None = None) -> Call:
+        """Refuse a call that waits; the model is told so, and the reason."""
+        return self._inner.deny(call, reason)
+
+    def output(self, call: Call) -> Any:
+        """Give what a call gave, decoded; None while nothing is known of it."""
+        return self._inner.output(call)
+
+    def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
+        """Keep something that no model sees; gives the record's number."""
+        return self._inner.note(name, value, key=key)
+
+    def checkpoint(self, label: str) -> int:
+        """Name this place, to go back to it; gives the record's number."""
+        return self._inner.checkpoint(label)
+
+    def rewind(self, to: Any, reason: str = "") -> Turn:
+        """Go on from an earlier place: a checkpoint, its label, or a record's number.
+
+        Nothing is deleted, and :meth:`undo_rewind` takes it back.
+        """
+        return self._inner.rewind(to, reason)
+
+    def undo_rewind(self) -> Turn:
+        """Take the last rewind back."""
+        return self._inner.undo_rewind()
+
+    def revert_interrupted(self) -> Turn:
+        """Go back to before the message that began the interrupted turn."""
+        return self._inner.revert_interrupted()
+
+    def close(self) -> None:
+        """Give the session back; a turn still open is left for later. May be called twice."""
+        self._inner.close()
+
+    def __enter__(self) -> Self:
+        """Go in."""
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        self._inner.close(error)
+
+
+def _says_so(policy: Policy, call: Call) -> bool:
+    answer = policy(call) if callable(policy) else policy
+    if inspect.isawaitable(answer):
+        close = getattr(answer, "close", None)
+        if close:
+            close()
+        raise UsageError("approve= is async: use a session of async_session()")
+    return bool(answer)

@@ -1,0 +1,225 @@
+"""Tools as a session runs them: what may be declared of one, and what its results become."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.errors import UsageError
+from lockstitch.journal.events import Finished, Outcome, Started, text_payload
+from lockstitch.kinds import thaw
+from lockstitch.session.calls import Call
+
+Policy = bool | Callable[[Call], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a model may call, and what is true of it.
+
+    ``repeatable``: run again after a crash it does no harm; it is given the same idempotency key
+    (``current_call().effect``). ``timeout``: seconds, in place of the one for all tools.
+    ``approve``: true, or a function of the call that says so, if somebody has to agree first.
+    """
+
+    function: Callable[..., Any]
+    repeatable: bool = field(default=False, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
+    approve: Policy = field(default=False, kw_only=True)
+
+    @property
+    def is_async(self) -> bool:
+        """Tell whether it has to be awaited."""
+        made = getattr(self.function, "__call__", None)  # noqa: B004 - the method, not the question
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(made)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool gives if it is more than a value: content blocks, or a failure in its words.
+
+    ``content`` is a text, or content as ``dialect`` spells it in a tool's result.
+    """
+
+    content: Any
+    dialect: str = field(default="", kw_only=True)
+    error: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentCall:
+    """The call that a tool runs for.
+
+    ``effect`` is the same for every attempt: hand it on as an idempotency key. ``abort`` is set
+    when nobody waits for the result any more.
+    """
+
+    id: str
+    name: str
+    session: str
+    effect: str
+    attempt: int
+    abort: threading.Event
+
+
+CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")
+
+
+def current_call() -> CurrentCall:
+    """Give the call that the running tool was called for; raises ``UsageError`` outside of one."""
+    try:
+        return CURRENT.get()
+    except LookupError:
+        raise UsageError("no tool is running here: ask inside a function of run_tools") from None
+
+
+def toolbox(tools: Mapping[str, Callable[..., Any] | Tool], *, can_await: bool) -> dict[str, Tool]:
+    """Read the tools of a call of ``run_tools``; whatever is wrong with them is said first."""
+    found = {name: _tool(name, tool) for name, tool in tools.items()}
+    for name, tool in found.items():
+        if tool.is_async and not can_await:
+            raise UsageError(f"the tool {name} is async: run it in a session of async_session()")
+        if tool.timeout is not None:
+            checked_timeout(tool.timeout)
+    return found
+
+
+def _tool(name: object, tool: object) -> Tool:
+    if isinstance(tool, Tool):
+        return tool
+    if not isinstance(name, str) or not callable(tool):
+        raise UsageError("tools are a dictionary of names and functions, or Tool(function, …)")
+    return Tool(tool)
+
+
+def checked_timeout(seconds: object) -> float:
+    """Give a timeout back if it is a number of seconds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise UsageError("a timeout is a number of seconds above 0")
+    return float(seconds)
+
+
+class Job(Struct):
+    """A call about to run: the fact that says so, its tool, and what it is called with."""
+
+    event: Started
+    call: CurrentCall
+    tool: Tool
+    arguments: dict[str, Any]
+    timeout: float | None = None
+    is_launched: bool = False
+    deadline: float = math.inf
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The call it runs."""
+        return self.event.reply, self.event.index
+
+    def run(self) -> Finished:
+        """Call the tool here and now; whatever it does becomes an outcome."""
+        CURRENT.set(self.call)
+        try:
+            return self._finished(_at_hand(self.tool.function(**self.arguments)))
+        except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
+            return self.failed(error)
+
+    async def run_async(self) -> Finished:
+        """Await the tool; cancellation goes on, anything else becomes an outcome."""
+        CURRENT.set(self.call)
+        try:
+            return self._finished(await self.tool.function(**self.arguments))
+        except Exception as error:  # noqa: BLE001 - a tool's failure is for the model to see
+            return self.failed(error)
+
+    def failed(self, error: BaseException) -> Finished:
+        """Say how the tool failed: the kind and the message, never the traceback."""
+        return self._outcome("error", text_payload(_said_by(error)))
+
+    def _finished(self, value: Any) -> Finished:
+        result = value if isinstance(value, Result) else Result(value)
+        outcome: Outcome = "error" if result.error else "ok"
+        if not result.dialect:
+            return self._outcome(outcome, text_payload(text_of(result.content)))
+        payload = content_payload(result.content, result.dialect)
+        return structs.replace(self._outcome(outcome, payload), dialect=result.dialect)
+
+    def _outcome(self, outcome: Outcome, payload: Raw) -> Finished:
+        event = self.event
+        return Finished(
+            reply=event.reply,
+            index=event.index,
+            attempt=event.attempt,
+            outcome=outcome,
+            payload=payload,
+        )
+
+
+def _at_hand(value: Any) -> Any:
+    """Give a value back if it is one; nobody here can await it otherwise."""
+    if not inspect.isawaitable(value):
+        return value
+    close = getattr(value, "close", None)
+    if callable(close):
+        close()
+    raise UsageError("the tool gave something to await: declare it with async def")
+
+
+def _said_by(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def unfit(tool: Tool, arguments: dict[str, Any]) -> str:
+    """Say why a tool cannot be called with these arguments; "" if it can, or nobody can tell."""
+    try:
+        signature = inspect.signature(tool.function)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        return f"The arguments do not fit the tool: {error}."
+    return ""
+
+
+def text_of(value: Any) -> str:
+    """Give a tool's result as text: a text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _plain(value: Any) -> Any:
+    """Give an object's plain form: a pydantic model's own, else what it calls itself."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
+
+
+def content_payload(content: Any, dialect: str) -> Raw:
+    """Write content blocks as a payload; raises ``UsageError`` for what is no content at all."""
+    profile_named(dialect)
+    return json_payload(thaw(content)[0])
+
+
+def json_payload(value: Any) -> Raw:
+    """Write a plain value as a payload; what UTF-8 cannot say in it is replaced."""
+    try:
+        return Raw(msgspec.json.encode(value))
+    except UnicodeEncodeError:
+        return Raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(error).__name__
+        raise UsageError(f"this cannot be written as JSON ({kind}); nothing was written") from None

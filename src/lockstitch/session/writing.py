@@ -1,0 +1,199 @@
+"""The one writer of a session: its lease, and the facts it adds."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError
+from lockstitch.journal.events import Event, entry_of
+from lockstitch.journal.fold import State
+from lockstitch.journal.records import Entry, Head, Record, chained
+from lockstitch.session.core import free_key
+from lockstitch.session.reading import Seen
+from lockstitch.session.signals import Deferred
+from lockstitch.stores.base import Backend, Lease
+
+Decide = Callable[[State], Sequence[Event]]
+
+
+def new_name() -> str:
+    """Make a name that nothing else has: an entry's key, a stream's, an effect's."""
+    return secrets.token_hex(12)
+
+
+class _Order:
+    """Something to be added: facts as they are, or what a decision makes of the state then."""
+
+    def __init__(self, decide: Decide | None, events: Sequence[Event], key: str) -> None:
+        self.decide = decide
+        self.events = events
+        self.key = key
+        self.is_plain = decide is None and not key
+        self.is_done = False
+        self.error: Exception | None = None
+        self.records: list[Record] = []
+
+    def entries(self, state: State) -> list[Entry]:
+        first = free_key(state, self.key) if self.key else new_name()
+        if not first:
+            return []
+        events = self.events if self.decide is None else self.decide(state)
+        now = time.time_ns() // 1_000_000
+        keys = [first, *(new_name() for _ in events)]
+        return [entry_of(event, key, now) for event, key in zip(events, keys, strict=False)]
+
+    def result(self) -> list[Record]:
+        if self.error is not None:
+            raise self.error
+        return self.records
+
+
+class _Torn(Struct):
+    """A write that was begun, behind a head, and is not known to be done."""
+
+    orders: list[_Order]
+    entries: list[list[Entry]]
+    head: Head
+
+
+class Writer(Seen):
+    """Adds facts to a session, for all threads, in one order; what is in memory is in the store.
+
+    Facts that come in while others are being written go together in one write. After ``Unsure``,
+    ``Fenced`` or ``Moved`` nothing more is written: the session has to be opened again.
+    """
+
+    def __init__(self, backend: Backend, lease: Lease) -> None:
+        super().__init__(backend, lease.session)
+        self.lease = lease
+        self.take(backend.read(lease.session, upto=lease.head.seq))
+        self._writing = threading.Lock()
+        self._owner = 0
+        self._orders: deque[_Order] = deque()
+        self._torn: _Torn | None = None
+        self._broken: Exception | None = None
+
+    def add(self, *events: Event, key: str = "") -> list[Record]:
+        """Add facts, durably, all or none; under a key that is there already, nothing."""
+        return self._ordered(_Order(None, events, key))
+
+    def decide(self, decide: Decide, key: str = "") -> list[Record]:
+        """Add what ``decide`` makes of the state as it is once it is this one's turn."""
+        return self._ordered(_Order(decide, (), key))
+
+    def _ordered(self, order: _Order) -> list[Record]:
+        self._require_no_write_of_mine()
+        with Deferred():
+            self._orders.append(order)
+            with self._writing:
+                self._owner = threading.get_ident()
+                try:
+                    self._write_until(order)
+                finally:
+                    self._owner = 0
+        return order.result()
+
+    def _require_no_write_of_mine(self) -> None:
+        if self._owner == threading.get_ident():
+            raise UsageError(
+                f"session {self.session}: called from inside a write of its own; a signal handler"
+                " should set a flag or raise"
+            )
+
+    def _write_until(self, order: _Order) -> None:
+        self._settle()
+        while not order.is_done:
+            if not self._orders:
+                # an exception in another thread tore it away before it was looked at
+                self._orders.append(order)
+            self._write(self._next())
+
+    def _next(self) -> list[_Order]:
+        """Take the next order, and with plain facts all plain ones right behind it."""
+        taken = [self._orders.popleft()]
+        if taken[0].is_plain:
+            while self._orders and self._orders[0].is_plain:
+                taken.append(self._orders.popleft())
+        return taken
+
+    def _write(self, orders: list[_Order]) -> None:
+        try:
+            self._require_open()
+            entries = [self.look(order.entries) for order in orders]
+        except Exception as error:  # noqa: BLE001 - every order gets an answer, in its own thread
+            self._refuse(orders, error)
+            return
+        self._torn = _Torn(orders, entries, self.head)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Write what is to be written; also what an exception tore away from before it was done.
+
+        The store knows entries by their keys: what is there already counts as done.
+        """
+        if self._torn is None:
+            return
+        try:
+            records = self._appended(self._torn)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._break(error)
+            self._refuse(self._torn.orders, error)
+        else:
+            self.take(records)
+            self._answer(self._torn, records)
+        self._torn = None
+
+    def _appended(self, torn: _Torn) -> list[Record]:
+        entries = [entry for mine in torn.entries for entry in mine]
+        if not entries:
+            return []
+        records = chained(torn.head, self.lease.epoch, entries)
+        head = self.backend.append(self.lease, entries, torn.head.seq)
+        if (head.seq, head.digest) != (records[-1].seq, records[-1].digest):
+            raise Unsure(f"session {self.session}: the store is not where it should be")
+        return records
+
+    def _answer(self, torn: _Torn, records: list[Record]) -> None:
+        begin = 0
+        for order, mine in zip(torn.orders, torn.entries, strict=True):
+            order.records = records[begin : begin + len(mine)]
+            order.is_done = True
+            begin += len(mine)
+
+    def _refuse(self, orders: list[_Order], error: Exception) -> None:
+        for order in orders:
+            order.error, order.is_done = error, True
+
+    def _break(self, error: Exception) -> None:
+        # those two say that nothing was written, and that the store is as it was
+        if not isinstance(error, UsageError | Busy):
+            self._broken = error
+
+    def _require_open(self) -> None:
+        if self._broken is None:
+            return
+        kind = type(self._broken) if isinstance(self._broken, LockstitchError) else Unsure
+        raise kind(
+            f"session {self.session}: nothing more can be written here ({self._broken});"
+            " open it again: what was acknowledged is there, and a key is never kept twice"
+        )
+
+    @property
+    def is_writable(self) -> bool:
+        """Tell whether facts can still be added."""
+        return self._broken is None
+
+    def close(self) -> None:
+        """Give the lease back; what comes later is refused."""
+        self._require_no_write_of_mine()
+        with self._writing:
+            self._settle()
+            if self._broken is None:
+                self._broken = Closed("it was closed")
+        self.backend.release(self.lease)

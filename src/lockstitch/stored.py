@@ -1,0 +1,334 @@
+"""Sessions in stores of Lockstitch's own, for people who look at them from outside.
+
+>>> from lockstitch import stored
+>>> for report in stored.check("sqlite:///agent.db"):      # reads everything, changes nothing
+...     print(report.session, report.status)
+>>> stored.rewind("sqlite:///agent.db", "ticket-42", to=17)
+>>> stored.fork("sqlite:///agent.db", "ticket-42", "ticket-42-again", at="before the refactoring")
+
+A target is the address of a store, or the path of one: an SQLite database, a session's file of
+lines, a folder of such files. An agent itself works with ``lockstitch.open``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
+from lockstitch.formats.base import find
+from lockstitch.journal.events import Event, Forked, Partial, Replied, Rewound, value_of
+from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.projection import project
+from lockstitch.journal.records import Record
+from lockstitch.journal.state import Checkpoint, Reply, Spoken, View
+from lockstitch.lists import check as check_list
+from lockstitch.places import Place, place_of, public
+from lockstitch.report import OWN, Report
+from lockstitch.rules import Finding
+from lockstitch.session import core
+from lockstitch.session.forking import forked
+from lockstitch.session.reader import Reader
+from lockstitch.session.sync import Session
+from lockstitch.stores.base import Backend, Fault, Listed
+from lockstitch.stores.opening import open_backend
+
+DAMAGED = "LS611"
+# A request is checked in the dialect of who replied last; before the first reply in this one.
+_ANY_DIALECT = "anthropic"
+_SHOWN = 3
+
+
+class Journal(Struct):
+    """One session as it was read: its records, and what they add up to.
+
+    ``blobs`` holds the large values that its records name. ``fault`` says where reading had to
+    stop, or what is missing; the state is then that of the records before.
+    """
+
+    session: str
+    records: list[Record]
+    state: State
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    fault: Finding | None = None
+
+    @property
+    def view(self) -> View:
+        """The conversation along the visible line."""
+        return self.state.view
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the last reply."""
+        last = self.view.last_reply
+        return last.event.dialect if last else _ANY_DIALECT
+
+    @property
+    def turns(self) -> int:
+        """How many turns the conversation has."""
+        items = [item for item in self.view.items if isinstance(item, Spoken | Reply)]
+        before = [None, *items]
+        return sum(
+            isinstance(item, Spoken) and not isinstance(last, Spoken)
+            for last, item in zip(before, items, strict=False)
+        )
+
+    def line(self) -> list[Fact]:
+        """Give the facts of the visible line, oldest first."""
+        return self.state.line(self.state.seq)
+
+    def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
+        """Give the messages of the request that the session makes."""
+        if not self.view.items and self.view.summary is None:
+            return []
+        return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
+
+    def value(self, event: Event) -> Any:
+        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        raw = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
+        try:
+            return value_of(raw, inner=isinstance(event, Replied | Partial))
+        except (ValueError, RecursionError):
+            return None
+
+
+# Reading
+
+
+def opened(target: str) -> tuple[Backend, Place]:
+    """Open an existing store."""
+    place = place_of(target)
+    if place is None:
+        raise Unreadable("is no store of Lockstitch's own")
+    return open_backend(place.url, create=False), place
+
+
+def read(target: str, session: str | None = None) -> Journal:
+    """Read one session, as far as it is whole; the only one of a store needs no name."""
+    backend, place = opened(target)
+    with backend:
+        return _journal(backend, chosen(backend, session or place.session))
+
+
+def chosen(backend: Backend, session: str | None) -> str:
+    """Give the session that is meant: the one named, or the only one there is."""
+    if session is not None:
+        return session
+    first = [listed.session for listed in backend.sessions(limit=_SHOWN + 1)]
+    if not first:
+        raise Unreadable("holds no session")
+    if len(first) > 1:
+        more = " …" if len(first) > _SHOWN else ""
+        raise UsageError(
+            "holds several sessions; name one with --session: "
+            + ", ".join(first[:_SHOWN]) + more
+        )  # fmt: skip
+    return first[0]
+
+
+def _journal(backend: Backend, session: str) -> Journal:
+    journal = Journal(session, [], State())
+    try:
+        for record in backend.read(session):
+            journal.records.append(record)
+            journal.state.apply(record)
+    except Damaged as error:
+        journal.fault = _damage(len(journal.records) + 1, str(error))
+    names = (fact.event.blob for fact in journal.state.facts.values())
+    for name in dict.fromkeys(name for name in names if name):
+        try:
+            journal.blobs |= backend.blobs([name])
+        except Damaged as error:
+            journal.fault = journal.fault or _damage(0, str(error))
+    return journal
+
+
+def _damage(seq: int, message: str) -> Finding:
+    return find(DAMAGED, str(seq) if seq else "store", message)
+
+
+# Checking
+
+
+def check(
+    target: str,
+    session: str | None = None,
+    *,
+    dialect: str | None = None,
+    model: str | None = None,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Iterator[Report]:
+    """Verify a store, or one session of it: every byte, and the request that each session makes.
+
+    What is wrong with no session in particular is a report without a session. ``advance`` is told
+    the number of records as they are done. Nothing is changed, and no writer is waited for.
+    """
+    backend, place = opened(target)
+    name = public(target)
+    with backend:
+        wanted = session or place.session
+        found = backend.verify() if wanted is None else _of_one(backend, wanted)
+        for listed, faults in _grouped(found):
+            if listed is None:
+                findings = [_damage(fault.seq, fault.message) for fault in faults]
+                yield Report(name, OWN, findings=findings)
+                continue
+            yield _judged(name, backend, listed, faults, dialect, model)
+            advance(listed.seq)
+
+
+def count(target: str, session: str | None = None) -> int:
+    """Count the records that a check is going to read."""
+    backend, place = opened(target)
+    with backend:
+        wanted = session or place.session
+        if wanted is None:
+            return sum(listed.seq for listed in backend.sessions())
+        head = backend.head(wanted)
+        return head.seq if head else 0
+
+
+def _of_one(backend: Backend, session: str) -> Iterator[Listed]:
+    head = backend.head(session)
+    if head is None:
+        raise Unreadable(f"session {session}: there is none in this store")
+    yield Listed(session, head.seq, head.epoch, 0, 0)
+
+
+def _grouped(found: Iterable[Fault | Listed]) -> Iterator[tuple[Listed | None, list[Fault]]]:
+    """Give every session with the faults in it; those of the store itself come apart, last."""
+    faults: dict[str, list[Fault]] = {}
+    for one in found:
+        if isinstance(one, Fault):
+            faults.setdefault(one.session, []).append(one)
+        else:
+            yield one, faults.pop(one.session, [])
+    left = [fault for group in faults.values() for fault in group]
+    if left:
+        yield None, left
+
+
+def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
+    target: str,
+    backend: Backend,
+    listed: Listed,
+    faults: list[Fault],
+    dialect: str | None,
+    model: str | None,
+) -> Report:
+    report = Report(target, OWN, listed.session, records=listed.seq)
+    try:
+        journal = _journal(backend, listed.session)
+        report.findings = [_damage(fault.seq, fault.message) for fault in faults]
+        if journal.fault is not None and not faults:
+            report.findings.append(journal.fault)
+        _describe(report, journal)
+        report.dialect = dialect or journal.dialect
+        messages = journal.messages(dialect, model)
+        report.messages = len(messages)
+        report.findings += check_list(messages, report.dialect, model=model) if messages else []
+    except LockstitchError as error:
+        report.error = str(error)
+    return report
+
+
+def _describe(report: Report, journal: Journal) -> None:
+    report.records = len(journal.records)
+    report.reachable = journal.turns
+    report.size = sum(len(record.body) for record in journal.records)
+    report.size += sum(map(len, journal.blobs.values()))
+    report.updated = journal.records[-1].at / 1000 if journal.records else 0.0
+
+
+# Going back, and branching off
+
+
+class Moved(Struct, frozen=True):
+    """A session that was taken back: from which record to which, and where it ends now."""
+
+    session: str
+    was: int
+    to: int
+    seq: int
+
+
+def checkpoints(target: str, session: str | None = None) -> list[Checkpoint]:
+    """List the places to go back to, oldest first; each of them can be named by its ``seq``."""
+    return list(read(target, session).view.checkpoints)
+
+
+class Left(Struct, frozen=True):
+    """How much of a conversation a rewind takes out of it."""
+
+    turns: int
+    replies: int
+    calls: int
+
+
+def aim(journal: Journal, to: int | str | None) -> int:
+    """Tell which record a rewind would lead to, as :func:`rewind` finds it."""
+    if to is not None:
+        return core.place(journal.state, to)
+    [event] = core.undone(journal.state)
+    assert isinstance(event, Rewound)  # noqa: S101 - that is what undoing one is
+    return event.to
+
+
+def left_behind(journal: Journal, to: int) -> Left:
+    """Count what of the conversation is not in it any more after a rewind to a record."""
+    kept = {fact.seq for fact in journal.state.line(to)}
+    gone = [item for item in journal.view.items if item.seq not in kept]
+    replies = [item for item in gone if isinstance(item, Reply)]
+    calls = sum(len(reply.calls) for reply in replies)
+    return Left(sum(isinstance(item, Spoken) for item in gone), len(replies), calls)
+
+
+def rewind(
+    target: str,
+    session: str | None = None,
+    *,
+    to: int | str | None = None,
+    wait: float = 0.0,
+) -> Moved:
+    """Go back to a record, or to the checkpoint with a label; without ``to`` undo the last rewind.
+
+    It is one more fact in the journal: nothing is deleted. Raises ``Held`` if another writer has
+    the session for longer than ``wait`` seconds.
+    """
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend:
+        with Session(backend, name, wait=wait, create=False) as opened:
+            was = opened.seq
+            opened.undo_rewind() if to is None else opened.rewind(to)
+            fact = opened.state.facts[was + 1]
+        return Moved(name, was, fact.parent, fact.seq)
+
+
+def fork(target: str, session: str | None, new: str, *, at: int | str | None = None) -> int:
+    """Make a new session of another one's first records, up to a record or a label; gives how many.
+
+    The other one may have a writer: it is only read.
+    """
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend:
+        forked(backend, name, new, at)
+        facts = Reader(backend, new).state.facts.values()
+        return [fact.event.at for fact in facts if isinstance(fact.event, Forked)][-1]
+
+
+def name_in(target: str, session: str | None = None) -> str:
+    """Give the name of the session that is meant: the one named, or the only one there is."""
+    return _existing(target, session)[1]
+
+
+def _existing(target: str, session: str | None) -> tuple[Place, str]:
+    """Make sure that a session is there before its store is opened for writing."""
+    backend, place = opened(target)
+    with backend:
+        name = chosen(backend, session or place.session)
+        if backend.head(name) is None:
+            raise Unreadable(f"session {name}: there is none in this store")
+    return place, name

@@ -1,0 +1,146 @@
+"""Who holds a lease on this machine, and whether they are still there, without the time of day.
+
+A process is told by its number and the moment it started, since numbers are used again. Both mean
+something only in one boot of one machine and one namespace of processes; where one of these is
+not known or not ours, nothing is concluded, and only silence ends a lease.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+_NANO = 1_000_000_000
+
+
+class Holder(Struct, frozen=True):
+    """A holder of leases: a process, and in it the one that ``token`` names; "" is not known."""
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    start: str
+    token: str
+
+    @property
+    def label(self) -> str:
+        """What a person is told about it."""
+        return f"process {self.pid} on {self.host}"
+
+
+def myself() -> Holder:
+    """Describe this process, with a token that nobody else has."""
+    pid = os.getpid()
+    return Holder(_host(), _boot(), _namespace(), pid, _start(pid) or "", secrets.token_hex(8))
+
+
+def is_gone(holder: Holder) -> bool:
+    """Whether a holder is surely dead; False where it may be alive."""
+    if holder.host != _host() or not holder.boot or not _boot():
+        return False
+    if holder.boot != _boot():
+        return True
+    if not holder.start or not holder.namespace or holder.namespace != _namespace():
+        return False
+    start = _start(holder.pid)
+    return start is not None and start != holder.start
+
+
+def clock() -> float:
+    """Seconds that pass evenly for all processes since this machine started, suspended or not."""
+    if sys.platform != "linux":
+        return time.monotonic()
+    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - _shift()) / _NANO
+
+
+@cache
+def _shift() -> int:
+    """How far a time namespace moves this process's clock against that of the machine."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/timens_offsets").read_text("ascii").splitlines():
+            name, seconds, nanoseconds = line.split()
+            if name == "boottime":
+                return int(seconds) * _NANO + int(nanoseconds)
+    return 0
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+@cache
+def _boot() -> str:
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    if sys.platform == "darwin":
+        return _sysctl(b"kern.bootsessionuuid")
+    return ""
+
+
+def _sysctl(name: bytes) -> str:
+    """A text that macOS's kernel keeps."""
+    value = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(value))
+    failed = ctypes.CDLL(None).sysctlbyname(name, value, ctypes.byref(size), None, 0)
+    return "" if failed else value.value.decode("ascii", "replace")
+
+
+def _namespace() -> str:
+    """The namespace that process numbers belong to; not kept, since a fork can be in a new one."""
+    if sys.platform != "linux":
+        return sys.platform
+    with suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
+
+
+def _start(pid: int) -> str | None:
+    """The moment a process started, "" if there is none alive, None if that cannot be told."""
+    start: str | None = None
+    if sys.platform == "linux":
+        start = _start_on_linux(pid)
+    elif sys.platform == "darwin":
+        start = _start_by_ps(pid)
+    return start
+
+
+def _start_on_linux(pid: int) -> str | None:
+    try:
+        # The name in parentheses may hold anything, spaces and parentheses too.
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return "" if _is_nobody(pid) else None
+    return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _is_nobody(pid: int) -> bool:
+    # Asked for itself, because processes of others may be hidden in /proc.
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _start_by_ps(pid: int) -> str | None:
+    command = ["/bin/ps", "-p", str(pid), "-o", "lstart="]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("ascii", "replace").strip()

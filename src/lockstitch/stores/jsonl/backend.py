@@ -1,0 +1,283 @@
+"""A store of plain files, one a session, for people who want to grep.
+
+``<session>.jsonl`` holds a line of JSON a record, and is only ever added to: ``log`` says
+what counts in it. Large values are in ``blobs``, and ``.leases`` tells which writers are alive.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from lockstitch.errors import (
+    Closed,
+    Fenced,
+    Held,
+    LockstitchError,
+    Unreadable,
+    Unsure,
+    UsageError,
+    reason_of,
+)
+from lockstitch.journal.records import (
+    NEW,
+    Entry,
+    Head,
+    Record,
+    checked_key,
+    checked_session,
+    verified,
+)
+from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed
+from lockstitch.stores.heartbeat import Heartbeat
+from lockstitch.stores.jsonl.blobs import Blobs
+from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
+from lockstitch.stores.jsonl.files import Files
+from lockstitch.stores.jsonl.forks import forked
+from lockstitch.stores.jsonl.opening import opened
+from lockstitch.stores.jsonl.writer import Writer
+
+_GRACE = 1.0
+_STEPS = (0.002, 0.005, 0.01, 0.02, 0.05)
+
+
+class JsonlBackend(Backend):
+    """Sessions as files of lines in a folder, for all processes of one machine."""
+
+    def __init__(self, folder: str | Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        if sys.platform == "win32":
+            raise UsageError("a store of lines needs locks that Windows lacks; use sqlite:///")
+        if not lease_seconds > 0:
+            raise UsageError("a lease lasts longer than 0 seconds")
+        self.folder = Path(os.path.abspath(folder))  # noqa: PTH100, a link in it stays one
+        self.url = f"jsonl:///{self.folder}"
+        self._files = Files(self.folder)
+        self._blobs = Blobs(self._files)
+        self._watch = Watch()
+        self._lease_seconds = lease_seconds
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._guard = threading.Lock()
+        self._writers: dict[str, Writer] = {}
+        self._heart = Heartbeat(self._beat, lease_seconds / 3)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        try:
+            self._files.ensure(self.folder)
+        except OSError as error:
+            raise Unreadable(f"{self.folder}: cannot be made: {reason_of(error)}") from error
+
+    def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
+        self._require_open()
+        checked_session(session)
+        deadline = time.monotonic() + wait
+        for count in range(sys.maxsize):
+            try:
+                return self._taken(session, create=create)
+            except Held:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(left, _STEPS[min(count, len(_STEPS) - 1)]))
+            self._require_open()
+        raise AssertionError
+
+    def _taken(self, session: str, *, create: bool) -> Lease:
+        self._require_free(session)
+        if not create and not self._files.log(session).exists():
+            raise Unreadable(f"session {session}: there is none in {self.folder}")
+        try:
+            self._files.ensure(self._files.leases)
+            with locked(self._files.lock(session), lambda waited: self._passes(session, waited)):
+                self._require_free(session)
+                writer = opened(self._files, session, self._lease_seconds, create=create)
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: taking it failed ({reason}); try again") from error
+        with self._guard:
+            if self._is_closed:
+                writer.close()
+                self._require_open()
+            self._writers[writer.lease.token] = writer
+            self._heart.start()
+        return writer.lease
+
+    def _require_free(self, session: str) -> None:
+        holder = self._holder(session)
+        if holder:
+            raise Held(f"session {session}: {holder} holds it")
+
+    def _passes(self, session: str, waited: float) -> bool:
+        """While the lock is taken: a silent process may have been stopped with it."""
+        self._require_free(session)
+        return waited > _GRACE
+
+    def _holder(self, session: str) -> str:
+        """Who holds a session and is alive, "" for nobody."""
+        if not self._files.log(session).exists():
+            return ""
+        state = self._files.state(session)
+        claim = read_claim(self._files.claim(session, state.token)) if state.token else None
+        return claim.holder.label if claim and self._watch.is_alive(claim) else ""
+
+    def release(self, lease: Lease) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._guard:
+            writer = self._writers.pop(lease.token, None)
+            if not self._writers:
+                self._heart.stop()
+        if writer:
+            with writer.guard:
+                writer.close()
+
+    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        self._require_open()
+        _check(entries)
+        writer = self._writers.get(lease.token)
+        if writer is None or writer.lease.epoch != lease.epoch:
+            raise Fenced(f"session {lease.session}: this lease was given back")
+        lock = self._files.lock(lease.session)
+        with writer.guard:
+            self._require_open()
+            try:
+                with locked(lock, lambda waited: waited > self._lease_seconds):
+                    head = writer.append(entries, after, self._blobs.keep)
+            except OSError as error:
+                raise writer.spoilt(error) from error
+            writer.beat(if_due=True)
+        return head
+
+    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+        self._require_open()
+        return verified(self._records(session, after.seq, upto), after, f"session {session}")
+
+    def _records(self, session: str, after: int, upto: int | None) -> Iterator[Record]:
+        for whole in self._files.appends(session, after):
+            for part in whole:
+                if upto is not None and part.record.seq > upto:
+                    return
+                if part.record.seq > after:
+                    yield part.record
+
+    def head(self, session: str) -> Head | None:
+        self._require_open()
+        if not self._files.log(session).exists():
+            return None
+        return self._files.state(session).head
+
+    def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
+        self._require_open()
+        return self._blobs.give(names, str(self._files.blobs))
+
+    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+        self._require_open()
+        names = [name for name in self._files.sessions() if name > after]
+        return (self._listed(name) for name in names[:limit])
+
+    def _listed(self, session: str) -> Listed:
+        """Describe a session; of a damaged one, what stands before the damage."""
+        try:
+            state = self._files.state(session)
+            holder = self._holder(session)
+        except LockstitchError:
+            return self._listed_before_damage(session)
+        return Listed(session, state.seq, state.epoch, state.made, state.changed, holder)
+
+    def _listed_before_damage(self, session: str) -> Listed:
+        seq = epoch = made = changed = 0
+        try:
+            for record in self._records(session, 0, None):
+                seq, epoch, changed = record.seq, record.epoch, record.at
+                made = made or changed
+        except LockstitchError:
+            pass
+        return Listed(session, seq, epoch, made, changed)
+
+    def fork(self, source: str, upto: int, target: str) -> Head:
+        self._require_open()
+        checked_session(target)
+        try:
+            return forked(self._files, source, upto, target)
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
+
+    def wait(self, session: str, after: int, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        size = -1
+        for count in range(sys.maxsize):
+            self._require_open()
+            found = self._size(session)
+            if found != size and (self.head(session) or NEW).seq > after:
+                return True
+            size = found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(left, _STEPS[min(count // 20, len(_STEPS) - 1)]))
+        raise AssertionError
+
+    def _size(self, session: str) -> int:
+        try:
+            return self._files.log(session).stat().st_size
+        except OSError:
+            return 0
+
+    def verify(self) -> Iterator[Fault | Listed]:
+        self._require_open()
+        for session in self._files.sessions():
+            yield from self._faults(session)
+            yield self._listed(session)
+        yield from self._blobs.faults(str(self._files.blobs))
+
+    def _faults(self, session: str) -> Iterator[Fault]:
+        """Read a session from its first byte on, and every large value that it names."""
+        seq = 0
+        self._files.forget(session)
+        try:
+            for whole in self._files.appends(session):
+                for part in whole:
+                    yield from self._missing(session, part.record.seq, part.blobs)
+                    seq = part.record.seq
+        except LockstitchError as error:
+            yield Fault(session, seq + 1, str(error))
+
+    def _missing(self, session: str, seq: int, names: tuple[str, ...]) -> Iterator[Fault]:
+        for name in names:
+            if not self._blobs.exists(name):
+                yield Fault(session, seq, f"the large value {name} is missing")
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._guard:
+            self._is_closed = True
+            writers = list(self._writers.values())
+            self._writers.clear()
+        self._heart.stop(wait=True)
+        for writer in writers:
+            with writer.guard:
+                writer.close()
+
+    def _beat(self) -> None:
+        for writer in list(self._writers.values()):
+            writer.beat()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"{self.url}: the store was closed")
+        if os.getpid() != self._pid:
+            raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
+
+
+def _check(entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        checked_key(entry.key)
+        if b"\n" in entry.body:
+            raise UsageError("the body of an event is one line of JSON, without a line break")

@@ -1,0 +1,76 @@
+"""Large values in files named by their content, ``blobs/<first two digits>/<name>``."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from lockstitch import disk
+from lockstitch.errors import Damaged, LockstitchError, UsageError
+from lockstitch.files import snapshot
+from lockstitch.journal.records import blob_name
+from lockstitch.stores.base import Fault, checked_blob
+from lockstitch.stores.jsonl.files import Files
+
+_NAME = re.compile(r"[0-9a-f]{32}")
+
+
+class Blobs:
+    """The large values of a store; a file that has its name is whole and durable."""
+
+    def __init__(self, files: Files) -> None:
+        self.folder = files.blobs
+        self._files = files
+        self._guard = threading.Lock()
+        self._durable: set[str] = set()
+
+    def keep(self, values: Iterable[bytes]) -> None:
+        """Make values durable, before a record names them; raises ``OSError`` if that fails."""
+        missing = {blob_name(value): value for value in values}
+        with self._guard:
+            for name in sorted(set(missing) - self._durable):
+                self._write(name, missing[name])
+                self._durable.add(name)
+
+    def _write(self, name: str, value: bytes) -> None:
+        path = self._path(name)
+        self._files.ensure(self.folder)
+        self._files.ensure(path.parent)
+        # What another process wrote may not be durable yet, or damaged: then it is written anew.
+        if self._read(name) != value:
+            with disk.draft(path.parent) as new:
+                disk.write(new.handle, value)
+                disk.sync(new.handle)
+                new.close()
+                new.path.replace(path)
+        disk.sync_folder(path.parent)
+
+    def _read(self, name: str) -> bytes | None:
+        with suppress(LockstitchError):
+            return snapshot(self._path(name)).data
+        return None
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise UsageError("a large value's name has 32 hexadecimal digits")
+        return self.folder / name[:2] / name
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a value of that name."""
+        return self._path(name).exists()
+
+    def give(self, names: Iterable[str], where: str) -> dict[str, bytes]:
+        """Read values by name, verified."""
+        return {name: checked_blob(name, self._read(name), where) for name in names}
+
+    def faults(self, where: str) -> Iterator[Fault]:
+        """Read every value there is."""
+        for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*")):
+            if _NAME.fullmatch(path.name):
+                try:
+                    self.give([path.name], where)
+                except Damaged as error:
+                    yield Fault("", 0, str(error))

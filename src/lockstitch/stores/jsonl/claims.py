@@ -1,0 +1,160 @@
+"""Who holds a session's file, and whose turn it is to write: small files in ``.leases``.
+
+None of this is needed to read a session or to keep it right: which writer counts is in the file
+itself. A claim says that the last writer is alive, and the lock keeps two writers from adding
+lines at once. A process that was stopped while it had the lock is passed by: its lines, when it
+wakes, come behind the next writer's opening line and count for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, structs
+
+from lockstitch import disk
+from lockstitch.stores.holders import Holder, clock, is_gone, myself
+
+if sys.platform != "win32":
+    import fcntl
+
+_SIZE = 512
+_STEPS = (0.0005, 0.001, 0.002, 0.005, 0.01)
+_WRITING = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Claim(Struct, frozen=True):
+    """A holder, how long it may be silent, and the moment on its clock when that is over."""
+
+    holder: Holder
+    seconds: float
+    deadline: float
+
+
+class OwnClaim:
+    """The claim of a writer of this process, kept in a file of its own."""
+
+    def __init__(self, path: Path, holder: Holder, seconds: float) -> None:
+        self.path = path
+        self._claim = Claim(holder, seconds, 0.0)
+        self._guard = threading.Lock()
+        self._handle = os.open(path, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
+        self.beat()
+
+    def beat(self) -> None:
+        """Say that the holder is alive; in place, so that a full disk does not matter."""
+        with self._guard:
+            if self._handle >= 0:
+                self._claim = structs.replace(self._claim, deadline=clock() + self._claim.seconds)
+                os.pwrite(self._handle, msgspec.json.encode(self._claim).ljust(_SIZE), 0)
+
+    def is_due(self) -> bool:
+        """Whether a third of the time of silence is over."""
+        return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
+
+    def drop(self) -> None:
+        """Give the claim up."""
+        with self._guard:
+            handle, self._handle = self._handle, -1
+            if handle >= 0:
+                os.close(handle)
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+def read_claim(path: Path) -> Claim | None:
+    """Read the claim of a writer; None if it gave it up or cannot be understood."""
+    for step in (0, *_STEPS):
+        time.sleep(step)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Claim)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError:
+            continue  # It was being written.
+    return None
+
+
+class Watch:
+    """Tells whether holders of claims are alive; of those on other machines, by what changes."""
+
+    def __init__(self) -> None:
+        self._here = myself()
+        self._seen: dict[str, tuple[float, float]] = {}
+
+    def is_alive(self, claim: Claim) -> bool:
+        """Whether a holder has to be waited for."""
+        if is_gone(claim.holder):
+            return False
+        if (claim.holder.host, claim.holder.boot) == (self._here.host, self._here.boot):
+            return clock() < claim.deadline
+        deadline, since = self._seen.get(claim.holder.token, (0.0, 0.0))
+        if deadline != claim.deadline:
+            since = clock()
+            self._seen[claim.holder.token] = (claim.deadline, since)
+        return clock() < since + claim.seconds
+
+
+@contextmanager
+def locked(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
+    """Have the lock of a session; ``pass_by`` is asked with the seconds waited while it is taken.
+
+    It may raise, or answer True: then the lock is replaced by a new one.
+    """
+    handle = _taken(path, pass_by)
+    try:
+        yield
+    finally:
+        # A child that was forked meanwhile shares the open file: closing it would not unlock it.
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+def _taken(path: Path, pass_by: Callable[[float], bool]) -> int:
+    start = time.monotonic()
+    for count in range(sys.maxsize):
+        handle = _try(path)
+        if handle is not None:
+            return handle
+        if pass_by(time.monotonic() - start):
+            return _replaced(path)
+        time.sleep(_STEPS[min(count, len(_STEPS) - 1)])
+    raise AssertionError
+
+
+def _try(path: Path) -> int | None:
+    handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
+    if not disk.is_locked(handle) and _is_at(path, handle):
+        return handle
+    os.close(handle)
+    return None
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether a path still names an open file."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(handle))
+
+
+def _replaced(path: Path) -> int:
+    draft = path.with_name(f"{disk.PREFIX}{secrets.token_hex(16)}{disk.SUFFIX}")
+    handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        disk.is_locked(handle)
+        draft.replace(path)
+    except BaseException:
+        os.close(handle)
+        draft.unlink(missing_ok=True)
+        raise
+    return handle

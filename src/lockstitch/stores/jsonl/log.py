@@ -1,0 +1,177 @@
+"""What counts in a session's file: one rule, the same for every reader and every writer.
+
+Lines are only ever added, each by one write at the end, so their order is the same for all:
+
+- A writer's opening line counts if its epoch is higher than all before it.
+- A record counts if it is of the last such epoch and its whole append stands there in one piece,
+  with the next number and a digest that continues the chain. One of an older epoch came late,
+  from a writer that had been taken over, and counts for nothing.
+- Anything else is what an append left that was never acknowledged, if it is the end of the file
+  or if the next writer's opening line says so; else it is damage, since no writer goes on behind
+  such bytes without saying so. Nothing is ever cut off or changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from msgspec import Struct, structs
+
+from lockstitch.errors import Damaged
+from lockstitch.journal.records import START, Head, digest_of
+from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, parsed
+
+CHUNK = 1 << 20
+
+
+class State(Struct, frozen=True):
+    """How far a file counts: up to ``end``, with the last append from ``last`` on.
+
+    ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the
+    first writer and of the last record.
+    """
+
+    end: int = 0
+    last: int = 0
+    epoch: int = 0
+    token: str = ""
+    session: str = ""
+    seq: int = 0
+    digest: bytes = START
+    made: int = 0
+    changed: int = 0
+
+    @property
+    def head(self) -> Head:
+        """Where the session stands."""
+        return Head(self.seq, self.digest, self.epoch)
+
+
+class Walk:
+    """Goes through a file's lines from a state on and tells what counts.
+
+    ``torn`` is where bytes begin that do not count, None without such.
+    """
+
+    def __init__(self, state: State = State(), where: str = "") -> None:  # noqa: B008
+        self.state = state
+        self.where = where
+        self.torn: int | None = None
+        self._parts: list[Written] = []
+        self._parts_start = 0
+
+    def feed(self, place: int, piece: bytes) -> list[Written]:
+        """Take the next piece, a line but for the file's last one; gives a whole append."""
+        line = parsed(piece)
+        if self.torn is None:
+            if isinstance(line, Opened) and not self._parts:
+                return self._open(line, place + len(piece))
+            if isinstance(line, Written) and self._continues(line):
+                return self._add(line, place, len(piece))
+            if isinstance(line, Written) and not self._parts and self._is_late(line):
+                return self._skip(place + len(piece))
+            self.torn = self._parts_start if self._parts else place
+            self._parts = []
+        self._look(place, piece, line)
+        return []
+
+    def finish(self) -> None:
+        """Say that the file ends here: an append that is not whole does not count."""
+        if self._parts and self.torn is None:
+            self.torn = self._parts_start
+            self._parts = []
+
+    def _open(self, line: Opened, end: int) -> list[Written]:
+        if line.lockstitch != VERSION:
+            raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {VERSION}")
+        if line.epoch > self.state.epoch or not self.state.made:
+            self.state = structs.replace(
+                self.state,
+                end=end,
+                epoch=line.epoch,
+                token=line.token,
+                session=line.session,
+                made=self.state.made or line.at,
+            )
+        return self._skip(end)
+
+    def _skip(self, end: int) -> list[Written]:
+        self.state = structs.replace(self.state, end=end)
+        return []
+
+    def _is_late(self, line: Written) -> bool:
+        return line.record.epoch < self.state.epoch
+
+    def _continues(self, line: Written) -> bool:
+        """Whether a record is the next one of this writer."""
+        record, state, parts = line.record, self.state, self._parts
+        before = parts[-1].record.digest if parts else state.digest
+        return (
+            record.epoch == state.epoch
+            and record.seq == state.seq + 1 + len(parts)
+            and line.index == len(parts)
+            and line.index < line.count == (parts[0].count if parts else line.count)
+            and record.digest == digest_of(before, record.seq, record.epoch, record)
+        )
+
+    def _add(self, line: Written, place: int, size: int) -> list[Written]:
+        if not self._parts:
+            self._parts_start = place
+        self._parts.append(line)
+        if len(self._parts) < line.count:
+            return []
+        parts, self._parts = self._parts, []
+        self.state = structs.replace(
+            self.state,
+            end=place + size,
+            last=self._parts_start,
+            seq=line.record.seq,
+            digest=line.record.digest,
+            changed=line.record.at,
+        )
+        return parts
+
+    def _look(self, place: int, piece: bytes, line: Opened | Written | None) -> None:
+        """Behind bytes that do not count: go on with the writer that says so, or find damage."""
+        torn = self.torn
+        if isinstance(line, Opened) and line.epoch > self.state.epoch and line.torn == torn:
+            self.torn = None
+            self._open(line, place + len(piece))
+        elif any(self._is_proof(one, place) for one in [line, *hidden(piece)]):
+            message = f"record {self.state.seq + 1} is not what was written, and more stands behind"
+            raise Damaged(f"{self.where}: {message} (byte {torn})")
+
+    def _is_proof(self, line: Opened | Written | None, place: int) -> bool:
+        """Whether a line proves that the bytes before it had been acknowledged."""
+        if isinstance(line, Opened):
+            return line.epoch > self.state.epoch
+        if not isinstance(line, Written) or line.record.epoch < self.state.epoch:
+            return False
+        is_next = line.first == self.state.seq + 1 and line.index == 0 and place != self.torn
+        return line.record.epoch > self.state.epoch or line.first > self.state.seq + 1 or is_next
+
+
+def pieces(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Cut a part of an open file into lines, each with its place; the last one may be none."""
+    rest: list[bytes] = []
+    place = start
+    while start < end and (read := os.pread(handle, min(CHUNK, end - start), start)):
+        start += len(read)
+        first, *lines = read.split(b"\n")
+        rest.append(first)
+        for line in lines:
+            whole = b"".join((*rest, b"\n"))
+            yield place, whole
+            place += len(whole)
+            rest = [line]
+    if place < start:
+        yield place, b"".join(rest)
+
+
+def walked(walk: Walk, handle: int, end: int) -> Iterator[list[Written]]:
+    """Go through an open file from where a walk stands to an end, one append after the other."""
+    for place, piece in pieces(handle, walk.state.end, end):
+        if whole := walk.feed(place, piece):
+            yield whole
+    walk.finish()

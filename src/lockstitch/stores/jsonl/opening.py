@@ -1,0 +1,81 @@
+"""Taking a session's file over: the opening line of a new writer, and what it says of the old."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from lockstitch import disk
+from lockstitch.errors import Held
+from lockstitch.stores.base import Lease
+from lockstitch.stores.holders import Holder, myself
+from lockstitch.stores.jsonl.claims import OwnClaim
+from lockstitch.stores.jsonl.files import Files
+from lockstitch.stores.jsonl.lines import opening
+from lockstitch.stores.jsonl.log import State, Walk, walked
+from lockstitch.stores.jsonl.writer import Writer, write_once
+
+
+def opened(files: Files, session: str, seconds: float, *, create: bool) -> Writer:
+    """Become the writer of a session that nobody holds, under its lock.
+
+    Raises ``Held`` if another one became it at the same moment, and ``OSError``.
+    """
+    handle = files.writing(session, create=create)
+    try:
+        return _opened(files, session, seconds, handle)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _opened(files: Files, session: str, seconds: float, handle: int) -> Writer:
+    before = _walked(files, session, handle)
+    holder = myself()
+    _rewrite(files, session, handle, before.state)
+    write_once(handle, _line(session, handle, before, holder))
+    if not before.state.epoch:
+        disk.sync_folder(files.folder)
+    state = _walked(files, session, handle).state
+    if state.token != holder.token:
+        raise Held(f"session {session}: another writer took it at the same moment")
+    claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
+    if before.state.token:
+        files.claim(session, before.state.token).unlink(missing_ok=True)
+    lease = Lease(session, state.epoch, holder.token, state.head)
+    return Writer(files, lease, handle, state, claim)
+
+
+def _walked(files: Files, session: str, handle: int) -> Walk:
+    walk = files.walk(session, handle)
+    for _ in walked(walk, handle, os.fstat(handle).st_size):
+        pass
+    files.learn(session, handle, walk)
+    return walk
+
+
+def _line(session: str, handle: int, before: Walk, holder: Holder) -> bytes:
+    """The new writer's line, on a line of its own whatever stands before it."""
+    now = time.time_ns() // 1_000_000
+    line = opening(session, before.state.epoch + 1, now, holder, before.torn)
+    size = os.fstat(handle).st_size
+    is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
+    return line if is_line else b"\n" + line
+
+
+def _rewrite(files: Files, session: str, handle: int, state: State) -> None:
+    """Write the last append once more, the same bytes in the same place.
+
+    If syncing it failed, the system may hold it for durable although it never reached the disk;
+    written again, it is part of what the next sync has to bring there.
+    """
+    if state.end == state.last:
+        return
+    other = os.open(files.log(session), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        place = state.last
+        while place < state.end and os.path.samestat(os.fstat(other), os.fstat(handle)):
+            data = os.pread(handle, min(1 << 20, state.end - place), place)
+            place += os.pwrite(other, data, place)
+    finally:
+        os.close(other)

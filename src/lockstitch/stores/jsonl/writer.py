@@ -1,0 +1,150 @@
+"""A session's file in the hands of one writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from msgspec import structs
+
+from lockstitch.errors import Damaged, Fenced, Moved, Unsure, UsageError
+from lockstitch.journal.records import Entry, Head, Record, chained
+from lockstitch.stores.base import Lease
+from lockstitch.stores.jsonl.claims import OwnClaim
+from lockstitch.stores.jsonl.files import Files, sync_data
+from lockstitch.stores.jsonl.lines import writing
+from lockstitch.stores.jsonl.log import State, Walk, walked
+
+_MOST = 1 << 30
+Keep = Callable[[list[bytes]], None]
+
+
+class Writer:
+    """Adds to a file under a lease; every call but ``beat`` needs the session's lock.
+
+    After a failed write nothing more is written: what is there is told by whoever opens the
+    file next.
+    """
+
+    def __init__(
+        self, files: Files, lease: Lease, handle: int, state: State, claim: OwnClaim
+    ) -> None:
+        self.lease = lease
+        self.guard = threading.Lock()
+        self._files = files
+        self._handle = handle
+        self._state = state
+        self._claim = claim
+        self._keys: list[str] = []
+        self._is_unsure = False
+        self._where = f"session {lease.session}"
+
+    def append(self, entries: Sequence[Entry], after: int, keep: Keep) -> Head:
+        """Add entries in one write, after what they name was kept."""
+        if self._is_unsure:
+            raise Unsure(f"{self._where}: an earlier write failed; open it again")
+        self._catch_up()
+        if self._is_done(entries, after):
+            return self._state.head
+        records = chained(self._state.head, self.lease.epoch, entries)
+        data = writing(records, entries)
+        if len(data) > _MOST:
+            raise UsageError(f"{self._where}: more than {_MOST} bytes at once")
+        with self._sure():
+            keep([value for entry in entries for value in entry.blobs])
+            write_once(self._handle, data)
+            self._note(records, len(data))
+        return self._state.head
+
+    @contextmanager
+    def _sure(self) -> Iterator[None]:
+        """Turn a failure into ``Unsure``, and be unsure from then on, whatever it was."""
+        self._is_unsure = True
+        try:
+            yield
+        except OSError as error:
+            raise self.spoilt(error) from error
+        self._is_unsure = False
+
+    def spoilt(self, error: OSError) -> Unsure:
+        """Write nothing more, because of a failure; gives the error that says so."""
+        self._is_unsure = True
+        reason = error.strerror or "failed"
+        return Unsure(f"{self._where}: writing failed ({reason}); open it again")
+
+    def _note(self, records: list[Record], size: int) -> None:
+        """Take the new records in, if nothing came in between; else look what counts."""
+        start = os.lseek(self._handle, 0, os.SEEK_CUR) - size
+        if self._is_moved():
+            raise Unsure(f"{self._where}: its file was replaced meanwhile; open it again")
+        if start != self._state.end:
+            self._catch_up()
+            if self._state.digest != records[-1].digest:
+                raise Unsure(f"{self._where}: others wrote to its file at once; open it again")
+            return
+        self._keys += [record.key for record in records]
+        last = records[-1]
+        self._state = structs.replace(
+            self._state,
+            end=start + size,
+            last=start,
+            seq=last.seq,
+            digest=last.digest,
+            changed=last.at,
+        )
+
+    def _is_moved(self) -> bool:
+        """Whether the path names another file now."""
+        try:
+            found = os.lstat(self._files.log(self.lease.session))
+        except FileNotFoundError:
+            return True
+        return not os.path.samestat(found, os.fstat(self._handle))
+
+    def _catch_up(self) -> None:
+        """Read what others added; raises if this is no longer the file's writer."""
+        size = os.fstat(self._handle).st_size
+        if size < self._state.end or self._is_moved():
+            raise Damaged(f"{self._where}: its file was replaced or cut; nothing was written to it")
+        walk = Walk(self._state, self._where)
+        for whole in walked(walk, self._handle, size):
+            self._keys += [part.record.key for part in whole]
+        self._state = walk.state
+        if (walk.state.epoch, walk.state.token) != (self.lease.epoch, self.lease.token):
+            raise Fenced(f"{self._where}: another writer took it over")
+        if walk.torn is not None:
+            self._is_unsure = True
+            raise Unsure(f"{self._where}: others wrote to its file; open it again")
+
+    def _is_done(self, entries: Sequence[Entry], after: int) -> bool:
+        """Whether the entries are there already; raises ``Moved`` if others are."""
+        if after == self._state.seq:
+            return not entries
+        start = after - self.lease.head.seq
+        keys = [entry.key for entry in entries]
+        if after < self._state.seq and start >= 0 and self._keys[start:] == keys:
+            return True
+        raise Moved(f"{self._where}: it ends at record {self._state.seq}, not at {after}")
+
+    def beat(self, *, if_due: bool = False) -> None:
+        """Say that the holder is alive; if that fails, the next beat may do."""
+        with suppress(OSError):
+            if not if_due or self._claim.is_due():
+                self._claim.beat()
+
+    def close(self) -> None:
+        """Give the claim up and let go of the file."""
+        self._claim.drop()
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+def write_once(handle: int, data: bytes) -> None:
+    """Add data at the end in one call, durably; what is missing of it is never written later."""
+    if os.write(handle, data) != len(data):
+        raise OSError(errno.ENOSPC, "only a part could be written")
+    sync_data(handle)

@@ -1,0 +1,245 @@
+"""A store that lasts as long as its process: for tests, and for sessions nobody wants kept."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from lockstitch.errors import Closed, Damaged, Fenced, Held, Moved, Unreadable, UsageError
+from lockstitch.journal.records import (
+    NEW,
+    START,
+    Entry,
+    Head,
+    Record,
+    blob_name,
+    chained,
+    checked_key,
+    checked_session,
+    verified,
+)
+from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+
+URL = "memory:"
+
+
+class _Session:
+    """What is kept of one session; ``token`` is "" while nobody holds it."""
+
+    def __init__(self, name: str, epoch: int = 0) -> None:
+        self.name = name
+        self.records: list[Record] = []
+        self.epoch = epoch
+        self.created = _now()
+        self.token = ""
+        self.deadline = 0.0
+
+    def head(self) -> Head:
+        if not self.records:
+            return Head(0, START, self.epoch)
+        return Head(self.records[-1].seq, self.records[-1].digest, self.epoch)
+
+    def listed(self) -> Listed:
+        changed = self.records[-1].at if self.records else 0
+        holder = f"process {os.getpid()}" if self.token else ""
+        return Listed(
+            self.name, len(self.records), self.epoch, self.created, changed, holder=holder
+        )
+
+
+class MemoryBackend(Backend):
+    """Sessions in dictionaries, for all threads of one process.
+
+    A holder in this process is alive, so its lease does not run out. With a ``clock`` it does:
+    then a lease ends ``lease_seconds`` by that clock after it was last used, as if its holder
+    had been stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        if not lease_seconds > 0:
+            raise UsageError("a lease lasts longer than 0 seconds")
+        self.url = URL
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._sessions: dict[str, _Session] = {}
+        self._blobs: dict[str, bytes] = {}
+
+    def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
+        self._require_open()
+        checked_session(session)
+        deadline = time.monotonic() + wait
+        with self._changed:
+            kept = self._kept(session, create=create)
+            while self._is_held(kept):
+                self._sleep(deadline, kept)
+                self._require_open()
+            kept.epoch += 1
+            kept.token = secrets.token_hex(8)
+            self._keep_alive(kept)
+            return Lease(session, kept.epoch, kept.token, kept.head())
+
+    def _kept(self, name: str, *, create: bool) -> _Session:
+        if name not in self._sessions:
+            if not create:
+                raise Unreadable(f"session {name}: there is none in this store")
+            self._sessions[name] = _Session(name)
+        return self._sessions[name]
+
+    def _is_held(self, kept: _Session) -> bool:
+        if not kept.token:
+            return False
+        return self._clock is None or self._clock() < kept.deadline
+
+    def _sleep(self, deadline: float, kept: _Session) -> None:
+        """Wait until something changes; an own clock is looked at now and then."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Held(f"session {kept.name}: another writer of this process holds it")
+        self._changed.wait(left if self._clock is None else min(left, 0.01))
+
+    def _keep_alive(self, kept: _Session) -> None:
+        if self._clock is not None:
+            kept.deadline = self._clock() + self._lease_seconds
+
+    def release(self, lease: Lease) -> None:
+        if self._is_closed or os.getpid() != self._pid:
+            return
+        with self._changed:
+            kept = self._sessions.get(lease.session)
+            if kept is not None and _holds(kept, lease):
+                kept.token = ""
+                self._changed.notify_all()
+
+    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        self._require_open()
+        _check(entries)
+        with self._changed:
+            self._require_open()
+            kept = self._sessions.get(lease.session)
+            if kept is None or not _holds(kept, lease):
+                raise Fenced(f"session {lease.session}: another writer took it over")
+            self._keep_alive(kept)
+            if not _is_done(kept, lease, entries, after):
+                self._add(kept, lease, entries)
+            return kept.head()
+
+    def _add(self, kept: _Session, lease: Lease, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._blobs.update((blob_name(value), value) for value in entry.blobs)
+        kept.records += chained(kept.head(), lease.epoch, entries)
+        self._changed.notify_all()
+
+    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+        self._require_open()
+        with self._changed:
+            records = self._kept(session, create=False).records[after.seq : upto]
+        return verified(records, after, f"session {session}")
+
+    def head(self, session: str) -> Head | None:
+        self._require_open()
+        with self._changed:
+            kept = self._sessions.get(session)
+            return None if kept is None else kept.head()
+
+    def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
+        self._require_open()
+        with self._changed:
+            return {name: checked_blob(name, self._blobs.get(name), URL) for name in names}
+
+    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+        self._require_open()
+        with self._changed:
+            names = sorted(name for name in self._sessions if name > after)[:limit]
+            return iter([self._sessions[name].listed() for name in names])
+
+    def fork(self, source: str, upto: int, target: str) -> Head:
+        self._require_open()
+        checked_session(target)
+        with self._changed:
+            records = self._kept(source, create=False).records[:upto]
+            if len(records) != upto:
+                raise UsageError(f"session {source}: there is no record {upto} to fork at")
+            if target not in self._sessions:
+                self._copy(records, target)
+            elif self._sessions[target].records != records:
+                raise Held(f"session {target}: it exists, with other records than the fork's")
+            return self._sessions[target].head()
+
+    def _copy(self, records: list[Record], target: str) -> None:
+        made = _Session(target, epoch=records[-1].epoch if records else 0)
+        made.records = records
+        self._sessions[target] = made
+        self._changed.notify_all()
+
+    def wait(self, session: str, after: int, timeout: float) -> bool:
+        self._require_open()
+        with self._changed:
+            found = self._changed.wait_for(lambda: self._is_over(session, after), timeout)
+            self._require_open()
+            return found
+
+    def _is_over(self, session: str, after: int) -> bool:
+        kept = self._sessions.get(session)
+        return self._is_closed or (kept is not None and len(kept.records) > after)
+
+    def verify(self) -> Iterator[Fault | Listed]:
+        for listed in list(self.sessions()):
+            try:
+                for _ in self.read(listed.session):
+                    pass
+            except Damaged as error:
+                yield Fault(listed.session, 0, str(error))
+            yield listed
+        for name, value in list(self._blobs.items()):
+            if blob_name(value) != name:
+                yield Fault("", 0, f"{URL}: the large value {name} is not what was written")
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the store in memory was closed")
+        if os.getpid() != self._pid:
+            raise Closed("the store in memory belongs to the process that this one was forked from")
+
+
+def _check(entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        checked_key(entry.key)
+        if b"\n" in entry.body:
+            raise UsageError("the body of an event is one line of JSON, without a line break")
+
+
+def _holds(kept: _Session, lease: Lease) -> bool:
+    return (kept.epoch, kept.token) == (lease.epoch, lease.token)
+
+
+def _is_done(kept: _Session, lease: Lease, entries: Sequence[Entry], after: int) -> bool:
+    """Whether the entries are there already; raises ``Moved`` if others are."""
+    behind = kept.records[max(after, 0) :]
+    if after == len(kept.records):
+        return not entries
+    sent = [(lease.epoch, entry.key) for entry in entries]
+    if 0 <= after < len(kept.records) and [(one.epoch, one.key) for one in behind] == sent:
+        return True
+    raise Moved(f"session {kept.name}: it ends at record {len(kept.records)}, not at {after}")
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

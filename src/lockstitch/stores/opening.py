@@ -1,0 +1,122 @@
+"""From an address (``sqlite:///agent.db``, ``postgresql://…``, ``jsonl:///dir``) to a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.stores.base import LEASE_SECONDS, Backend
+from lockstitch.stores.memory import MemoryBackend
+
+KNOWN = "sqlite:///file.db, postgresql://…, jsonl:///folder or memory:"
+_YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_OURS = {"lease", "compress"}
+
+
+def open_backend(url: str, *, create: bool = True) -> Backend:
+    """Open the store at an address.
+
+    One slash behind the two begins a relative path, a second one an absolute path. Options stand
+    behind a question mark: ``lease=30`` is how many seconds a silent writer keeps a session, and
+    ``compress=1`` makes SQLite keep its records compressed. Without ``create``, a store that
+    does not exist raises ``Unreadable``, and nothing is made.
+    """
+    scheme, colon, _ = url.partition(":")
+    if not colon or scheme not in _OPENERS:
+        raise UsageError(f"is no address of a store; write {KNOWN}")
+    return _OPENERS[scheme](url, create)
+
+
+def _memory(url: str, create: bool) -> Backend:
+    options = _options(url, {"lease"})
+    if urlsplit(url).path or urlsplit(url).netloc:
+        raise UsageError("a store in memory has no path; write memory:")
+    if not create:
+        raise Unreadable("memory: a new store is empty")
+    return MemoryBackend(lease_seconds=_lease(options))
+
+
+def _sqlite(url: str, create: bool) -> Backend:
+    options = _options(url, {"lease", "compress"})
+    path = _path(url)
+    if not create and not path.exists():
+        raise Unreadable("no such file")
+    from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
+
+    compress = _is_on(options.get("compress", "0"))
+    return SqliteBackend(path, compress=compress, lease_seconds=_lease(options))
+
+
+def _jsonl(url: str, create: bool) -> Backend:
+    options = _options(url, {"lease"})
+    path = _path(url)
+    if not create and not path.is_dir():
+        raise Unreadable("no such folder")
+    from lockstitch.stores.jsonl import JsonlBackend  # noqa: PLC0415
+
+    return JsonlBackend(path, lease_seconds=_lease(options))
+
+
+def _postgres(url: str, create: bool) -> Backend:
+    address, question, query = url.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    ours = {name: options[name] for name in _OURS & set(options)}
+    if "compress" in ours:
+        raise UsageError("compress is an option of SQLite stores; PostgreSQL compresses by itself")
+    rest = "&".join(one for one in query.split("&") if one.partition("=")[0] not in _OURS)
+    try:
+        from lockstitch.stores.postgres import PostgresBackend  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"psycopg", "psycopg_pool"}:
+            raise
+        hint = "a PostgreSQL store needs: pip install 'lockstitch[postgres]'"
+        raise UsageError(hint) from error
+    dsn = f"{address}{question}{rest}" if rest else address
+    return PostgresBackend(dsn, lease_seconds=_lease(ours), create=create)
+
+
+_OPENERS = {
+    "jsonl": _jsonl,
+    "memory": _memory,
+    "postgres": _postgres,
+    "postgresql": _postgres,
+    "sqlite": _sqlite,
+}
+
+
+def _path(url: str) -> Path:
+    """The path of an address: relative behind three slashes, absolute behind four."""
+    split = urlsplit(url)
+    path = unquote(split.path)
+    if split.netloc or not path.startswith("/") or "\0" in path or path == "/" or split.fragment:
+        raise UsageError(
+            f"is no address of a store; write {split.scheme}:///relative/path"
+            f" or {split.scheme}:////absolute/path"
+        )
+    return Path(path[1:])
+
+
+def _options(url: str, known: set[str]) -> dict[str, str]:
+    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    for name in options:
+        if name not in known:
+            raise UsageError(f"has no option {name!r}; known here: {', '.join(sorted(known))}")
+    return options
+
+
+def _lease(options: dict[str, str]) -> float:
+    text = options.get("lease", str(LEASE_SECONDS))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
+    return seconds
+
+
+def _is_on(text: str) -> bool:
+    if text.lower() not in _YES:
+        raise UsageError("compress is 0 or 1")
+    return _YES[text.lower()]

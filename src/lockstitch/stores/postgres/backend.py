@@ -1,0 +1,464 @@
+"""The store for a fleet: many sessions, processes and machines on one PostgreSQL.
+
+Every write is one statement in a transaction of its own, so it works through a pooler in
+transaction mode, and the server decides in that very transaction whether the writer is still the
+one. A lost connection leaves a write of unknown outcome: that lease, and no other, is unsure.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, LiteralString
+
+import msgspec
+import psycopg
+from msgspec import structs
+
+from lockstitch.errors import (
+    Closed,
+    Damaged,
+    Fenced,
+    Held,
+    LockstitchError,
+    Moved,
+    Unreadable,
+    Unsure,
+    UsageError,
+)
+from lockstitch.journal.records import (
+    NEW,
+    START,
+    Entry,
+    Head,
+    Record,
+    blob_name,
+    chained,
+    checked_key,
+    checked_session,
+    verified,
+)
+from lockstitch.stores import holders
+from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.heartbeat import Heartbeat
+from lockstitch.stores.postgres import errors, schema, verify
+from lockstitch.stores.postgres import statements as sql
+from lockstitch.stores.postgres.leases import Leases
+from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
+from lockstitch.stores.postgres.pool import SIZE, Pool, address_of
+
+TRIES = 8
+CHUNK = 1000
+CHUNK_BYTES = 4 << 20
+LISTED = 1000
+# So many leases are kept alive by one statement, which locks them for as long as it takes.
+RENEWED = 200
+
+Row = tuple[Any, ...]
+
+
+class _Lost(Exception):
+    """Nobody knows whether a statement was carried out."""
+
+
+class PostgresBackend(Backend):
+    """Sessions in the schema ``lockstitch`` of a PostgreSQL database.
+
+    ``dsn`` is a URL or libpq's ``name=value`` pairs; with several hosts the primary is looked for.
+    The tables are made, and brought up to this version, unless ``create`` is false: then a
+    database without them raises ``Unreadable``, and nothing is made. At most ``connections`` are
+    open at a time, and two more to keep leases alive and to follow sessions.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        create: bool = True,
+        connections: int = SIZE,
+    ) -> None:
+        if not lease_seconds > 0:
+            raise UsageError("a lease lasts longer than 0 seconds")
+        address = address_of(dsn)
+        self.url = address.url
+        self._lease_seconds = lease_seconds
+        self._pid = os.getpid()
+        self._closing = threading.Event()
+        self._myself = holders.myself()
+        self._counting = threading.Lock()
+        self._leases = Leases()
+        self._pool = Pool(address, connections)
+        self._news = News(address)
+        self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
+        weakref.finalize(self, _let_go, self._pid, self._pool, self._news)
+        try:
+            schema.prepare(self._pool, create=create)
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
+        checked_session(session)
+        deadline = time.monotonic() + wait
+        pause = SHORTEST
+        while True:
+            self._require_open()
+            found = self._attempt(session, create=create)
+            if isinstance(found, Lease):
+                return found
+            holder, remaining = found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Held(f"session {session}: {_label(holder)} holds it")
+            self._closing.wait(min(left, pause, max(remaining, 0.001)))
+            pause = min(pause * 1.5, LONGEST)
+
+    def release(self, lease: Lease) -> None:
+        if self._closing.is_set() or os.getpid() != self._pid:
+            return
+        with self._counting:
+            self._leases.drop({lease.token})
+            if not self._leases.live():
+                self._heartbeat.stop()
+        # If the server is out of reach the lease ends by itself, when its time is up.
+        try:
+            self._settled(sql.RELEASE, ([lease.token], [lease.session]), _named(lease.session))
+        except LockstitchError:
+            self._leases.give_up(lease.session, lease.token)
+
+    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        self._require_open()
+        _require_fit(entries)
+        head = self._leases.head(lease) or self.head(lease.session) or NEW
+        values = self._appended(lease, entries, after, head)
+        try:
+            ((outcome, seq, digest),) = self._tried(sql.APPEND, values, _named(lease.session))
+        except LockstitchError:
+            raise
+        except BaseException as error:
+            self._leases.doubt(lease)
+            if not isinstance(error, _Lost):
+                raise
+        else:
+            if outcome not in {"done", "already"}:
+                raise _refused(outcome, lease, seq, after)
+            reached = Head(seq, bytes(digest), lease.epoch)
+            self._leases.move(lease, reached)
+            return reached
+        raise Unsure(
+            f"session {lease.session}: the connection was lost in the middle of a write; "
+            "it may be there or not: open the session again"
+        )
+
+    def _appended(
+        self, lease: Lease, entries: Sequence[Entry], after: int, head: Head
+    ) -> tuple[Any, ...]:
+        """Give the values of an append; behind another record than the last it only asks."""
+        is_last = head.seq == after
+        records = chained(head, lease.epoch, entries) if is_last else []
+        blobs = sorted({blob_name(value): value for one in entries for value in one.blobs}.items())
+        return (
+            lease.session,
+            lease.epoch,
+            lease.token,
+            after,
+            head.digest if is_last else None,
+            [entry.key for entry in entries],
+            [entry.at for entry in entries],
+            [record.body for record in records],
+            [record.digest for record in records],
+            [name for name, _value in blobs] if is_last else [],
+            [value for _name, value in blobs] if is_last else [],
+            self._lease_seconds,
+        )
+
+    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+        self._require_open()
+        found = self._ask(sql.HEAD, (session,), _named(session))
+        if not found:
+            raise Unreadable(f"session {session}: there is none in this store")
+        ((seq, digest, _epoch, number),) = found
+        last = seq if upto is None else min(seq, upto)
+        where = _named(session)
+        records = verified(self._records(number, after.seq, last, where), after, where)
+        return _ended(records, after, last, bytes(digest) if last == seq else None, where)
+
+    def _records(self, number: int, after: int, upto: int, where: str) -> Iterator[Record]:
+        """Read in chunks: records never change, so what was there at first is one view of it."""
+        while after < upto:
+            values = (number, after, upto, CHUNK, CHUNK_BYTES)
+            rows = self._ask(sql.READ, values, where)
+            if not rows:
+                return
+            for row in rows:
+                yield Record(*row)
+            after = rows[-1][0]
+
+    def head(self, session: str) -> Head | None:
+        self._require_open()
+        for seq, digest, epoch, _number in self._ask(sql.HEAD, (session,), _named(session)):
+            return Head(seq, bytes(digest), epoch)
+        return None
+
+    def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
+        self._require_open()
+        wanted = list(dict.fromkeys(names))
+        found: dict[str, bytes] = {}
+        sizes: dict[str, int] = dict(self._ask(sql.BLOB_SIZES, (wanted,), self.url))
+        for group in _groups(wanted, sizes):
+            found.update(self._ask(sql.BLOBS, (group,), self.url))
+        return {name: checked_blob(name, found.get(name), self.url) for name in wanted}
+
+    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+        self._require_open()
+        return islice(self._listed(after, limit), limit)
+
+    def _listed(self, after: str, limit: int | None) -> Iterator[Listed]:
+        size = LISTED if limit is None else max(min(LISTED, limit), 1)
+        while rows := self._ask(sql.LIST, (after, size), self.url):
+            yield from map(_listed, rows)
+            after = rows[-1][0]
+
+    def fork(self, source: str, upto: int, target: str) -> Head:
+        self._require_open()
+        checked_session(target)
+        values = (source, upto, target, START)
+        ((outcome, seq, digest, epoch),) = self._settled(sql.FORK, values, _named(source))
+        if outcome == "missing":
+            raise Unreadable(f"session {source}: there is none in this store")
+        if outcome == "short":
+            raise UsageError(f"session {source}: there is no record {upto} to fork at")
+        if outcome == "held":
+            raise Held(f"session {target}: it exists, with other records than the fork's")
+        return Head(seq, bytes(digest), epoch)
+
+    def wait(self, session: str, after: int, timeout: float) -> bool:
+        if self._is_behind(session, after):
+            return True
+        deadline = time.monotonic() + timeout
+        pause = SHORTEST
+        with self._news.bell(session) as bell:
+            while (left := deadline - time.monotonic()) > 0:
+                bell.clear()
+                is_told = self._news.is_told(session, self._follow, left)
+                # Looked at after asking to be told, so nothing falls in between.
+                if self._is_behind(session, after):
+                    return True
+                bell.wait(min(left, LISTENING if is_told else pause))
+                pause = min(pause * 1.5, LONGEST)
+        return self._is_behind(session, after)
+
+    def _is_behind(self, session: str, after: int) -> bool:
+        head = self.head(session)
+        return head is not None and head.seq > after
+
+    def _follow(self, session: str, seconds: float) -> bool:
+        try:
+            return bool(self._run(sql.FOLLOW, (session, seconds))[0][0])
+        except psycopg.Error:
+            return False
+
+    def verify(self) -> Iterator[Fault | Listed]:
+        self._require_open()
+
+        def ask(statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
+            self._require_open()
+            return self._ask(statement, values, self.url)
+
+        return verify.everything(ask, _listed)
+
+    def close(self) -> None:
+        if os.getpid() != self._pid or self._closing.is_set():
+            return
+        self._closing.set()
+        self._heartbeat.stop(wait=True)
+        held = self._leases.leftover()
+        with suppress(LockstitchError, _Lost):
+            for start in range(0, len(held), RENEWED):
+                tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
+                self._tried(sql.RELEASE, (list(tokens), list(sessions)), self.url)
+        self._news.close()
+        self._pool.close()
+
+    def _attempt(
+        self, session: str, *, create: bool
+    ) -> Lease | tuple[holders.Holder | None, float]:
+        """Try once to take a lease; gives who has it, and for how many seconds, if not got."""
+        while True:
+            row, mine = self._taken(session, create=create)
+            outcome, seq, digest, epoch, token, text, remaining = row
+            if outcome == "missing":
+                raise Unreadable(f"session {session}: there is none in this store")
+            if outcome == "done":
+                return self._kept(Lease(session, epoch, mine, Head(seq, bytes(digest), epoch)))
+            other = _holder(text)
+            if other is None or not self._is_gone(other):
+                return other, remaining
+            self._leases.give_up(session, token)
+
+    def _taken(self, session: str, *, create: bool) -> tuple[Row, str]:
+        """Ask for a lease under a token of its own each time.
+
+        One that was lost may have been given all the same, or be given yet: the next takes it
+        from ourselves, and a late one finds the session held.
+        """
+        for _ in range(2):
+            holder = structs.replace(self._myself, token=secrets.token_hex(8))
+            text = msgspec.json.encode(holder).decode()
+            gone = self._leases.given_up(session)
+            values = (session, holder.token, text, self._lease_seconds, gone, create, START)
+            try:
+                return self._tried(sql.ACQUIRE, values, _named(session))[0], holder.token
+            except LockstitchError:
+                raise
+            except BaseException as error:
+                self._leases.give_up(session, holder.token)
+                if not isinstance(error, _Lost):
+                    raise
+        raise Unsure(f"session {session}: the connection was lost while its lease was taken, twice")
+
+    def _kept(self, lease: Lease) -> Lease:
+        with self._counting:
+            self._leases.add(lease)
+            self._heartbeat.start()
+        return lease
+
+    def _is_gone(self, holder: holders.Holder) -> bool:
+        """Whether a holder is surely dead; another boot may be another machine of the same name."""
+        return holder.boot == self._myself.boot and holders.is_gone(holder)
+
+    def _beat(self) -> None:
+        """Keep all leases alive; a beat that fails is a missed one, since the next may succeed."""
+        live = self._leases.live()
+        for start in range(0, len(live), RENEWED):
+            part = live[start : start + RENEWED]
+            tokens, sessions = [one.token for one in part], [one.session for one in part]
+            with suppress(LockstitchError, psycopg.Error), self._pool.beyond() as connection:
+                lost = connection.execute(sql.RENEW, (tokens, sessions, self._lease_seconds))
+                self._leases.drop({token for (token,) in lost})
+
+    def _ask(self, statement: LiteralString, values: tuple[Any, ...], where: str) -> list[Row]:
+        """Read; over a new connection once more if the first is lost."""
+        for _ in range(2):
+            with suppress(_Lost):
+                return self._tried(statement, values, where)
+        raise Unreadable(f"{where}: the connection was lost while reading, twice")
+
+    def _settled(self, statement: LiteralString, values: tuple[Any, ...], where: str) -> list[Row]:
+        """Write what can be written twice without harm: once more if the outcome is unknown."""
+        for _ in range(2):
+            with suppress(_Lost):
+                return self._tried(statement, values, where)
+        raise Unsure(f"{where}: the connection was lost in the middle of a write, twice")
+
+    def _tried(self, statement: LiteralString, values: tuple[Any, ...], where: str) -> list[Row]:
+        """Run a statement; again only if the server said that it rolled it back for no fault."""
+        for tried in range(TRIES):
+            try:
+                return self._run(statement, values)
+            except psycopg.Error as error:
+                problem = self._problem(error, where, is_last=tried == TRIES - 1)
+            if problem:
+                raise problem
+            time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
+        raise _Lost
+
+    def _problem(self, error: psycopg.Error, where: str, *, is_last: bool) -> Exception | None:
+        """Say what a failed statement comes to; None if it may be run again."""
+        if not errors.is_rolled_back(error):
+            return _Lost()
+        if errors.is_worth_another_try(error) and not is_last:
+            return None
+        return errors.translated(error, where)
+
+    def _run(self, statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
+        with self._pool.connection() as connection, connection.cursor(binary=True) as cursor:
+            return cursor.execute(statement, values).fetchall()
+
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise Closed(f"{self.url}: the store was closed")
+        if os.getpid() != self._pid:
+            raise Closed(f"{self.url}: belongs to the process that this one was forked from")
+
+
+def _require_fit(entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        checked_key(entry.key)
+        if b"\n" in entry.body:
+            raise UsageError("the body of an event is one line of JSON, without a line break")
+
+
+def _named(session: str) -> str:
+    return f"session {session}"
+
+
+def _let_go(pid: int, pool: Pool, news: News) -> None:
+    """Close what a backend left open; not in a forked process, which shares its sockets."""
+    if os.getpid() == pid:
+        news.close()
+        pool.close()
+
+
+def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> LockstitchError:
+    where = _named(lease.session)
+    if outcome == "moved":
+        return Moved(f"{where}: it ends at record {seq}, not at {after}")
+    if outcome == "damaged":
+        return Damaged(f"{where}: record {after} is not the one that was written (checksum)")
+    if outcome == "missing":
+        return Fenced(f"{where}: it is no longer in this store")
+    return Fenced(f"{where}: another writer took it over, or the lease was given back")
+
+
+def _ended(
+    records: Iterator[Record], after: Head, last: int, digest: bytes | None, where: str
+) -> Iterator[Record]:
+    """Pass records on, and make sure that the last one is the session's end."""
+    reached = Record(after.seq, 0, "", 0, b"", after.digest)
+    for record in records:
+        reached = record
+        yield record
+    if reached.seq < last:
+        raise Damaged(f"{where}: record {reached.seq + 1} is missing, the session ends at {last}")
+    if digest is not None and reached.seq == last and reached.digest != digest:
+        raise Damaged(f"{where}: record {last} is not the one that was written last (checksum)")
+
+
+def _groups(names: list[str], sizes: dict[str, int]) -> Iterator[list[str]]:
+    """Put names into groups whose values are read at once."""
+    group: list[str] = []
+    weight = 0
+    for name in names:
+        group.append(name)
+        weight += sizes.get(name, 0)
+        if weight >= CHUNK_BYTES:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group
+
+
+def _holder(text: str) -> holders.Holder | None:
+    try:
+        return msgspec.json.decode(text.encode(), type=holders.Holder)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def _label(holder: holders.Holder | None) -> str:
+    return holder.label if holder else "another writer"
+
+
+def _listed(row: Row) -> Listed:
+    name, seq, epoch, created, changed, text = row
+    holder = _label(_holder(text)) if text else ""
+    return Listed(name, seq, epoch, created, changed, holder=holder)

@@ -1,0 +1,158 @@
+"""Connections to one PostgreSQL: as many as threads need, up to a limit, each lent to one thread.
+
+A connection is made by the thread that wants it, so the reason why there is none reaches the
+caller at once; and before it is lent again it is looked at, without a round trip, for whether the
+server has closed it meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from msgspec import Struct
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from lockstitch.errors import Busy, Closed, Unreadable, UsageError
+from lockstitch.stores.postgres import errors
+
+SIZE = 16
+PATIENCE = 30.0
+IDLE = 300.0
+# A peer that is gone without a word is noticed within a minute.
+_DEFAULTS = {
+    "application_name": "lockstitch",
+    "connect_timeout": "10",
+    "keepalives_idle": "20",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Address(Struct, frozen=True):
+    """Where a database is and how to get in; shown only without what must not be seen."""
+
+    url: str
+    parameters: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Address({self.url!r})"
+
+    def connect(self) -> Connection:
+        """Make a connection, each statement on it a transaction; raises ``Unreadable``."""
+        try:
+            return psycopg.connect(
+                **self.parameters, client_encoding="UTF8", autocommit=True, prepare_threshold=None
+            )
+        except psycopg.Error as error:
+            secrets = [str(self.parameters[name]) for name in _SECRETS if name in self.parameters]
+            reason = errors.reason_of(error, secrets)
+        raise Unreadable(f"{self.url}: no connection: {reason}")
+
+
+def address_of(dsn: str) -> Address:
+    """Read a connection string, as a URL or as ``name=value`` pairs."""
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        given = None
+    if given is None:
+        # What libpq says about it quotes it, and with it a password.
+        raise UsageError("this is no address of a PostgreSQL database that libpq understands")
+    defaults = dict(_DEFAULTS)
+    if "," in str(given.get("host", "")):
+        defaults["target_session_attrs"] = "read-write"
+    return Address(_url_of(given), defaults | given)
+
+
+def _url_of(given: dict[str, Any]) -> str:
+    user = f"{quote(str(given['user']))}@" if given.get("user") else ""
+    hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
+    ports = str(given.get("port") or "").split(",")
+    ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+    places = ",".join(
+        quote(host, safe="") + (f":{port}" if port else "")
+        for host, port in zip(hosts, ports, strict=True)
+    )
+    return f"postgresql://{user}{places}/{quote(str(given.get('dbname') or ''), safe='')}"
+
+
+class Pool:
+    """Connections that are lent, one to a thread at a time."""
+
+    def __init__(self, address: Address, size: int = SIZE) -> None:
+        self.address = address
+        self._places = threading.BoundedSemaphore(size)
+        self._idle: list[tuple[Connection, float]] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection that works, as far as can be seen."""
+        if not self._places.acquire(timeout=PATIENCE):
+            raise Busy(f"{self.address.url}: all connections are in use; nothing was written")
+        try:
+            with self.beyond() as connection:
+                yield connection
+        finally:
+            self._places.release()
+
+    @contextmanager
+    def beyond(self) -> Iterator[Connection]:
+        """Lend a connection beyond the limit: for what must not wait behind the writers."""
+        connection = self._taken() or self.address.connect()
+        try:
+            yield connection
+        finally:
+            self._returned(connection)
+
+    def close(self) -> None:
+        """Close what is idle now, and what is in use when it comes back."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection, _since in idle:
+            connection.close()
+
+    def _taken(self) -> Connection | None:
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise Closed(f"{self.address.url}: the store was closed")
+                if not self._idle:
+                    return None
+                connection, since = self._idle.pop()
+            if time.monotonic() - since < IDLE and _is_usable(connection):
+                return connection
+            connection.close()
+
+    def _returned(self, connection: Connection) -> None:
+        status = connection.pgconn.transaction_status
+        with self._lock:
+            if not self._is_closed and status == TransactionStatus.IDLE:
+                self._idle.append((connection, time.monotonic()))
+                return
+        connection.close()
+
+
+def _is_usable(connection: Connection) -> bool:
+    """Whether the server has not closed a connection, as far as has got through to here."""
+    try:
+        # The first look may find only the server's parting words, the second finds the end.
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except psycopg.Error:
+        return False
+    return not connection.closed

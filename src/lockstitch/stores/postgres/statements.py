@@ -1,0 +1,60 @@
+"""The statements of the PostgreSQL store; each is a transaction of its own and one round trip."""
+
+from __future__ import annotations
+
+ACQUIRE = """
+SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.acquire_v1(
+    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::boolean, %s::bytea
+)"""
+APPEND = """
+SELECT outcome, seq, digest FROM lockstitch.append_v1(
+    %s::text, %s::bigint, %s::text, %s::bigint, %s::bytea,
+    %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
+)"""
+RENEW = "SELECT * FROM lockstitch.renew_v1(%s::text[], %s::text[], %s::float8)"
+RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
+FORK = """
+SELECT outcome, seq, digest, epoch
+FROM lockstitch.fork_v1(%s::text, %s::bigint, %s::text, %s::bytea)"""
+FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
+HEAD = "SELECT seq, digest, epoch, id FROM lockstitch.sessions WHERE session = %s"
+# So many records, or so many bytes and the one that goes beyond, whichever is less.
+READ = """
+SELECT seq, epoch, key, at, body, digest FROM (
+    SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+    FROM lockstitch.records
+    WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
+) AS page WHERE before < %s ORDER BY seq"""
+LIST = """
+SELECT session, seq, epoch, created, changed,
+    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END
+FROM lockstitch.sessions WHERE session > %s ORDER BY session LIMIT %s"""
+BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
+BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
+
+# For a check of everything there is.
+CHECK_HEADS = """
+SELECT id, session, seq, digest, epoch, created, changed,
+    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END,
+    EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
+FROM lockstitch.sessions s WHERE id > %s ORDER BY id LIMIT %s"""
+CHECK_RECORDS = """
+SELECT session, seq, epoch, key, at, body, digest FROM (
+    SELECT r.*, sum(octet_length(body)) OVER (ORDER BY r.session, r.seq) - octet_length(body)
+        AS before
+    FROM lockstitch.records r
+    WHERE (r.session, r.seq) > (%s, %s) AND r.session <= %s
+    ORDER BY r.session, r.seq LIMIT %s
+) AS page WHERE before < %s ORDER BY session, seq"""
+CHECK_STRAYS = """
+SELECT r.session, count(*) FROM lockstitch.records r
+WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+GROUP BY r.session ORDER BY r.session"""
+CHECK_BLOB_NAMES = """
+SELECT name FROM (
+    SELECT name, sum(octet_length(body)) OVER (ORDER BY name) - octet_length(body) AS before
+    FROM lockstitch.blobs WHERE name > %s ORDER BY name LIMIT %s
+) AS page WHERE before < %s ORDER BY name"""
+CHECK_NAMES = """
+SELECT name FROM unnest(%s::text[]) AS u (name)
+WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""

@@ -1,0 +1,331 @@
+"""The default store: all sessions in one SQLite database, durable, for threads and processes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from lockstitch.errors import (
+    Closed,
+    Damaged,
+    Fenced,
+    Held,
+    LockstitchError,
+    Unreadable,
+    Unsure,
+    UsageError,
+)
+from lockstitch.journal.records import (
+    NEW,
+    START,
+    Entry,
+    Head,
+    Record,
+    checked_session,
+    verified,
+)
+from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.heartbeat import Heartbeat
+from lockstitch.stores.sqlite import checking, connections, rows
+from lockstitch.stores.sqlite.appending import Appending
+from lockstitch.stores.sqlite.connections import Connect, Connection
+from lockstitch.stores.sqlite.leases import Hold, Leases
+from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.rows import SessionRow
+from lockstitch.stores.sqlite.writing import Writer
+
+PAUSES = (0.005, 0.01, 0.02, 0.05)
+
+
+class SqliteBackend(Backend):
+    """Sessions in the database at ``path``, which is made if it is not there.
+
+    ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
+    makes and changes nothing, no lock file either, and then nothing can be written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        compress: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+        readonly: bool = False,
+        connect: Connect = connections.connect,
+    ) -> None:
+        connections.check_library()
+        if not lease_seconds > 0:
+            raise UsageError("a lease lasts longer than 0 seconds")
+        self.path = Path(path).absolute()
+        self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
+        self._process = os.getpid()
+        self._compress = compress
+        self._news = threading.Condition()
+        self._is_closed = False
+        self._writer = None if readonly else Writer(self.path, connect, self._announce)
+        self._leases = Leases(lease_seconds)
+        self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
+        if self._writer is not None:
+            self._writer.do(_nothing)
+        self._readers = (Onlookers if readonly else Readers)(self.path, connect)
+
+    # Leases.
+
+    def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
+        checked_session(session)
+        writer = self._for_writing()
+        deadline = time.monotonic() + wait
+        token = secrets.token_hex(8)
+        pause = iter(PAUSES)
+        while True:
+            try:
+                lease: Lease = writer.do(lambda one: self._take(one, session, create, token))
+            except Held:
+                if time.monotonic() >= deadline:
+                    raise
+            except BaseException:
+                self._leases.drop(token)
+                raise
+            else:
+                self._heartbeat.start()
+                return lease
+            self._wait_until_free(session, deadline, next(pause, PAUSES[-1]))
+
+    def _take(self, connection: Connection, session: str, create: bool, token: str) -> Lease:
+        self._check_open()
+        row = rows.session_named(connection, session, self._where(session))
+        if row is None and not create:
+            raise self._unknown(session)
+        if row is not None and self._leases.is_held(row, self._generation()):
+            assert row.holder is not None  # noqa: S101
+            raise Held(f"{self._where(session)} is held by {row.holder.label}")
+        head = Head() if row is None else self._true_head(connection, row)
+        now = _now()
+        number = rows.add_session(connection, session, head, now, 0) if row is None else row.number
+        hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
+        self._leases.add(hold)
+        holder, deadline = self._leases.holder(hold), self._leases.deadline()
+        rows.take(connection, hold, holder, deadline, self._leases.seconds)
+        return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
+
+    def _true_head(self, connection: Connection, row: SessionRow) -> Head:
+        """Build on nothing that is not there."""
+        seq = row.head.seq
+        digest = rows.digest_at(connection, row.number, seq) if seq else START
+        if digest != row.head.digest:
+            raise Damaged(f"{self._where(row.name)}: record {seq} is not what was written")
+        return row.head
+
+    def _wait_until_free(self, session: str, deadline: float, pause: float) -> None:
+        while (left := deadline - time.monotonic()) > 0:
+            with self._news:
+                self._news.wait(min(left, pause))
+            with self._for_reading().snapshot() as connection:
+                row = rows.session_named(connection, session, self._where(session))
+            if row is None or not self._leases.is_held(row, self._generation()):
+                return
+
+    def release(self, lease: Lease) -> None:
+        hold = self._leases.drop(lease.token)
+        if hold is not None and not self._is_closed and self._process == os.getpid():
+            if not self._leases.live():
+                self._heartbeat.stop()
+            self._for_writing().do(lambda connection: rows.give_back(connection, [hold]))
+            self._leases.forget(hold.token)
+
+    def _beat(self) -> None:
+        """Keep the leases alive; those that were taken over are dropped, a failure is a miss."""
+        try:
+            self._for_writing().do(self._keep)
+        except LockstitchError:
+            return
+
+    def _keep(self, connection: Connection) -> None:
+        deadline = self._leases.deadline()
+        for hold in self._leases.live():
+            if not rows.keep(connection, hold.number, hold.epoch, deadline):
+                self._leases.drop(hold.token)
+
+    # Writing.
+
+    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        writer = self._for_writing()
+        hold = self._leases.get(lease.token)
+        where = self._where(lease.session)
+        if hold is None:
+            raise Fenced(f"{where}: the lease was given back or taken over; nothing was written")
+        self._check_hold(hold)
+        appending = Appending(hold, entries, after, where, compress=self._compress)
+
+        def run(connection: Connection) -> Head:
+            self._check_hold(hold)
+            writer.weigh(appending.size)
+            return appending.run(connection, self._leases.deadline())
+
+        head: Head = writer.do(run)
+        hold.head = head
+        return head
+
+    def fork(self, source: str, upto: int, target: str) -> Head:
+        checked_session(source)
+        checked_session(target)
+        writer = self._for_writing()
+        head, changed = NEW, 0
+        for record in self.read(source, upto=upto):
+            head, changed = Head(record.seq, record.digest, record.epoch), record.at
+        if head.seq != upto:
+            raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
+        forked: Head = writer.do(
+            lambda connection: self._fork(connection, source, target, head, changed)
+        )
+        return forked
+
+    def _fork(
+        self, connection: Connection, source: str, target: str, head: Head, changed: int
+    ) -> Head:
+        there = rows.session_named(connection, target, self._where(target))
+        if there is not None:
+            if (there.head.seq, there.head.digest) != (head.seq, head.digest):
+                raise Held(f"{self._where(target)} exists, with other records than the fork's")
+            return there.head
+        origin = rows.session_named(connection, source, self._where(source))
+        if origin is None:
+            raise self._unknown(source)
+        number = rows.add_session(connection, target, head, _now(), changed)
+        rows.copy_events(connection, origin.number, head.seq, number)
+        return head
+
+    # Reading.
+
+    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+        if self.head(session) is None:
+            raise self._unknown(session)
+        return self._records(session, after, upto)
+
+    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[Record]:
+        where = self._where(session)
+        with self._for_reading().snapshot() as connection:
+            row = rows.session_named(connection, session, where)
+            if row is None:
+                raise self._unknown(session)
+            last = row.head.seq if upto is None else min(upto, row.head.seq)
+            found = rows.records(connection, row.number, after.seq, last, where)
+            yield from checking.whole(verified(found, after, where), after, last, row.head, where)
+
+    def head(self, session: str) -> Head | None:
+        checked_session(session)
+        with self._for_reading().snapshot() as connection:
+            row = rows.session_named(connection, session, self._where(session))
+        return None if row is None else row.head
+
+    def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
+        found = {}
+        with self._for_reading().snapshot() as connection:
+            for name in names:
+                found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
+        return found
+
+    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+        readers = self._for_reading()
+        left = limit
+        while left is None or left > 0:
+            count = rows.CHUNK if left is None else min(left, rows.CHUNK)
+            with readers.snapshot() as connection:
+                found = rows.raw_sessions(connection, after, count)
+            for raw in found:
+                row = rows.decoded_session(raw, str(self.path))
+                after = row.name
+                yield self._listed(row)
+            if len(found) < count:
+                return
+            left = None if left is None else left - count
+
+    def _listed(self, row: SessionRow) -> Listed:
+        is_held = row.holder is not None and self._leases.is_held(row, self._generation())
+        label = row.holder.label if is_held and row.holder is not None else ""
+        return Listed(row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+
+    def wait(self, session: str, after: int, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        pause = iter(PAUSES)
+        while True:
+            with self._news:
+                head = self.head(session)
+                if head is not None and head.seq > after:
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._news.wait(min(left, next(pause, PAUSES[-1])))
+
+    def verify(self) -> Iterator[Fault | Listed]:
+        return checking.verify(self._for_reading(), self._listed)
+
+    def close(self) -> None:
+        if self._is_closed or self._process != os.getpid():
+            self._is_closed = True
+            return
+        self._is_closed = True
+        self._announce()
+        self._heartbeat.stop(wait=True)
+        self._readers.close()
+        if self._writer is not None:
+            # What cannot be given back is taken over when this process is gone.
+            with suppress(LockstitchError):
+                self._writer.do(self._give_all_back)
+            self._writer.close()
+
+    def _give_all_back(self, connection: Connection) -> None:
+        rows.give_back(connection, self._leases.drop_all())
+
+    # What is common.
+
+    def _announce(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _generation(self) -> int:
+        return 0 if self._writer is None else self._writer.generation
+
+    def _check_hold(self, hold: Hold) -> None:
+        if hold.generation != self._generation():
+            raise Unsure(
+                f"{self._where(hold.session)}: a write failed since this lease was taken, and what"
+                " is in the store is not known: open the session again"
+            )
+
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise Closed(f"{self.path}: was opened by another process, before a fork")
+        if self._is_closed:
+            raise Closed(f"{self.path}: the store was closed")
+
+    def _for_writing(self) -> Writer:
+        self._check_open()
+        if self._writer is None:
+            raise UsageError(f"{self.path}: was opened for reading only")
+        return self._writer
+
+    def _for_reading(self) -> Readers:
+        self._check_open()
+        return self._readers
+
+    def _where(self, session: str) -> str:
+        return f"{self.path}: session {session}"
+
+    def _unknown(self, session: str) -> Unreadable:
+        return Unreadable(f"{self.path}: there is no session {session}")
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _nothing(_connection: Connection) -> None:
+    """Open the database, and no more."""

@@ -1,0 +1,201 @@
+"""Connections to a SQLite database, set up so that a commit is durable and nothing runs by itself.
+
+``synchronous=FULL`` and the journal mode are set and asked for again, because the pragma can fail
+in silence. No connection checkpoints of its own accord: up to 3.51.2 SQLite can corrupt a
+database when a checkpoint and the restart of the log meet, so both happen under our lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from lockstitch.errors import Busy, Damaged, LockstitchError, Unreadable, Unsure
+
+APPLICATION = int.from_bytes(b"lstj")
+PAGE = 16384
+BUSY_SECONDS = 30.0
+
+_FIXED = (3, 51, 3)
+_BACKPORTS = ((3, 50, 7), (3, 44, 6))
+_FIRST = (3, 7, 0)
+_OLDEST = (3, 24, 0)
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_KIND = 0xFF
+
+Connection = sqlite3.Connection
+Connect = Callable[[str], Connection]
+
+
+def connect(uri: str) -> Connection:
+    """Open a database; nothing begins a transaction but we."""
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
+    )
+
+
+def is_affected(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> bool:
+    """Whether this SQLite can corrupt a database by itself when checkpoints are not locked."""
+    if version < _FIRST or version >= _FIXED:
+        return False
+    return not any(version[:2] == fix[:2] and version >= fix for fix in _BACKPORTS)
+
+
+def uri_of(path: Path, **options: str) -> str:
+    """Spell a file's name as SQLite wants it."""
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"file:{quote(str(path))}?{query}"
+
+
+def writable(connect: Connect, path: Path) -> Connection:
+    """Open an existing database for writing."""
+    connection = connect(uri_of(path, mode="rw"))
+    try:
+        prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def prepare(connection: Connection, path: Path) -> None:
+    """Set a connection up, and make sure that it is."""
+    if ask(connection, "pragma journal_mode=wal") != "wal":
+        raise Unreadable(f"{path}: SQLite cannot keep a write-ahead log here")
+    connection.execute("pragma synchronous=full")
+    if ask(connection, "pragma synchronous") != 2:  # noqa: PLR2004
+        raise Unreadable(f"{path}: SQLite does not promise durable commits here")
+    ask(connection, "pragma wal_autocheckpoint=0")
+    connection.execute("pragma cell_size_check=on")
+
+
+def ask(connection: Connection, question: str) -> Any:
+    """Give the first value that a statement gives."""
+    row = connection.execute(question).fetchone()
+    return None if row is None else row[0]
+
+
+def fill(connect: Connect, path: Path) -> None:
+    """Make a new, empty store of an empty file."""
+    connection = connect(uri_of(path, mode="rw"))
+    try:
+        connection.execute(f"pragma page_size={PAGE}")
+        prepare(connection, path)
+        connection.execute("begin immediate")
+        migrate(connection)
+        connection.execute(f"pragma application_id={APPLICATION}")
+        connection.execute("commit")
+        if ask(connection, "pragma wal_checkpoint(truncate)") != 0:
+            raise Unreadable(f"{path}: somebody else uses a file that is just being made")
+    finally:
+        connection.close()
+
+
+def migrations() -> list[tuple[int, str]]:
+    """List the scripts that lead from each version to the next one, in order."""
+    folder = resources.files(__package__)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name.removesuffix(".sql")), (folder / name).read_text("utf-8")) for name in names]
+
+
+def migrate(connection: Connection) -> None:
+    """Bring a database to the newest version, inside the transaction that is open."""
+    version = ask(connection, "pragma user_version")
+    for number, script in migrations():
+        if number > version:
+            for statement in _statements(script):
+                connection.execute(statement)
+            connection.execute(f"pragma user_version={number}")
+
+
+def _statements(script: str) -> list[str]:
+    statements, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements
+
+
+def check_kind(connection: Connection, path: Path) -> None:
+    """Refuse a database that is not a store, or one of a later version."""
+    if ask(connection, "pragma application_id") != APPLICATION:
+        raise Unreadable(f"{path}: is a database of another program, not a store of sessions")
+    newest = migrations()[-1][0]
+    version = ask(connection, "pragma user_version")
+    if version > newest:
+        raise Unreadable(
+            f"{path}: was written by a later version of Lockstitch (format {version}, this one"
+            f" reads up to {newest}); nothing was changed"
+        )
+
+
+def check_library() -> None:
+    """Refuse a SQLite that is older than what the statements here need."""
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise Unreadable(f"SQLite {sqlite3.sqlite_version} is too old: 3.24 or later is needed")
+
+
+def translated(error: sqlite3.Error, path: Path) -> LockstitchError:
+    """Say in our words what SQLite could not read."""
+    kind = getattr(error, "sqlite_errorcode", 0) & _KIND
+    if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
+        return Damaged(f"{path}: the database is damaged or not one: {error}")
+    if kind == sqlite3.SQLITE_BUSY:
+        return Busy(f"{path}: another program holds the database: {error}")
+    return Unreadable(f"{path}: cannot be read: {error}")
+
+
+def unsure(error: BaseException, path: Path) -> Unsure:
+    """Say that a write failed and that what became of it is not known."""
+    return Unsure(
+        f"{path}: a write failed ({error}); whether it is in the store is not known:"
+        " open the session again"
+    )
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether SQLite only says that somebody else is at work."""
+    return getattr(error, "sqlite_errorcode", 0) & _KIND == sqlite3.SQLITE_BUSY
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that pages of a database contradict each other."""
+    return getattr(error, "sqlite_errorcode", 0) & _KIND == sqlite3.SQLITE_CORRUPT
+
+
+def abandon(connection: Connection) -> None:
+    """Never close a connection, not even at the end: closing could write to what is not its own."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+class Owner(Protocol):
+    """Has connections that a forked child must leave alone."""
+
+    def forget(self) -> None:
+        """Never close them."""
+
+
+_OWNERS: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def forget_in_children(owner: Owner) -> None:
+    """Have an owner forget its connections in every child that this process forks."""
+    _OWNERS.add(owner)
+
+
+def _forget() -> None:
+    for owner in list(_OWNERS):
+        owner.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

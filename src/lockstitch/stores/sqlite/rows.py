@@ -1,0 +1,322 @@
+"""What the rows of the database mean: every statement on them, and no decision."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from lockstitch.errors import Damaged
+from lockstitch.journal.records import DIGEST_SIZE, Head, Record
+from lockstitch.stores.holders import Holder
+from lockstitch.stores.sqlite.connections import Connection
+
+COMPRESSED = 1
+SMALL = 512
+CHUNK = 256
+_LEVEL = 1
+
+# Text is read as bytes: a flipped bit can make it text that cannot be decoded.
+_SESSION = (
+    "select number, cast(name as blob), seq, digest, epoch, created, changed,"
+    " cast(holder as blob), deadline, term from sessions"
+)
+_RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
+_RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
+
+EventRow = tuple[int, int, int, int, str, int, bytes, bytes]
+
+
+class Place(Protocol):
+    """A lease, as the rows know it."""
+
+    number: int
+    epoch: int
+
+
+class Move(Struct, frozen=True):
+    """Where a session's head goes to, from behind ``after``, and the lease's new deadline."""
+
+    number: int
+    after: int
+    head: Head
+    changed: int
+    deadline: float
+
+
+class SessionRow(Struct, frozen=True):
+    """A row of ``sessions``."""
+
+    number: int
+    name: str
+    head: Head
+    created: int
+    changed: int
+    holder: Holder | None
+    deadline: float
+    term: float
+
+
+def session_named(connection: Connection, name: str, where: str) -> SessionRow | None:
+    """Find a session by name."""
+    row = connection.execute(f"{_SESSION} where name = ?", (name,)).fetchone()
+    return None if row is None else _session(row, where)
+
+
+def session_numbered(connection: Connection, number: int, where: str) -> SessionRow | None:
+    """Find a session by number."""
+    row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
+    return None if row is None else _session(row, where)
+
+
+def raw_sessions(connection: Connection, after: str, count: int) -> list[Any]:
+    """Give the next rows of ``sessions`` in the order of their names, not decoded."""
+    query = f"{_SESSION} where name > ? order by name limit ?"
+    return connection.execute(query, (after, count)).fetchall()
+
+
+def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
+    """Give the next rows of ``sessions`` in the order of their numbers, not decoded."""
+    query = f"{_SESSION} where number >= ? order by number limit ?"
+    return connection.execute(query, (number, count)).fetchall()
+
+
+def decoded_session(row: Sequence[Any], where: str) -> SessionRow:
+    """Make sense of a row of ``sessions``; raises ``Damaged`` if there is none in it."""
+    return _session(row, where)
+
+
+def _session(row: Sequence[Any], where: str) -> SessionRow:
+    number, name, seq, digest, epoch, created, changed, holder, deadline, term = row
+    is_right = (
+        _are_integers(number, seq, epoch, created, changed)
+        and isinstance(name, bytes)
+        and isinstance(digest, bytes)
+        and len(digest) == DIGEST_SIZE
+        and seq >= 0
+    )
+    if not is_right:
+        raise Damaged(
+            f"{where}: the row of session number {_shown(number)} is not what was written"
+        )
+    return SessionRow(
+        number,
+        name.decode("ascii", "replace"),
+        Head(seq, digest, epoch),
+        created,
+        changed,
+        _holder(holder),
+        _number(deadline),
+        _number(term),
+    )
+
+
+def _are_integers(*values: object) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def _shown(number: object) -> str:
+    return str(number) if isinstance(number, int) else "unknown"
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _holder(value: object) -> Holder | None:
+    """Read who holds a session; a holder that cannot be read is none."""
+    if not isinstance(value, bytes):
+        return None
+    try:
+        return msgspec.json.decode(value, type=Holder)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def add_session(connection: Connection, name: str, head: Head, created: int, changed: int) -> int:
+    """Make a session that nobody holds; gives its number."""
+    cursor = connection.execute(
+        "insert into sessions (name, seq, digest, epoch, created, changed)"
+        " values (?, ?, ?, ?, ?, ?)",
+        (name, head.seq, head.digest, head.epoch, created, changed),
+    )
+    number = cursor.lastrowid
+    assert number is not None  # noqa: S101
+    return number
+
+
+def take(
+    connection: Connection, place: Place, holder: Holder, deadline: float, term: float
+) -> None:
+    """Give a session to a holder, under a new epoch."""
+    connection.execute(
+        "update sessions set epoch = ?, holder = ?, deadline = ?, term = ? where number = ?",
+        (place.epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, place.number),
+    )
+
+
+def give_back(connection: Connection, places: Iterable[Place]) -> None:
+    """Take sessions from their holders, where they are still those of these epochs."""
+    for place in places:
+        connection.execute(
+            "update sessions set holder = null, deadline = null, term = null"
+            " where number = ? and epoch = ?",
+            (place.number, place.epoch),
+        )
+
+
+def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bool:
+    """Put a lease's deadline off; False if the session is no longer that holder's."""
+    cursor = connection.execute(
+        "update sessions set deadline = ? where number = ? and epoch = ? and holder is not null",
+        (deadline, number, epoch),
+    )
+    return cursor.rowcount == 1
+
+
+def move_head(connection: Connection, move: Move) -> bool:
+    """Move a session's head on; False if it is not where and whose it should be."""
+    head = move.head
+    changed = move.changed or None
+    cursor = connection.execute(
+        "update sessions set seq = ?, digest = ?, changed = coalesce(?, changed), deadline = ?"
+        " where number = ? and epoch = ? and seq = ?",
+        (head.seq, head.digest, changed, move.deadline, move.number, head.epoch, move.after),
+    )
+    return cursor.rowcount == 1
+
+
+def event_rows(number: int, records: Iterable[Record], *, compress: bool) -> list[EventRow]:
+    """Make rows of records."""
+    rows = []
+    for record in records:
+        codec, body = packed(record.body, compress=compress)
+        rows.append(
+            (number, record.seq, record.epoch, record.at, record.key, codec, record.digest, body)
+        )
+    return rows
+
+
+def add_events(connection: Connection, rows: Sequence[EventRow]) -> None:
+    """Add records to the end of all."""
+    for row in rows:
+        connection.execute(
+            "insert into events (session, seq, epoch, at, key, codec, digest, body)"
+            " values (?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+
+
+def copy_events(connection: Connection, source: int, upto: int, target: int) -> None:
+    """Copy the first records of a session to another one."""
+    connection.execute(
+        "insert into events (session, seq, epoch, at, key, codec, digest, body)"
+        " select ?, seq, epoch, at, key, codec, digest, body from events"
+        " where session = ? and seq <= ? order by seq",
+        (target, source, upto),
+    )
+
+
+def records(
+    connection: Connection, number: int, after: int, upto: int, where: str
+) -> Iterator[Record]:
+    """Read a session's records from behind one to another, a chunk at a time."""
+    cursor = connection.execute(
+        f"{_RECORD} where session = ? and seq > ? and seq <= ? order by seq", (number, after, upto)
+    )
+    seq = after
+    while rows := cursor.fetchmany(CHUNK):
+        for row in rows:
+            seq += 1
+            yield _record(row, seq, where)
+
+
+def _record(row: Sequence[Any], expected: int, where: str) -> Record:
+    try:
+        if not all(map(isinstance, row, _RECORD_TYPES)):
+            raise Damaged(f"{where}: record {expected} is not what was written (types)")
+        seq, epoch, key, at, body, digest, codec = row
+        return Record(seq, epoch, key.decode("ascii"), at, unpacked(codec, body), digest)
+    except (ValueError, zlib.error):
+        raise Damaged(f"{where}: record {expected} is not what was written (form)") from None
+
+
+def keys(connection: Connection, number: int, after: int, upto: int) -> list[tuple[int, bytes]]:
+    """Give epoch and key of some records."""
+    return connection.execute(
+        "select epoch, cast(key as blob) from events where session = ? and seq > ? and seq <= ?"
+        " order by seq",
+        (number, after, upto),
+    ).fetchall()
+
+
+def last_seq(connection: Connection, number: int) -> int:
+    """Give the number of a session's last record, whatever its row says."""
+    row = connection.execute("select max(seq) from events where session = ?", (number,)).fetchone()
+    return row[0] if isinstance(row[0], int) else 0
+
+
+def digest_at(connection: Connection, number: int, seq: int) -> bytes | None:
+    """Give the checksum of one record."""
+    row = connection.execute(
+        "select digest from events where session = ? and seq = ?", (number, seq)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def add_blob(connection: Connection, name: str, codec: int, body: bytes) -> None:
+    """Keep a large value; one that is there already is not written again if it is whole."""
+    key = bytes.fromhex(name)
+    row = connection.execute("select codec, body from blobs where name = ?", (key,)).fetchone()
+    if row != (codec, body):
+        connection.execute(
+            "insert or replace into blobs (name, codec, body) values (?, ?, ?)", (key, codec, body)
+        )
+
+
+def blob(connection: Connection, name: str) -> bytes | None:
+    """Give a large value as it is kept, None if it is not or makes no sense."""
+    row = connection.execute(
+        "select codec, body from blobs where name = ?", (bytes.fromhex(name),)
+    ).fetchone()
+    return None if row is None else _value(*row)
+
+
+def all_blobs(connection: Connection, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
+    """Give the next large values in the order of their names."""
+    rows = connection.execute(
+        "select cast(name as blob), codec, body from blobs where name > ? order by name limit ?",
+        (after, count),
+    )
+    return [(name or b"", _value(codec, body)) for name, codec, body in rows]
+
+
+def _value(codec: object, body: object) -> bytes:
+    """A value that cannot be unpacked is given as it is: its checksum will tell."""
+    if not isinstance(codec, int) or not isinstance(body, bytes):
+        return b""
+    try:
+        return unpacked(codec, body)
+    except (ValueError, zlib.error):
+        return body
+
+
+def packed(body: bytes, *, compress: bool) -> tuple[int, bytes]:
+    """Compress a body if that is wanted and worth it; gives the codec and the bytes."""
+    if compress and len(body) >= SMALL:
+        small = zlib.compress(body, _LEVEL)
+        if len(small) < len(body):
+            return COMPRESSED, small
+    return 0, body
+
+
+def unpacked(codec: int, body: bytes) -> bytes:
+    """Undo ``packed``."""
+    if codec == COMPRESSED:
+        return zlib.decompress(body)
+    if codec:
+        raise ValueError("unknown codec")
+    return body

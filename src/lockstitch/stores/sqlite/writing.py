@@ -1,0 +1,249 @@
+"""The one connection that writes: many jobs to a commit, durable before anybody is told.
+
+After any failure the connection is thrown away, and ``generation`` moves on: what was promised
+under an older one is no longer certain.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from lockstitch import disk
+from lockstitch.errors import Busy, Closed, LockstitchError, Unsure
+from lockstitch.stores.combining import Combiner, Job
+from lockstitch.stores.sidecar import Sidecar
+from lockstitch.stores.sqlite import connections, files
+from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
+
+CHECKPOINT = 256 * PAGE
+HUGE = 64 * 1024 * 1024
+_COMMIT = 3 * PAGE
+
+
+class Writer:
+    """Writes to the database at a path; ``written`` is called after every commit."""
+
+    def __init__(self, path: Path, connect: Connect, written: Callable[[], None]) -> None:
+        self.path = path
+        self.generation = 0
+        self._names = (str(path), str(files.wal_of(path)))
+        self._connect = connect
+        self._written = written
+        self._sidecar = Sidecar(files.lock_of(path))
+        self._connection: Connection | None = None
+        self._files: tuple[files.Identity, files.Identity] | None = None
+        self._unchecked = 0
+        self._is_committing = False
+        self._is_ending = False
+        self._refusal: LockstitchError | None = None
+        self._combiner = Combiner(self._transact)
+        self._look()
+        connections.forget_in_children(self)
+
+    def do(self, run: Callable[[Connection], Any]) -> Any:
+        """Run something in a transaction, perhaps with others', and give what it gives.
+
+        It may raise errors of ours, for itself alone, if it has changed nothing till then.
+        """
+        return self._combiner.do(run)
+
+    def weigh(self, count: int) -> None:
+        """Say how many bytes a job adds to the log; called from inside the job."""
+        self._unchecked += count
+
+    def close(self) -> None:
+        """Write no more; the connection is closed under the lock, since that may checkpoint."""
+        with suppress(LockstitchError):
+            self._combiner.do(self._end)
+        self._drop()
+        self._sidecar.close()
+
+    def forget(self) -> None:
+        """In a forked child: leave the connection to the parent."""
+        if self._connection is not None:
+            connections.abandon(self._connection)
+
+    def _end(self, _connection: Connection) -> None:
+        self._is_ending = True
+
+    def _transact(self, jobs: list[Job]) -> None:
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            with self._sidecar.held(BUSY_SECONDS):
+                self._commit(self._opened(), jobs)
+                if self._is_ending:
+                    self._drop()
+                    self._refusal = Closed(f"{self.path}: the store was closed")
+        except LockstitchError as error:
+            for job in jobs:
+                job.settle(_copy(error))
+
+    def _commit(self, connection: Connection, jobs: list[Job]) -> None:
+        self._is_committing = False
+        try:
+            self._begin(connection)
+            is_changed = _run(connection, jobs)
+            self._is_committing = is_changed
+            connection.execute("commit" if is_changed else "rollback")
+            self._check_files()
+        except LockstitchError:
+            raise
+        except Exception as error:
+            self._fail()
+            raise connections.unsure(error, self.path) from error
+        except BaseException as error:
+            self._interrupted(connection, jobs, error)
+            raise
+        self._acknowledge(jobs)
+
+    def _begin(self, connection: Connection) -> None:
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.Error as error:
+            if not connections.is_busy(error):
+                raise
+            raise Busy(
+                f"{self.path}: another program has held the database for {BUSY_SECONDS:g} seconds;"
+                " nothing was written"
+            ) from error
+
+    def _acknowledge(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            job.settle()
+        self._written()
+        self._unchecked += _COMMIT
+        if self._unchecked >= CHECKPOINT:
+            self._checkpoint()
+
+    def _interrupted(self, connection: Connection, jobs: list[Job], error: BaseException) -> None:
+        """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
+
+        SQLite's own calls run to their end; an interrupt is raised behind them.
+        """
+        try:
+            if isinstance(error.__context__, sqlite3.Error):
+                self._fail()
+            elif connection.in_transaction:
+                connection.execute("rollback")
+                self._combiner.put_back(jobs)
+            elif self._is_committing:
+                self._check_files()
+                self._acknowledge(jobs)
+        except Exception:  # noqa: BLE001
+            self._fail()
+
+    def _opened(self) -> Connection:
+        if self._connection is None:
+            self._look()
+            try:
+                self._connection = self._open()
+            except sqlite3.Error as error:
+                raise connections.translated(error, self.path) from error
+        return self._connection
+
+    def _look(self) -> None:
+        """Look whose database it is before any file is made and SQLite may mend anything."""
+        files.check_usable(self.path)
+        if not files.size_of(self.path):
+            files.make_folders(self.path.parent)
+            return
+        uri = connections.uri_of(self.path, mode="ro", immutable="1")
+        try:
+            with closing(self._connect(uri)) as connection:
+                connections.check_kind(connection, self.path)
+        except sqlite3.Error as error:
+            # After a crash the log may hold pages that the database lacks: SQLite will tell.
+            if not connections.is_corrupt(error) or not files.size_of(files.wal_of(self.path)):
+                raise connections.translated(error, self.path) from error
+
+    def _open(self) -> Connection:
+        if not files.size_of(self.path):
+            files.create(self.path, lambda draft: connections.fill(self._connect, draft))
+        connection = connections.writable(self._connect, self.path)
+        try:
+            self._settle_in(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _settle_in(self, connection: Connection) -> None:
+        connection.execute("begin immediate")
+        connections.check_kind(connection, self.path)
+        connections.migrate(connection)
+        connection.execute("commit")
+        self._files = self._found()
+        self._unchecked = files.size_of(files.wal_of(self.path)) or 0
+        # SQLite passes over a failure to make the log's name durable.
+        disk.sync_folder(self.path.parent)
+
+    def _found(self) -> tuple[files.Identity, files.Identity]:
+        return files.identity(self._names[0]), files.identity(self._names[1])
+
+    def _check_files(self) -> None:
+        """Acknowledge nothing that went into a file which is no longer the store's."""
+        if self._found() == self._files:
+            return
+        self.generation += 1
+        connection, self._connection = self._connection, None
+        if connection is not None and self._files is not None:
+            connections.abandon(connection)
+            files.lose(self._files[0])
+        raise Unsure(
+            f"{self.path}: another program removed or replaced the database or its log while it"
+            " was in use; the last write may be lost: open the session again"
+        )
+
+    def _fail(self) -> None:
+        self.generation += 1
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("rollback")
+        with suppress(sqlite3.Error):
+            connection.close()
+
+    def _checkpoint(self) -> None:
+        """Move what is in the log to its place; what cannot be moved now stays safe in the log."""
+        self._unchecked = 0
+        try:
+            assert self._connection is not None  # noqa: S101
+            self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
+            if (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
+                self._shrink(self._connection)
+        except (sqlite3.Error, OSError):
+            self._drop()
+
+    def _shrink(self, connection: Connection) -> None:
+        connection.execute("pragma busy_timeout=0").fetchall()
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        connection.execute(f"pragma busy_timeout={BUSY_SECONDS * 1000:.0f}").fetchall()
+
+
+def _copy(error: LockstitchError) -> LockstitchError:
+    """Make an error for each thread: a traceback belongs to one."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+def _run(connection: Connection, jobs: list[Job]) -> bool:
+    """Run each job; whether any of them went well."""
+    is_changed = False
+    for job in jobs:
+        try:
+            job.result = job.run(connection)
+            is_changed = True
+        except LockstitchError as error:
+            job.error = error
+    return is_changed

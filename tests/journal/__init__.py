@@ -1,0 +1,1 @@
+"""P1: any prefix of any journal projects to a request that every provider takes."""

@@ -1,0 +1,305 @@
+"""What a journal adds up to, from the words of its contract and with no regard for speed.
+
+Every prefix is looked at as a whole: the line first, then who is seen on it, then each call by
+all that was told of it. It reads the stored JSON itself and shares no code with the fold.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstitch.journal.records import Record
+
+Fields = dict[str, Any]
+
+OUTCOMES = {"ok", "error", "cancelled", "timed-out", "unknown", "not-started"}
+COMMON: Fields = {"blob": str}
+SPOKEN: Fields = {"dialect": str, "provider": str, "model": str, "stream": str, "after": int}
+CALL: Fields = {"reply": int, "index": int}
+KINDS: dict[str, tuple[Fields, tuple[str, ...]]] = {
+    "said": ({"dialect": str}, ()),
+    "replied": (SPOKEN, ("dialect",)),
+    "partial": (SPOKEN, ("dialect",)),
+    "started": ({**CALL, "attempt": int, "effect": str}, ("reply",)),
+    "finished": (
+        {**CALL, "attempt": int, "outcome": str, "synthetic": bool, "dialect": str},
+        ("reply",),
+    ),
+    "waiting": (CALL, ("reply",)),
+    "approved": (CALL, ("reply",)),
+    "denied": (CALL, ("reply",)),
+    "interrupted": ({"reason": str}, ()),
+    "ended": ({}, ()),
+    "compacted": ({"through": int}, ("through",)),
+    "rewound": ({"to": int, "reason": str}, ("to",)),
+    "forked": ({"source": str, "at": int}, ("source", "at")),
+    "noted": ({"name": str, "label": str}, ("name",)),
+}
+ABOUT_CALLS = ("started", "finished", "waiting", "approved", "denied")
+
+
+@dataclass(slots=True)
+class Told:
+    """A fact: its position, when it was written, its kind and fields."""
+
+    seq: int
+    at: int
+    kind: str
+    fields: Fields
+
+    @property
+    def call(self) -> tuple[int, int]:
+        return self.fields["reply"], self.fields.get("index", 0)
+
+    @property
+    def real(self) -> bool:
+        return self.kind == "finished" and not self.fields.get("synthetic", False)
+
+
+@dataclass(slots=True)
+class Seen:
+    """The conversation along the visible line."""
+
+    line: list[int] = field(default_factory=list)
+    items: list[tuple[str, int]] = field(default_factory=list)
+    calls: dict[tuple[int, int], Fields] = field(default_factory=dict)
+    notes: list[tuple[int, tuple[int, int]]] = field(default_factory=list)
+    checkpoints: list[tuple[int, int, str, str]] = field(default_factory=list)
+    summary: tuple[int, int] | None = None
+    turn: int = 0
+    interrupted: int = 0
+    told: dict[int, Told] = field(default_factory=dict)
+
+
+def told_in(record: Record) -> Told:
+    """Read a record; what is not a known fact in its shape is the fact that changes nothing."""
+    nothing = Told(record.seq, record.at, "", {})
+    try:
+        value = json.loads(record.body)
+    except ValueError:
+        return nothing
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return nothing
+    shape = KINDS.get(value["kind"])
+    if shape is None or not _fits(value, *shape):
+        return nothing
+    return Told(record.seq, record.at, value["kind"], value)
+
+
+def _fits(value: Fields, types: Fields, needed: tuple[str, ...]) -> bool:
+    if any(name not in value for name in needed):
+        return False
+    for name, kind in {**COMMON, **types}.items():
+        if name in value and type(value[name]) is not kind:
+            return False
+    if value["kind"] in {"replied", "partial"} and not _are_calls(value.get("calls", [])):
+        return False
+    return value["kind"] != "finished" or value.get("outcome", "ok") in OUTCOMES
+
+
+def _are_calls(calls: Any) -> bool:
+    return isinstance(calls, list) and all(
+        isinstance(call, dict) and all(type(call.get(key, "")) is str for key in ("id", "name"))
+        for call in calls
+    )
+
+
+def seen_in(records: list[Record]) -> Seen:
+    """What all of these records add up to."""
+    facts = _facts(records)
+    seen = Seen(told=facts)
+    lines: dict[int, list[int]] = {0: []}
+    before = 0
+    for seq, fact in facts.items():
+        to = fact.fields.get("to")
+        back = fact.kind == "rewound" and to in lines
+        lines[seq] = [*lines[to if back else before], seq]
+        before = seq
+    seen.line = lines[before]
+    line = [facts[seq] for seq in seen.line]
+    replies = _replies(line)
+    _settle(seen, line, replies)
+    _place(seen, line)
+    _mark(seen, line)
+    _shorten(seen, line)
+    _turns(seen, line)
+    return seen
+
+
+def _facts(records: list[Record]) -> dict[int, Told]:
+    """Positions and keys that were there before bring nothing."""
+    facts: dict[int, Told] = {}
+    keys: set[str] = set()
+    for record in records:
+        if facts and record.seq <= max(facts):
+            continue
+        fact = told_in(record)
+        facts[record.seq] = Told(record.seq, record.at, "", {}) if record.key in keys else fact
+        keys.add(record.key)
+    return facts
+
+
+def _replies(line: list[Told]) -> list[Told]:
+    """Whole replies, and of each stream without one the last that came of it."""
+    whole = {fact.fields.get("stream", "") for fact in line if fact.kind == "replied"}
+    last = {fact.fields.get("stream", ""): fact.seq for fact in line if fact.kind == "partial"}
+    found = []
+    for fact in line:
+        stream = fact.fields.get("stream", "")
+        is_last = not stream or (stream not in whole and last.get(stream) == fact.seq)
+        if fact.kind == "replied" or (fact.kind == "partial" and is_last):
+            found.append(fact)
+    return found
+
+
+def _settle(seen: Seen, line: list[Told], replies: list[Told]) -> None:
+    for reply in replies:
+        for index, asked in enumerate(reply.fields.get("calls", [])):
+            about = [
+                fact
+                for fact in line
+                if fact.kind in ABOUT_CALLS
+                and fact.call == (reply.seq, index)
+                and fact.seq > reply.seq
+            ]
+            call, notes = _became(about)
+            ids = {"id": asked.get("id", ""), "name": asked.get("name", "")}
+            seen.calls[reply.seq, index] = {**call, **ids}
+            seen.notes += [(seq, (reply.seq, index)) for seq in notes]
+    seen.notes.sort()
+
+
+def _became(about: list[Told]) -> tuple[Fields, list[int]]:
+    """What became of a call, and the real outcomes that came when it had a firm one."""
+    status, attempts, effect, notes = "open", 0, "", []
+    outcome: Told | None = None
+    for fact in about:
+        firm = outcome is not None and (outcome.real or outcome.kind == "denied")
+        if fact.kind == "waiting" and status == "open":
+            status = "waiting"
+        elif fact.kind == "approved" and status == "waiting":
+            status = "approved"
+        elif fact.kind == "denied" and outcome is None and status != "started":
+            status, outcome = "closed", fact
+        elif fact.kind == "started" and not firm:
+            status = "started"
+            attempts = max(attempts + 1, fact.fields.get("attempt", 1))
+            effect = effect or fact.fields.get("effect", "")
+        elif fact.kind == "finished":
+            status = "closed"
+            if outcome is None or (fact.real and not firm):
+                outcome = fact
+            elif fact.real and _said_by(outcome) != _said_by(fact):
+                notes.append(fact.seq)
+    settled = (outcome.seq, outcome.real or outcome.kind == "denied") if outcome else None
+    return {"status": status, "attempts": attempts, "effect": effect, "outcome": settled}, notes
+
+
+def _said_by(fact: Told) -> str:
+    """A fact's words, without what only says the default."""
+    plain = {"attempt": 1, "index": 0, "outcome": "ok", "synthetic": False, "dialect": ""}
+    kept = {key: value for key, value in fact.fields.items() if plain.get(key, ()) != value}
+    return json.dumps(kept)
+
+
+def _place(seen: Seen, line: list[Told]) -> None:
+    """In order of writing; but a reply stands before what its model cannot have known.
+
+    What came of a stream stands where it came until more of it comes.
+    """
+    parts: dict[str, int] = {}
+    whole: set[str] = set()
+    notes = {seq for seq, _ in seen.notes}
+    for fact in line:
+        stream = fact.fields.get("stream", "")
+        if fact.kind == "said":
+            seen.items.append(("said", fact.seq))
+        elif fact.kind == "replied" or (fact.kind == "partial" and stream not in whole):
+            if stream in parts:
+                seen.items.remove(("reply", parts.pop(stream)))
+            seen.items.insert(_stand(seen, fact), ("reply", fact.seq))
+            if stream and fact.kind == "partial":
+                parts[stream] = fact.seq
+            elif stream:
+                whole.add(stream)
+        elif fact.seq in notes:
+            seen.items.append(("note", fact.seq))
+
+
+def _stand(seen: Seen, reply: Told) -> int:
+    after = reply.fields.get("after", 0)
+    known = after if 0 < after < reply.seq else reply.seq - 1
+    at = len(seen.items)
+    while at and seen.items[at - 1][0] != "reply" and seen.items[at - 1][1] > known:
+        at -= 1
+    return at
+
+
+def _mark(seen: Seen, line: list[Told]) -> None:
+    for fact in line:
+        kind = {"replied": "batch", "ended": "turn", "noted": "named"}.get(fact.kind)
+        if fact.kind == "replied" and not fact.fields.get("calls"):
+            continue
+        if fact.kind == "noted" and fact.fields["name"] != "checkpoint":
+            continue
+        if kind:
+            label = fact.fields.get("label", "") if kind == "named" else ""
+            seen.checkpoints.append((fact.seq, fact.at, kind, label))
+
+
+def _shorten(seen: Seen, line: list[Told]) -> None:
+    """A summary stands for all up to a place, but for calls that had no result in there then."""
+    for at, fact in enumerate(line):
+        if fact.kind != "compacted":
+            continue
+        through = fact.fields["through"]
+        if through == 0:
+            seen.summary = None
+            continue
+        upto = Seen()
+        before = line[:at]
+        _settle(upto, before, _replies(before))
+        held = [reply for (reply, _), call in upto.calls.items() if _holds(reply, call, through)]
+        cut = min([through, *(reply - 1 for reply in held)])
+        if 0 < cut < fact.seq:
+            seen.summary = (fact.seq, cut)
+
+
+def _holds(reply: int, call: Fields, through: int) -> bool:
+    outcome = call["outcome"]
+    return reply <= through and (
+        outcome is None or call["status"] == "started" or outcome[0] > through
+    )
+
+
+def _turns(seen: Seen, line: list[Told]) -> None:
+    """A turn begins with what is said or replied when none is open; it ends, or is broken off.
+
+    What was said while the last reply was on its way begins the next turn when this one ends.
+    """
+    whole: set[str] = set()
+    for at, fact in enumerate(line):
+        stream = fact.fields.get("stream", "")
+        overtaken = fact.kind == "partial" and stream and stream in whole
+        if fact.kind == "replied":
+            whole.add(stream)
+        if fact.kind == "said" or (fact.kind in {"replied", "partial"} and not overtaken):
+            seen.turn, seen.interrupted = seen.turn or fact.seq, 0
+        elif fact.kind == "interrupted":
+            seen.turn, seen.interrupted = 0, seen.turn or seen.interrupted
+        elif fact.kind == "ended":
+            seen.turn, seen.interrupted = _left(line[: at + 1]), 0
+
+
+def _left(line: list[Told]) -> int:
+    """The first that was said while the last reply was on its way, or 0."""
+    upto = Seen()
+    _place(upto, line)
+    replies = [at for at, (kind, _) in enumerate(upto.items) if kind == "reply"]
+    if not replies:
+        return 0
+    last = upto.items[replies[-1]][1]
+    behind = upto.items[replies[-1] + 1 :]
+    return min((seq for kind, seq in behind if kind == "said" and seq < last), default=0)

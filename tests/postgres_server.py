@@ -1,0 +1,295 @@
+"""A real PostgreSQL for tests: started by the test itself, on loopback, and gone afterwards.
+
+``shared()`` is one server for the whole test process, ``shared().fresh()`` the address of a new
+empty database in it. ``running()`` is a server of one's own, which may be killed. Needs Debian's
+``postgresql`` (or any folder with ``initdb`` and ``postgres`` named by ``LOCKSTITCH_POSTGRES``)
+and, for ``pooled``, ``pgbouncer``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import psycopg
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "autovacuum_naptime": "5s",
+    "log_min_messages": "fatal",
+    "max_wal_size": "2GB",
+}
+HINT = "PostgreSQL is missing: apt-get install postgresql, or name its bin folder in {}"
+VARIABLE = "LOCKSTITCH_POSTGRES"
+
+
+@cache
+def programs() -> Path:
+    """The folder of the newest PostgreSQL on this machine."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
+        key=lambda path: int(path.parts[-3]),
+    )
+    if found:
+        return found[-1].parent
+    if beside := shutil.which("initdb"):
+        return Path(beside).resolve().parent
+    raise AssertionError(HINT.format(VARIABLE))
+
+
+@cache
+def _account() -> str | None:
+    """Who runs the server: it refuses to be run by root."""
+    if os.geteuid() != 0:
+        return None
+    with suppress(KeyError):
+        return pwd.getpwnam("postgres").pw_name
+    return "nobody"
+
+
+def own(path: Path) -> Path:
+    """Give a path to the account that runs the server."""
+    if account := _account():
+        entry = pwd.getpwnam(account)
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+    return path
+
+
+def started(command: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a program as the server's account; it does not outlive the test process."""
+    account = _account()
+    if tool := shutil.which("setpriv"):
+        who = ["--reuid", account, "--regid", account, "--clear-groups"] if account else []
+        command = [tool, *who, "--pdeathsig", "QUIT", *command]
+        account = None
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            user=account,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def reachable(port: int) -> bool:
+    """Whether somebody listens on a port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _text_of(log: Path) -> str:
+    return log.read_text("utf-8", "replace")[-2000:] if log.exists() else ""
+
+
+def until_reachable(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Wait until a program that was started listens; fails with its log if it ends before."""
+    for _ in range(3000):
+        assert process.poll() is None, f"ended at once: {_text_of(log)}"
+        if reachable(port):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"does not listen: {_text_of(log)}")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(each) for each in listed.read_text().split()] if listed.exists() else []
+
+
+@cache
+def _template() -> Path:
+    """The folder of a new server, made once, since that takes longer than copying it."""
+    folder = own(Path(tempfile.mkdtemp(prefix="lockstitch-postgres-")))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [str(programs() / "initdb"), "-D", str(folder / "data"), "-U", "postgres"]
+    command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+    log = folder / "log"
+    assert started(command, folder, log).wait(120) == 0, _text_of(log)
+    return folder / "data"
+
+
+class Server:
+    """A PostgreSQL of its own in a temporary folder."""
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self.folder = own(Path(tempfile.mkdtemp(prefix="lockstitch-postgres-")))
+        self.settings = SETTINGS | (settings or {})
+        self.port = free_port()
+        self.log = self.folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._names = count(1)
+        self._initialise()
+
+    @property
+    def dsn(self) -> str:
+        """The address of the server's first database, as its superuser."""
+        return self.address("postgres")
+
+    def address(self, database: str, user: str = "postgres", password: str = "") -> str:
+        """The address of a database."""
+        secret = f":{password}" if password else ""
+        return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
+
+    def fresh(self) -> str:
+        """Make a new empty database and give its address."""
+        name = f"fresh_{os.getpid()}_{next(self._names)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.address(name)
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run one statement as the superuser."""
+        with psycopg.connect(self.address(database), autocommit=True) as connection:
+            done = connection.execute(statement)  # type: ignore[arg-type]
+            return done.fetchall() if done.description else []
+
+    def start(self) -> None:
+        """Start the server, and wait until it takes connections."""
+        options = [f"-c{name}={value}" for name, value in self.settings.items()]
+        command = [str(programs() / "postgres"), "-D", str(self.folder / "data")]
+        command += ["-p", str(self.port), "-k", "", *options]
+        self.process = started(command, self.folder, self.log)
+        until_reachable(self.process, self.port, self.log)
+        self._until_it_answers()
+
+    def stop(self) -> None:
+        """Stop the server at once, in order."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Kill the server and every process of it, as the out-of-memory killer might."""
+        assert self.process
+        victims = [self.process.pid, *children(self.process.pid)]
+        self.process.send_signal(signal.SIGSTOP)
+        victims += [pid for pid in children(self.process.pid) if pid not in victims]
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(30)
+        self.process = None
+        for pid in victims:
+            _until_gone(pid)
+
+    def remove(self) -> None:
+        """Stop the server and remove its folder."""
+        if self.process:
+            self._end(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self.process
+        self.process.send_signal(how)
+        self.process.wait(60)
+        self.process = None
+
+    def _initialise(self) -> None:
+        copy = [shutil.which("cp") or "cp", "-R", str(_template()), str(self.folder / "data")]
+        assert started(copy, self.folder, self.log).wait(60) == 0, _text_of(self.log)
+
+    def _until_it_answers(self) -> None:
+        for _ in range(3000):
+            assert self.process
+            assert self.process.poll() is None, _text_of(self.log)
+            with suppress(psycopg.OperationalError):
+                self.execute("SELECT 1")
+                return
+            time.sleep(0.01)
+        raise AssertionError(_text_of(self.log))
+
+
+def _until_gone(pid: int) -> None:
+    for _ in range(1000):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2][:1]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} does not end")
+
+
+@contextmanager
+def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
+    """Run a server of one's own: ``server.dsn``, ``server.fresh()``, ``server.kill()``."""
+    server = Server(settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@cache
+def shared() -> Server:
+    """Give the one server of this test process, which ends with it: do not stop or kill it.
+
+    It does not wait for the disk, which only matters to who pulls the plug.
+    """
+    server = Server({"fsync": "off"})
+    atexit.register(server.remove)
+    server.start()
+    return server
+
+
+@contextmanager
+def pooled(dsn: str, **settings: str) -> Iterator[str]:
+    """Run a PgBouncer in transaction mode before a database, and give the address through it."""
+    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+    assert Path(program).exists(), "PgBouncer is missing: apt-get install pgbouncer"
+    target = psycopg.conninfo.conninfo_to_dict(dsn)
+    with tempfile.TemporaryDirectory(prefix="lockstitch-pgbouncer-") as name:
+        folder, port = own(Path(name)), free_port()
+        _configure(folder, port, target, settings)
+        log = folder / "log"
+        process = started([program, str(folder / "ini")], folder, log)
+        try:
+            until_reachable(process, port, log)
+            yield f"postgresql://{target['user']}@127.0.0.1:{port}/{target['dbname']}"
+        finally:
+            process.kill()
+            process.wait(30)
+
+
+def _configure(folder: Path, port: int, target: dict[str, object], more: dict[str, str]) -> None:
+    options = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": str(port),
+        "unix_socket_dir": "",
+        "pool_mode": "transaction",
+        "auth_type": "any",
+        "default_pool_size": "8",
+        "max_client_conn": "500",
+    } | more
+    lines = [f"{name} = {value}" for name, value in options.items()]
+    where = f"host=127.0.0.1 port={target['port']} user={target['user']}"
+    ini = ["[databases]", f"{target['dbname']} = {where}", "[pgbouncer]", *lines, ""]
+    (folder / "ini").write_text("\n".join(ini), "utf-8")
+    own(folder / "ini")
