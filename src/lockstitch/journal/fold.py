@@ -237,10 +237,9 @@ def _unanswered(view: View) -> int:
 
 
 def _compacted(view: View, fact: Fact, event: Compacted) -> None:
-    if event.through == 0:
+    if not event.through and not event.shortened:
         view.summary = None
-        return
-    if 0 < event.through < fact.seq:
+    elif 0 <= event.through < fact.seq:
         last = view.last_reply.seq if view.last_reply else 0
         unsettled = (c for c in view.calls.values() if _is_unsettled(c, event.through, last))
         kept = frozenset(call.reply for call in unsettled if call.reply <= event.through)

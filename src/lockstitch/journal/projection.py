@@ -18,10 +18,17 @@ from lockstitch.dialects.base import as_text
 from lockstitch.dialects.models import Traits, same_model, traits_of
 from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.render import scripted, written
-from lockstitch.dialects.render_script import Turn, said
+from lockstitch.dialects.render_script import Turn, Words, all_pictures, said
 from lockstitch.dialects.replies import messages_in, without_reasoning
 from lockstitch.errors import Unreadable
-from lockstitch.journal.answers import answer_in, answer_to, answered, late_pieces, said_as
+from lockstitch.journal.answers import (
+    answer_in,
+    answer_to,
+    answered,
+    late_pieces,
+    said_as,
+    shortened,
+)
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.state import Item, Late, Reply, Spoken, View
 from lockstitch.lists import Plan, plan
@@ -127,6 +134,7 @@ class _Projector:
         summary = self.view.summary
         if summary is not None:
             self.changed = summary.seq
+        if summary is not None and summary.cut:
             yield f"{SUMMARY}\n{as_text(self._value(summary.event))}"
         yield from self.view.sent()
 
@@ -134,6 +142,8 @@ class _Projector:
         """Give an item in the receiver's own spelling, if it has one."""
         name = self.receiver.profile.dialect
         if isinstance(item, Spoken):
+            if self._is_shortened(item.seq):
+                return None
             content = self._value(item.event)
             if item.event.dialect.partition(":")[0] == name and content:
                 return [said_as(name, content)]
@@ -165,7 +175,8 @@ class _Projector:
         content, dialect = self._value(item.event), item.event.dialect
         if not dialect or isinstance(content, str) or content is None:
             return [said(USER, as_text(content))]
-        return scripted([said_as(dialect, content)], dialect)
+        turns = scripted([said_as(dialect, content)], dialect)
+        return _without_media(turns) if self._is_shortened(item.seq) else turns
 
     def _messages(self, reply: Reply) -> list[Any]:
         return messages_in(reply.event.dialect, self._value(reply.event))
@@ -175,8 +186,15 @@ class _Projector:
             return messages
         self.changed = max(self.changed, *(call.changed for call in reply.calls))
         answers = [answer_to(call, self._outcome(call)) for call in reply.calls]
+        if self._is_shortened(reply.seq):
+            limit = self.view.summary.event.limit if self.view.summary else 0
+            pairs = zip(answers, reply.calls, strict=True)
+            answers = [shortened(answer, limit, call) for answer, call in pairs]
         ids = [call.id for call in reply.calls]
         return answered(reply.event.dialect.partition(":")[0], messages, ids, answers)
+
+    def _is_shortened(self, seq: int) -> bool:
+        return self.view.summary is not None and self.view.summary.shortens(seq)
 
     def _outcome(self, call: Any) -> Any:
         return self._value(call.outcome.fact) if call.outcome else None
@@ -205,6 +223,13 @@ class _Projector:
                 messages[-1] = {**before, "content": before["content"] + message["content"]}
             else:
                 messages.append(message)
+
+
+def _without_media(turns: list[Turn]) -> list[Turn]:
+    """Put notes in the place of media."""
+    for pieces, slot, picture in list(all_pictures(turns)):
+        pieces[slot] = Words(picture.note)
+    return turns
 
 
 def _joins(before: Any, message: Any) -> bool:

@@ -107,6 +107,10 @@ class Summary(Struct, frozen=True, gc=False):
         """Tell whether the summary stands for a record."""
         return seq <= self.cut and seq not in self.kept
 
+    def shortens(self, seq: int) -> bool:
+        """Tell whether less is sent of a record's results and media."""
+        return seq <= self.event.shortened
+
 
 class View(Struct):
     """The conversation along the visible line of a journal.
@@ -153,7 +157,7 @@ class View(Struct):
 
     def facts(self) -> Iterator[Event]:
         """Give the facts whose payloads a request is made of."""
-        if self.summary:
+        if self.summary and self.summary.cut:
             yield self.summary.event
         for item in self.sent():
             yield item.fact if isinstance(item, Late) else item.event
