@@ -99,7 +99,9 @@ def _plainly_says(raw: Any) -> bool:
     if type(content) is not list or not content or type(content[0]) is not dict:
         return type(content) is str and content != ""
     first = content[0]
-    return first.get("type") == "tool_use" or (type(first.get("text")) is str and first["text"] != "")
+    return first.get("type") == "tool_use" or (
+        type(first.get("text")) is str and first["text"] != ""
+    )
 
 
 def says(view: Dialect, message: Message) -> bool:

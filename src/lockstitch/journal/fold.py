@@ -242,8 +242,10 @@ def _compacted(view: View, fact: Fact, event: Compacted) -> None:
     elif 0 <= event.through < fact.seq:
         last = view.last_reply.seq if view.last_reply else 0
         unsettled = (c for c in view.calls.values() if _is_unsettled(c, event.through, last))
-        kept = frozenset(call.reply for call in unsettled if call.reply <= event.through)
-        view.summary = Summary(fact.seq, event, event.through, kept)
+        kept = {call.reply for call in unsettled if call.reply <= event.through}
+        spoken = (item.seq for item in view.items if isinstance(item, Spoken))
+        kept.add(max(spoken, default=0))
+        view.summary = Summary(fact.seq, event, event.through, frozenset(kept))
 
 
 def _is_unsettled(call: Call, through: int, last: int) -> bool:

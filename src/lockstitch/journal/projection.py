@@ -8,7 +8,7 @@ in which order. What comes out is judged by all the rules before it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -62,6 +62,15 @@ def project(
     if not made.healed:
         made = plan(projector.foreign(), dialect, model=receiver.model or None)
     return _healed(made)
+
+
+def each_item(
+    view: View, dialect: str, blobs: Mapping[str, bytes] | None = None
+) -> Iterator[tuple[Item, list[Any]]]:
+    """Give every item of a conversation with the messages it would be sent as, by itself."""
+    projector = _Projector(view, _receiver(view, dialect, None, None), blobs or {})
+    for item in view.items:
+        yield item, projector.alone(item)
 
 
 def _healed(made: Plan) -> list[Any]:
@@ -128,6 +137,11 @@ class _Projector:
     def foreign(self) -> list[Any]:
         """Give the list with nothing as it came: words, calls and results, spelled anew."""
         return self._spelled([turn for item in self._items() for turn in self._turns(item)])
+
+    def alone(self, item: Item) -> list[Any]:
+        """Give the messages of one item."""
+        own = self._own(item)
+        return self._spelled(self._turns(item), opens=False) if own is None else own
 
     def _items(self) -> Iterable[Item | str]:
         self.changed = 0

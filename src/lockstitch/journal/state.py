@@ -95,7 +95,8 @@ class Checkpoint(Struct, frozen=True, gc=False):
 class Summary(Struct, frozen=True, gc=False):
     """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
 
-    Replies in ``kept`` go out all the same, whole: a call of theirs was not settled by then.
+    Records in ``kept`` go out all the same: the last words of the user, and replies of which a
+    call was not settled by then.
     """
 
     seq: int
