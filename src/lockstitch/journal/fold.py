@@ -139,7 +139,7 @@ def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     reply = Reply(fact.seq, event, calls)
     if part is not None:
         _take_out(view, part)
-        _carry_over(part.calls, calls)
+        _carry_over(view, part.calls, calls)
     if event.stream:
         view.streams[event.stream] = reply if isinstance(event, Partial) else None
     at = len(view.items)
@@ -151,12 +151,13 @@ def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     view.interrupted = 0
 
 
-def _carry_over(before: list[Call], calls: list[Call]) -> None:
-    """Keep what became of the calls of a part, where the whole reply has them, too."""
+def _carry_over(view: View, before: list[Call], calls: list[Call]) -> None:
+    """Keep what became and will become of the calls of a part, where the whole has them, too."""
     for old, new in zip(before, calls, strict=False):
         if old.id == new.id and old.name == new.name:
             new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
             new.outcome, new.changed = old.outcome, old.changed
+            view.renamed[old.reply, old.index] = (new.reply, new.index)
 
 
 def _take_out(view: View, part: Reply) -> None:
@@ -168,7 +169,7 @@ def _take_out(view: View, part: Reply) -> None:
 
 
 def _started(view: View, fact: Fact, event: Started) -> None:
-    call = view.calls.get((event.reply, event.index))
+    call = view.call(event.reply, event.index)
     if call is None or (call.outcome and call.outcome.is_real):
         return
     call.status = "started"
@@ -178,7 +179,7 @@ def _started(view: View, fact: Fact, event: Started) -> None:
 
 
 def _finished(view: View, fact: Fact, event: Finished) -> None:
-    call = view.calls.get((event.reply, event.index))
+    call = view.call(event.reply, event.index)
     if call is None:
         return
     had = call.outcome
@@ -195,19 +196,19 @@ def _finished(view: View, fact: Fact, event: Finished) -> None:
 
 
 def _waiting(view: View, fact: Fact, event: Waiting) -> None:
-    call = view.calls.get((event.reply, event.index))
+    call = view.call(event.reply, event.index)
     if call is not None and call.status == "open":
         call.status, call.changed = "waiting", fact.seq
 
 
 def _approved(view: View, fact: Fact, event: Approved) -> None:
-    call = view.calls.get((event.reply, event.index))
+    call = view.call(event.reply, event.index)
     if call is not None and call.status == "waiting":
         call.status, call.changed = "approved", fact.seq
 
 
 def _denied(view: View, fact: Fact, event: Denied) -> None:
-    call = view.calls.get((event.reply, event.index))
+    call = view.call(event.reply, event.index)
     if call is not None and call.is_open and not call.is_running:
         call.status, call.changed = "closed", fact.seq
         call.outcome = Settled(fact.seq, event)

@@ -118,17 +118,26 @@ class View(Struct):
 
     ``turn`` is where the turn that is open began, 0 if none is. ``interrupted`` is where the last
     turn began if it was broken off and nothing has been said since, else 0. ``streams`` has what
-    came of each stream, None where the whole of it did.
+    came of each stream, None where the whole of it did; ``renamed`` leads from a call of a part
+    of a reply to the same call of the whole.
     """
 
     items: list[Item] = field(default_factory=list)
     calls: dict[tuple[int, int], Call] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     streams: dict[str, Reply | None] = field(default_factory=dict)
+    renamed: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     summary: Summary | None = None
     turn: int = 0
     interrupted: int = 0
     reason: str = ""
+
+    def call(self, reply: int, index: int) -> Call | None:
+        """Find a call."""
+        key = (reply, index)
+        while key in self.renamed:
+            key = self.renamed[key]
+        return self.calls.get(key)
 
     @property
     def batch(self) -> list[Call]:
