@@ -46,7 +46,7 @@ class Weight(Struct, frozen=True):
     short: Mapping[int, tuple[int, int]]
 
 
-def estimate(messages: Sequence[Any], dialect: str = "") -> int:
+def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
     """Estimate tokens: text by its length, an image by its size in pixels, never by its bytes."""
     characters, images = 0, 0
     for text, is_data in _texts(messages, ""):

@@ -241,22 +241,8 @@ def _compacted(view: View, fact: Fact, event: Compacted) -> None:
     if not event.through and not event.shortened:
         view.summary = None
     elif 0 <= event.through < fact.seq:
-        last = view.last_reply.seq if view.last_reply else 0
-        unsettled = (c for c in view.calls.values() if _is_unsettled(c, event.through, last))
-        kept = {call.reply for call in unsettled if call.reply <= event.through}
-        spoken = (item.seq for item in view.items if isinstance(item, Spoken))
-        kept.add(max(spoken, default=0))
-        view.summary = Summary(fact.seq, event, event.through, frozenset(kept))
-
-
-def _is_unsettled(call: Call, through: int, last: int) -> bool:
-    """Tell whether anything is still to come of a call, or came behind what was summed up.
-
-    One that never started, and whose conversation went on without it, is settled.
-    """
-    if call.status == "open":
-        return call.reply == last
-    return call.outcome is None or call.is_running or call.outcome.seq > through
+        kept = frozenset(view.unsettled(event.through))
+        view.summary = Summary(fact.seq, event, event.through, kept)
 
 
 def _noted(view: View, fact: Fact, event: Noted) -> None:

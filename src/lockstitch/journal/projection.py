@@ -73,6 +73,15 @@ def each_item(
         yield item, projector.alone(item)
 
 
+def each_turn(
+    view: View, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
+) -> Iterator[tuple[Item, list[Turn]]]:
+    """Give items in no dialect's spelling: words, calls with their arguments, and results."""
+    projector = _Projector(view, _receiver(view, "anthropic", None, None), blobs or {})
+    for item in items:
+        yield item, projector.turns(item)
+
+
 def _healed(made: Plan) -> list[Any]:
     if not made.healed:
         codes = ", ".join(sorted({finding.code for finding in made.remaining}))
@@ -126,7 +135,7 @@ class _Projector:
         for item in self._items():
             own = self._own(item)
             if own is None:
-                turns += self._turns(item)
+                turns += self.turns(item)
                 continue
             self._put(messages, self._spelled(turns, opens=not messages))
             self._put(messages, own)
@@ -136,12 +145,12 @@ class _Projector:
 
     def foreign(self) -> list[Any]:
         """Give the list with nothing as it came: words, calls and results, spelled anew."""
-        return self._spelled([turn for item in self._items() for turn in self._turns(item)])
+        return self._spelled([turn for item in self._items() for turn in self.turns(item)])
 
     def alone(self, item: Item) -> list[Any]:
         """Give the messages of one item."""
         own = self._own(item)
-        return self._spelled(self._turns(item), opens=False) if own is None else own
+        return self._spelled(self.turns(item), opens=False) if own is None else own
 
     def _items(self) -> Iterable[Item | str]:
         self.changed = 0
@@ -173,7 +182,7 @@ class _Projector:
         """Tell whether the model, which minds that, gets to see another past than it replied to."""
         return self.receiver.traits.binds_reasoning and self.changed > reply.after
 
-    def _turns(self, item: Item | str) -> list[Turn]:
+    def turns(self, item: Item | str) -> list[Turn]:
         """Give an item in no dialect's spelling."""
         if isinstance(item, str):
             return [said(USER, item)]

@@ -153,6 +153,18 @@ class View(Struct):
         """Tell whether a summary stands for a record."""
         return self.summary is not None and self.summary.hides(seq)
 
+    def unsettled(self, through: int) -> set[int]:
+        """Give the records up to one that no summary may stand for.
+
+        Those are the last words of the user, and replies of which a call waits or runs, never
+        started and is of the last reply, or has a result that is not among these records.
+        """
+        last = self.last_reply.seq if self.last_reply else 0
+        calls = (call for call in self.calls.values() if call.reply <= through)
+        found = {call.reply for call in calls if _is_unsettled(call, through, last)}
+        spoken = max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
+        return found | {spoken} if 0 < spoken <= through else found
+
     def sent(self) -> list[Item]:
         """Give what goes out behind the summary, in order."""
         return [i for i in self.items if not self.hides(i.seq) and not self._is_told(i)]
@@ -173,3 +185,9 @@ class View(Struct):
             yield item.fact if isinstance(item, Late) else item.event
             if isinstance(item, Reply):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)
+
+
+def _is_unsettled(call: Call, through: int, last: int) -> bool:
+    if call.status == "open":
+        return call.reply == last
+    return call.outcome is None or call.is_running or call.outcome.seq > through

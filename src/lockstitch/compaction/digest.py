@@ -1,0 +1,103 @@
+"""A summary without a model: what was asked, done, touched and left open, taken from the words.
+
+It says nothing that is not in the conversation. When there is little room, the user's requests
+go last: first the details of what was done, then the beginnings of long texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from lockstitch.compaction.telling import Told, shortened
+
+_PATH_KEYS = re.compile(r"(?:^|_)(?:path|file|filename|file_path|notebook_path|target_file)$")
+_PATHS = re.compile(r"(?<![\\w/.~-])(?:~?\\.{0,2}/)?(?:[\\w.@-]+/)+[\\w.@-]+\\.\\w{1,8}\\b")
+_QUESTION = re.compile(r"[^.!?\\n]{8,}\\?")
+_MOST_FILES = 60
+_MOST_ERRORS = 5
+_LENGTHS = (2000, 800, 400, 200, 100, 40)
+
+Count = Callable[[str], int]
+
+
+def digest(lines: Sequence[Told], previous: str, room: int, count: Count) -> str:
+    """Sum up lines in ``room`` tokens at most, as ``count`` counts them.
+
+    ``previous`` is the summary of what came before these lines.
+    """
+    for length in _LENGTHS:
+        text = _written(lines, previous, length)
+        if count(text) <= room:
+            return text
+    return _cut(_written(lines, previous, _LENGTHS[-1]), room, count)
+
+
+def _cut(text: str, room: int, count: Count) -> str:
+    """Give as much of a text as there is room for, its middle left out."""
+    length = len(text)
+    while length > 1 and count(shortened(text, length)) > room:
+        length = length * 3 // 4
+    return shortened(text, length)
+
+
+def _written(lines: Sequence[Told], previous: str, length: int) -> str:
+    sections = (
+        ("Summary of what came before", [shortened(previous, length * 4)] if previous else []),
+        ("What the user asked, in order", [_said(line, length) for line in _by(lines, "user")]),
+        ("What was answered at the end of each turn", _conclusions(lines, length)),
+        ("Files that were touched", _files(lines)),
+        ("The last errors", _errors(lines, length)),
+        ("Questions that were left open", _questions(lines, length)),
+    )
+    return "\\n\\n".join(
+        f"## {title}\\n" + "\\n".join(f"- {entry}" for entry in entries)
+        for title, entries in sections
+        if entries
+    )
+
+
+def _by(lines: Iterable[Told], who: str) -> list[Told]:
+    return [line for line in lines if line.who == who]
+
+
+def _said(line: Told, length: int) -> str:
+    return shortened(line.text.strip(), length)
+
+
+def _conclusions(lines: Sequence[Told], length: int) -> list[str]:
+    """Give the last words of the assistant before each of the user's."""
+    last: list[str] = []
+    words: Told | None = None
+    for line in lines:
+        if line.who == "user" and words is not None:
+            last.append(_said(words, length // 2))
+            words = None
+        elif line.who == "assistant":
+            words = line
+    return [*last, _said(words, length // 2)] if words is not None else last
+
+
+def _files(lines: Iterable[Told]) -> list[str]:
+    """Name the files that calls had for arguments, the latest last."""
+    found: dict[str, None] = {}
+    for line in _by(lines, "call"):
+        arguments = line.arguments if isinstance(line.arguments, dict) else {}
+        for key, value in arguments.items():
+            named = [value] if isinstance(value, str) and _PATH_KEYS.search(str(key)) else []
+            for path in named or (_PATHS.findall(value) if isinstance(value, str) else []):
+                found.pop(path, None)
+                found[path] = None
+    return [path for path in list(found)[-_MOST_FILES:] if len(path) < 300]  # noqa: PLR2004
+
+
+def _errors(lines: Iterable[Told], length: int) -> list[str]:
+    failed = [line for line in lines if line.who == "result" and line.failed]
+    return [f"{line.name}: {_said(line, length // 2)}" for line in failed[-_MOST_ERRORS:]]
+
+
+def _questions(lines: Sequence[Told], length: int) -> list[str]:
+    """Give the questions in the last words, whoever said them."""
+    spoken = [line for line in lines if line.who in ("user", "assistant")][-1:]
+    found = (match[0].strip() for line in spoken for match in _QUESTION.finditer(line.text))
+    return [shortened(question, length) for question in found][-3:]
