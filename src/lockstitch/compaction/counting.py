@@ -23,7 +23,7 @@ _MESSAGE_TOKENS = 4
 _LEAST, _MOST = 0.25, 4.0
 _EVERYTHING = 1 << 62
 _ENCODE = msgspec.json.Encoder().encode
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_\\s-]{64}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_\s-]{64}")
 _DATA_KEYS = frozenset({"data", "bytes", "image_url", "url", "file_data"})
 _LONG = 256
 # Where a response says what its request cost: the parts that add up to it.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from lockstitch.compaction.telling import Told, shortened
 
 _PATH_KEYS = re.compile(r"(?:^|_)(?:path|file|filename|file_path|notebook_path|target_file)$")
-_PATHS = re.compile(r"(?<![\\w/.~-])(?:~?\\.{0,2}/)?(?:[\\w.@-]+/)+[\\w.@-]+\\.\\w{1,8}\\b")
-_QUESTION = re.compile(r"[^.!?\\n]{8,}\\?")
+_PATHS = re.compile(r"(?<![\w/.~-])(?:~?\.{0,2}/)?(?:[\w.@-]+/)+[\w.@-]+\.\w{1,8}\b")
+_QUESTION = re.compile(r"[^.!?\n]{8,}\?")
 _MOST_FILES = 60
 _MOST_ERRORS = 5
 _LENGTHS = (2000, 800, 400, 200, 100, 40)
@@ -50,8 +50,8 @@ def _written(lines: Sequence[Told], previous: str, length: int) -> str:
         ("The last errors", _errors(lines, length)),
         ("Questions that were left open", _questions(lines, length)),
     )
-    return "\\n\\n".join(
-        f"## {title}\\n" + "\\n".join(f"- {entry}" for entry in entries)
+    return "\n\n".join(
+        f"## {title}\n" + "\n".join(f"- {entry}" for entry in entries)
         for title, entries in sections
         if entries
     )
