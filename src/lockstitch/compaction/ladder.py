@@ -1,0 +1,201 @@
+"""The way down from a conversation that is too long to one that fits, each step only if needed.
+
+Shorten old results; else have a model sum up the beginning; else sum it up without one. This is
+a generator: it asks, and whoever drives it calls the model, keeps the time and sends answers in.
+It never fails because a model did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from lockstitch.compaction import chunks
+from lockstitch.compaction.counting import Counter, weights
+from lockstitch.compaction.digest import digest
+from lockstitch.compaction.plan import LIMITS, Budget, Cost, Plan, Planner
+from lockstitch.compaction.telling import told
+from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
+from lockstitch.journal.state import View
+
+Rung = Literal["nothing", "shortened", "summary", "digest"]
+
+ATTEMPTS = 3
+BREAKER = 5
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 20.0
+_CHUNK_SHARE = 2
+_CHUNK_MOST = 60_000
+
+
+class Ask(Struct, frozen=True):
+    """A question for the model, the ``number``-th of about ``total``; ``key`` names it."""
+
+    prompt: str
+    key: str
+    number: int
+    total: int
+
+
+class Pause(Struct, frozen=True):
+    """Time to let go by before the next question."""
+
+    seconds: float
+
+
+class Failure(Struct, frozen=True):
+    """A question that got no answer; ``reason`` has nothing of the conversation in it."""
+
+    reason: str
+
+
+class Compaction(Struct, frozen=True):
+    """What a compaction came to; ``event`` is the fact to be written, None if there is none."""
+
+    rung: Rung
+    before: Cost
+    after: Cost
+    event: Compacted | None = None
+    asked: int = 0
+    failures: tuple[str, ...] = ()
+
+
+class Task(Struct):
+    """A conversation to be shortened, and by what means.
+
+    ``window`` is how many tokens the model that sums up may be given at once, 0 if it is not
+    known. ``known`` has answers from before, by key; ``random`` gives numbers from 0 to 1.
+    """
+
+    view: View
+    dialect: str
+    budget: Budget
+    blobs: Mapping[str, bytes]
+    has_model: bool
+    counter: Counter | None = None
+    window: int = 0
+    known: Mapping[str, str] = {}
+    random: Callable[[], float] = lambda: 0.5
+
+
+Steps = Generator[Ask | Pause, str | Failure | None, Compaction]
+
+
+def ladder(task: Task) -> Steps:
+    """Go down as far as needed; raises ``Unmet`` if the budget cannot be met at all."""
+    return (yield from _Descent(task).run())
+
+
+class _Descent:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.weighed = weights(
+            task.view, task.dialect, LIMITS, counter=task.counter, blobs=task.blobs
+        )
+        self.asked = 0
+        self.failures: list[str] = []
+
+    def run(self) -> Steps:
+        task = self.task
+        plan = Planner(task.view, self.weighed, task.budget).planned()
+        if not plan.is_needed:
+            return self._done("nothing", plan)
+        if not plan.hidden:
+            return self._done("shortened", plan, self._carried(plan))
+        notes = None
+        if task.has_model:
+            notes = yield from self._notes(plan)
+        if notes is not None:
+            return self._done("summary", plan, self._fact(plan, notes))
+        return self._done("digest", plan, self._fact(plan, self._digest(plan)))
+
+    def _done(self, rung: Rung, plan: Plan, event: Compacted | None = None) -> Compaction:
+        return Compaction(rung, plan.before, plan.after, event, self.asked, tuple(self.failures))
+
+    def _carried(self, plan: Plan) -> Compacted:
+        """Shorten, and keep the summary there is."""
+        summary = self.task.view.summary
+        payload = summary.event.payload if summary and summary.cut else NOTHING
+        blob = summary.event.blob if summary and summary.cut else ""
+        return Compacted(
+            through=plan.through,
+            shortened=plan.shortened,
+            limit=plan.limit,
+            payload=payload,
+            blob=blob,
+        )
+
+    def _fact(self, plan: Plan, text: str) -> Compacted:
+        return Compacted(
+            through=plan.through,
+            shortened=plan.shortened,
+            limit=plan.limit,
+            payload=text_payload(text),
+        )
+
+    def _count(self, text: str) -> int:
+        counter = self.task.counter
+        if counter is None:
+            return len(text) // 3
+        return counter([{"role": "user", "content": text}], self.task.dialect)
+
+    @property
+    def _previous(self) -> str:
+        """The summary that is in force."""
+        summary = self.task.view.summary
+        if summary is None or not summary.cut:
+            return ""
+        event = summary.event
+        raw = self.task.blobs.get(event.blob, b'""') if event.blob else bytes(event.payload)
+        value = value_of(type(event.payload)(raw))
+        return value if isinstance(value, str) else ""
+
+    def _digest(self, plan: Plan) -> str:
+        lines = told(self.task.view, plan.hidden, self.task.blobs)
+        return digest(lines, self._previous, plan.room, self._count)
+
+    def _notes(self, plan: Plan) -> Generator[Ask | Pause, str | Failure | None, str | None]:
+        """Have a model write notes of what is hidden, one part after another."""
+        lines = told(self.task.view, plan.hidden, self.task.blobs)
+        parts = chunks.parts(lines, self._chunk_room(plan), self._count)
+        notes = self._previous
+        for number, part in enumerate(parts, start=1):
+            asked = chunks.prompt(part, notes, plan.room)
+            answer = yield from self._answer(asked, number, len(parts), plan.room)
+            if answer is None:
+                return None
+            notes = answer
+        return notes
+
+    def _chunk_room(self, plan: Plan) -> int:
+        window = self.task.window or self.task.budget.tokens
+        return max(min(window // _CHUNK_SHARE, _CHUNK_MOST) - 2 * plan.room, plan.room)
+
+    def _answer(
+        self, asked: str, number: int, total: int, room: int
+    ) -> Generator[Ask | Pause, str | Failure | None, str | None]:
+        """Ask until there is an answer, or often enough."""
+        key = chunks.key_of(asked)
+        if key in self.task.known:
+            return self.task.known[key]
+        for attempt in range(ATTEMPTS):
+            if len(self.failures) >= BREAKER:
+                return None
+            if attempt:
+                yield Pause(self._pause(attempt))
+            self.asked += 1
+            got = yield Ask(asked, key, number, total)
+            if isinstance(got, Failure):
+                self.failures.append(got.reason)
+                continue
+            text = chunks.accepted(got, room, self._count)
+            if text is not None:
+                return text
+            self.failures.append("the answer was no summary")
+        return None
+
+    def _pause(self, attempt: int) -> float:
+        longest = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
+        return longest * (0.5 + self.task.random() / 2)
