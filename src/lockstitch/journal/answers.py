@@ -67,8 +67,9 @@ def answer_in(fact: Finished, payload: Any) -> Answer:
     failed = fact.outcome != "ok"
     if payload is None and fact.outcome in _CONCLUDED:
         return Answer(_CONCLUDED[fact.outcome], failed=failed)
-    if fact.dialect and not isinstance(payload, str):
-        return Answer("", failed=failed, content=payload, dialect=fact.dialect)
+    dialect = known(fact.dialect)
+    if dialect and not isinstance(payload, str):
+        return Answer("", failed=failed, content=payload, dialect=dialect)
     return Answer(as_text(payload), failed=failed)
 
 
@@ -98,9 +99,15 @@ def _pieces(answer: Answer) -> list[Piece]:
     return [piece for turn in turns for piece in turn.pieces]
 
 
+def known(dialect: str) -> str:
+    """Give the plain name of a dialect; "" for none, and for one that this version lacks."""
+    name = dialect.partition(":")[0]
+    return name if name in WRITERS else ""
+
+
 def said_as(dialect: str, content: Any) -> Any:
     """Make a message of the user's around content in a dialect's spelling."""
-    name = dialect.partition(":")[0]
+    name = known(dialect)
     if name == "gemini":
         parts = content if isinstance(content, list) else [{"text": as_text(content)}]
         return {"role": "user", "parts": parts}
@@ -148,7 +155,7 @@ def _lodged(dialect: Dialect, results: list[Part]) -> list[Message]:
 
 
 def _result(dialect: Dialect, call: Part, answer: Answer) -> Part | None:
-    if answer.dialect.partition(":")[0] != dialect.name:
+    if answer.dialect != dialect.name:
         text = "\n".join(_words(piece) for piece in _pieces(answer))
         return dialect.answer(call, text, failed=answer.failed)
     content = answer.content
