@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 import lockstitch
 
 URL = os.environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com") + "/v1/messages"
-MODEL = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5")
+MODEL = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5-5")
 KEY = os.environ.get("ANTHROPIC_API_KEY", "")
 
 
@@ -46,7 +46,7 @@ def described(tool: Any, argument: str) -> dict[str, Any]:
 
 
 OFFERED = [described(bash, "command"), described(read, "path")]
-TOOLS = {"bash": bash, "read": lockstitch.Tool(read, repeatable=True)}  # reading twice is harmless
+TOOLS = {"bash": lockstitch.Tool(bash), "read": lockstitch.Tool(read, repeatable=True)}
 
 
 def ask(messages: list[Any]) -> bytes:
@@ -58,7 +58,7 @@ def ask(messages: list[Any]) -> bytes:
         return bytes(answer.read())
 
 
-def take_turn(session: Any, prompt: str) -> None:
+def take_turn(session: lockstitch.Session, prompt: str) -> None:
     """Say something, and let the model and its tools work until it has nothing more to do."""
     session.say(prompt)
     while session.turn.is_open:

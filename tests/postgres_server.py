@@ -3,7 +3,7 @@
 ``shared()`` is one server for the whole test process, ``shared().fresh()`` the address of a new
 empty database in it. ``running()`` is a server of one's own, which may be killed. Needs Debian's
 ``postgresql`` (or any folder with ``initdb`` and ``postgres`` named by ``LOCKSTITCH_POSTGRES``)
-and, for ``pooled``, ``pgbouncer``.
+and, for what goes through a pooler, ``pgbouncer``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,11 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "max_wal_size": "2GB",
 }
+END = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{}'"
+STRANGE = """
+SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+WHERE nspname !~ '^(pg_|information_schema)'
+"""
 HINT = "PostgreSQL is missing: apt-get install postgresql, or name its bin folder in {}"
 VARIABLE = "LOCKSTITCH_POSTGRES"
 
@@ -146,6 +151,7 @@ class Server:
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
         self._names = count(1)
+        self._empty: list[str] = []
         self._initialise()
 
     @property
@@ -159,10 +165,22 @@ class Server:
         return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
 
     def fresh(self) -> str:
-        """Make a new empty database and give its address."""
+        """Give the address of an empty database: a new one, or one that was given back."""
+        if self._empty:
+            return self.address(self._empty.pop())
         name = f"fresh_{os.getpid()}_{next(self._names)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.address(name)
+
+    def recycle(self, dsn: str) -> None:
+        """Take an address of ``fresh`` back, and empty the database, since making one is slow."""
+        name = dsn.partition("?")[0].rpartition("/")[2]
+        if self.execute(f"SELECT FROM pg_database WHERE datname = '{name}'"):
+            self.execute(f"ALTER DATABASE {name} RESET ALL")
+            self.execute(END.format(name))
+            self.execute("DROP SCHEMA IF EXISTS lockstitch CASCADE", name)
+            if self.execute(STRANGE, name) == [(0,)]:
+                self._empty.append(name)
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement as the superuser."""
@@ -260,36 +278,48 @@ def shared() -> Server:
 
 
 @contextmanager
-def pooled(dsn: str, **settings: str) -> Iterator[str]:
-    """Run a PgBouncer in transaction mode before a database, and give the address through it."""
+def pooled(port: int, **settings: str) -> Iterator[int]:
+    """Run a PgBouncer in transaction mode before a server, and give its port."""
     program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     assert Path(program).exists(), "PgBouncer is missing: apt-get install pgbouncer"
-    target = psycopg.conninfo.conninfo_to_dict(dsn)
     with tempfile.TemporaryDirectory(prefix="lockstitch-pgbouncer-") as name:
-        folder, port = own(Path(name)), free_port()
-        _configure(folder, port, target, settings)
+        folder, own_port = own(Path(name)), free_port()
+        _configure(folder / "ini", own_port, port, settings)
         log = folder / "log"
         process = started([program, str(folder / "ini")], folder, log)
         try:
-            until_reachable(process, port, log)
-            yield f"postgresql://{target['user']}@127.0.0.1:{port}/{target['dbname']}"
+            until_reachable(process, own_port, log)
+            yield own_port
         finally:
             process.kill()
             process.wait(30)
 
 
-def _configure(folder: Path, port: int, target: dict[str, object], more: dict[str, str]) -> None:
+def _configure(file: Path, port: int, server: int, more: dict[str, str]) -> None:
     options = {
         "listen_addr": "127.0.0.1",
         "listen_port": str(port),
         "unix_socket_dir": "",
         "pool_mode": "transaction",
         "auth_type": "any",
-        "default_pool_size": "8",
-        "max_client_conn": "500",
+        # Fewer than the clients have: a transaction gets whichever is free.
+        "default_pool_size": "3",
+        "max_client_conn": "1000",
     } | more
     lines = [f"{name} = {value}" for name, value in options.items()]
-    where = f"host=127.0.0.1 port={target['port']} user={target['user']}"
-    ini = ["[databases]", f"{target['dbname']} = {where}", "[pgbouncer]", *lines, ""]
-    (folder / "ini").write_text("\n".join(ini), "utf-8")
-    own(folder / "ini")
+    target = f"* = host=127.0.0.1 port={server} user=postgres"
+    file.write_text("\n".join(["[databases]", target, "[pgbouncer]", *lines, ""]), "utf-8")
+    own(file)
+
+
+@cache
+def shared_pooler() -> int:
+    """Give the port of the one PgBouncer before ``shared()``, which ends with this process."""
+    opened = ExitStack()
+    atexit.register(opened.close)
+    return opened.enter_context(pooled(shared().port))
+
+
+def through_pooler(dsn: str) -> str:
+    """Give the address of one of ``shared()``'s databases through its PgBouncer."""
+    return dsn.replace(f":{shared().port}/", f":{shared_pooler()}/")

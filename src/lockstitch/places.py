@@ -68,6 +68,17 @@ def public(target: str) -> str:
     return split._replace(netloc=netloc, query=query).geturl()
 
 
+def brief(message: str, target: str, session: str = "") -> str:
+    """Give what an error says without the names that stand before it anyway."""
+    place = place_of(target)
+    path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
+    whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
+    names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")
+    for name in names if path else names[2:]:
+        message = message.removeprefix(f"{name}: ")
+    return message
+
+
 def _url(scheme: str, path: str) -> str:
     return f"{scheme}:///{quote(path)}"
 

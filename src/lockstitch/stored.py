@@ -13,10 +13,11 @@ lines, a folder of such files. An agent itself works with ``lockstitch.open``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.base import find
@@ -26,7 +27,7 @@ from lockstitch.journal.projection import project
 from lockstitch.journal.records import Record
 from lockstitch.journal.state import Checkpoint, Reply, Spoken, View
 from lockstitch.lists import check as check_list
-from lockstitch.places import Place, place_of, public
+from lockstitch.places import Place, brief, place_of, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding
 from lockstitch.session import core
@@ -110,7 +111,13 @@ def read(target: str, session: str | None = None) -> Journal:
     """Read one session, as far as it is whole; the only one of a store needs no name."""
     backend, place = opened(target)
     with backend:
-        return _journal(backend, chosen(backend, session or place.session))
+        name = chosen(backend, session or place.session)
+        _require(backend, name)
+        journal = _journal(backend, name)
+    if journal.fault is not None:
+        message = brief(journal.fault.message, target, name)
+        journal.fault = structs.replace(journal.fault, message=message)
+    return journal
 
 
 def chosen(backend: Backend, session: str | None) -> str:
@@ -170,14 +177,15 @@ def check(
     name = public(target)
     with backend:
         wanted = session or place.session
-        found = backend.verify() if wanted is None else _of_one(backend, wanted)
+        found = backend.verify() if wanted is None else _alone(backend, wanted)
         for listed, faults in _grouped(found):
             if listed is None:
                 findings = [_damage(fault.seq, fault.message) for fault in faults]
-                yield Report(name, OWN, findings=findings)
+                yield _brief(Report(name, OWN, findings=findings), target)
                 continue
-            yield _judged(name, backend, listed, faults, dialect, model)
-            advance(listed.seq)
+            report = _judged(name, backend, listed, faults, dialect, model)
+            yield _brief(report, target)
+            advance(max(listed.seq, report.records))
 
 
 def count(target: str, session: str | None = None) -> int:
@@ -187,15 +195,26 @@ def count(target: str, session: str | None = None) -> int:
         wanted = session or place.session
         if wanted is None:
             return sum(listed.seq for listed in backend.sessions())
-        head = backend.head(wanted)
-        return head.seq if head else 0
+        with suppress(Damaged):
+            head = backend.head(wanted)
+            return head.seq if head else 0
+    return 0
 
 
-def _of_one(backend: Backend, session: str) -> Iterator[Listed]:
-    head = backend.head(session)
-    if head is None:
-        raise Unreadable(f"session {session}: there is none in this store")
-    yield Listed(session, head.seq, head.epoch, 0, 0)
+def _alone(backend: Backend, session: str) -> Iterator[Listed]:
+    _require(backend, session)
+    yield Listed(session, 0, 0, 0, 0)
+
+
+def _brief(report: Report, target: str) -> Report:
+    """Leave the names out of what is said that stand before it."""
+    session = report.session or ""
+    report.findings = [
+        structs.replace(found, message=brief(found.message, target, session))
+        for found in report.findings
+    ]
+    report.error = None if report.error is None else brief(report.error, target, session)
+    return report
 
 
 def _grouped(found: Iterable[Fault | Listed]) -> Iterator[tuple[Listed | None, list[Fault]]]:
@@ -329,6 +348,11 @@ def _existing(target: str, session: str | None) -> tuple[Place, str]:
     backend, place = opened(target)
     with backend:
         name = chosen(backend, session or place.session)
-        if backend.head(name) is None:
-            raise Unreadable(f"session {name}: there is none in this store")
+        _require(backend, name)
     return place, name
+
+
+def _require(backend: Backend, session: str) -> None:
+    with suppress(Damaged):
+        if backend.head(session) is None:
+            raise Unreadable(f"there is no session {session}")

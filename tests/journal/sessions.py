@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -167,9 +167,9 @@ class Writer:
         self.marks += 1
         return f"call{self.marks:05d}"
 
-    def reply(self, kind: str = "replied", **fields: Any) -> None:
-        dialect = self.pick(*self.dialects)
-        speech = self.speech()
+    def reply(self, kind: str = "replied", speech: Speech | None = None, **fields: Any) -> None:
+        dialect = fields.pop("dialect", None) or self.pick(*self.dialects)
+        speech = speech or self.speech()
         reply = reply_of(dialect, speech)
         whole = kind == "replied" and not self.chance(3)
         # A reply kept as a message, as a list of messages, or in its envelope.
@@ -183,10 +183,12 @@ class Writer:
     ) -> None:
         payload = json.dumps(value, indent=1) if self.chance(8) else value
         asked = [{"id": call.id, "name": call.name} for call in calls]
-        known = {"provider": dialect.upper(), "model": MODELS.get(dialect, "")} if self.chance(2) else {}
+        known = {"provider": dialect.upper(), "model": MODELS.get(dialect, "")}
+        if self.chance(2):
+            fields = {**fields, **known}
         if self.session.records and self.chance(3):
             fields["after"] = self.draw(st.integers(1, len(self.session.records)))
-        seq = self.put(kind, payload, dialect=dialect, calls=asked, **known, **fields)
+        seq = self.put(kind, payload, dialect=dialect, calls=asked, **fields)
         self.calls += [Known(seq, index) for index in range(len(calls))]
         if kind == "replied" and not calls and self.chance(2):
             self.put("ended")
@@ -195,13 +197,15 @@ class Writer:
     def stream(self) -> None:
         """A stream that dies or ends, with other things between its parts."""
         self.streams += 1
-        name = f"s{self.streams}"
-        for _ in range(self.pick(1, 1, 2, 3)):
-            self.reply("partial", stream=name)
-            if self.chance(4):
+        name, dialect = f"s{self.streams}", self.pick(*self.dialects)
+        speech = self.speech()
+        for count in range(self.pick(1, 1, 2, 3)):
+            text = replace(speech, text=speech.text or self.mark("T"), calls=speech.calls[:count])
+            self.reply("partial", speech=text, stream=name, dialect=dialect)
+            if self.chance(3):
                 self.any_step()
         if self.chance(2):
-            self.reply(stream=name)
+            self.reply(speech=speech, stream=name, dialect=dialect)
         if self.chance(6):
             self.reply("partial", stream=name)
 

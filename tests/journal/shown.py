@@ -75,14 +75,17 @@ class Claims:
     def __init__(self, session: Session, seen: Seen) -> None:
         self.session = session
         self.seen = seen
-        self.cut = seen.summary[1] if seen.summary else 0
+        self.cut, self.kept = seen.summary[1:] if seen.summary else (0, set())
+
+    def hides(self, seq: int) -> bool:
+        return seq <= self.cut and seq not in self.kept
 
     def marks(self, seq: int) -> list[str]:
         return marks_of(self.session, self.seen.told[seq])
 
     def items(self) -> list[int]:
         """The facts that stand in the request by themselves, in order."""
-        return [seq for _, seq in self.seen.items if seq > self.cut]
+        return [seq for _, seq in self.seen.items if not self.hides(seq)]
 
     def spoken(self) -> list[str]:
         """Every mark of what was said, replied and noted, in order."""
@@ -105,7 +108,7 @@ class Claims:
         """For each call that is shown: its own mark, and the marks of its result."""
         found = []
         for (reply, index), call in self.seen.calls.items():
-            if reply > self.cut:
+            if not self.hides(reply):
                 asked = [mark for mark in self.marks(reply) if mark.startswith("<A")]
                 found.append((asked[index], self._given(call)))
         return found
@@ -113,7 +116,7 @@ class Claims:
     def late(self) -> list[str]:
         """Marks of results that came when their call was summarised already."""
         calls = self.seen.calls.items()
-        behind = [call for (reply, _), call in calls if reply <= self.cut and call["outcome"]]
+        behind = [call for (reply, _), call in calls if self.hides(reply) and call["outcome"]]
         return [mark for call in behind if self._is_late(call) for mark in self._given(call)]
 
     def _is_late(self, call: Any) -> bool:

@@ -67,7 +67,7 @@ class Seen:
     calls: dict[tuple[int, int], Fields] = field(default_factory=dict)
     notes: list[tuple[int, tuple[int, int]]] = field(default_factory=list)
     checkpoints: list[tuple[int, int, str, str]] = field(default_factory=list)
-    summary: tuple[int, int] | None = None
+    summary: tuple[int, int, set[int]] | None = None
     turn: int = 0
     interrupted: int = 0
     told: dict[int, Told] = field(default_factory=dict)
@@ -119,8 +119,7 @@ def seen_in(records: list[Record]) -> Seen:
         before = seq
     seen.line = lines[before]
     line = [facts[seq] for seq in seen.line]
-    replies = _replies(line)
-    _settle(seen, line, replies)
+    _settle(seen, line)
     _place(seen, line)
     _mark(seen, line)
     _shorten(seen, line)
@@ -141,34 +140,68 @@ def _facts(records: list[Record]) -> dict[int, Told]:
     return facts
 
 
-def _replies(line: list[Told]) -> list[Told]:
-    """Whole replies, and of each stream without one the last that came of it."""
-    whole = {fact.fields.get("stream", "") for fact in line if fact.kind == "replied"}
-    last = {fact.fields.get("stream", ""): fact.seq for fact in line if fact.kind == "partial"}
-    found = []
-    for fact in line:
-        stream = fact.fields.get("stream", "")
-        is_last = not stream or (stream not in whole and last.get(stream) == fact.seq)
-        if fact.kind == "replied" or (fact.kind == "partial" and is_last):
-            found.append(fact)
-    return found
-
-
-def _settle(seen: Seen, line: list[Told], replies: list[Told]) -> None:
-    for reply in replies:
-        for index, asked in enumerate(reply.fields.get("calls", [])):
-            about = [
-                fact
-                for fact in line
-                if fact.kind in ABOUT_CALLS
-                and fact.call == (reply.seq, index)
-                and fact.seq > reply.seq
-            ]
-            call, notes = _became(about)
+def _settle(seen: Seen, line: list[Told]) -> None:
+    """What became of every call; what a stream's part was told goes over to the whole of it."""
+    parts: dict[str, tuple[Told, list[list[Told]]]] = {}
+    whole: set[str] = set()
+    for reply in line:
+        stream = reply.fields.get("stream", "")
+        if reply.kind not in {"replied", "partial"} or (reply.kind == "partial" and stream in whole):
+            continue
+        before = parts.pop(stream, None)
+        about = [_about(line, reply, index, before) for index in range(len(_calls(reply)))]
+        if before is not None:
+            for index in range(len(_calls(before[0]))):
+                del seen.calls[before[0].seq, index]
+        if stream and reply.kind == "partial":
+            parts[stream] = (reply, about)
+        elif stream:
+            whole.add(stream)
+        for index, asked in enumerate(_calls(reply)):
+            call, notes = _became(about[index])
             ids = {"id": asked.get("id", ""), "name": asked.get("name", "")}
             seen.calls[reply.seq, index] = {**call, **ids}
-            seen.notes += [(seq, (reply.seq, index)) for seq in notes]
+            seen.notes += [(seq, (reply.seq, index)) for seq in notes if seq > reply.seq]
     seen.notes.sort()
+
+
+def _calls(reply: Told) -> list[Fields]:
+    return reply.fields.get("calls", [])
+
+
+def _about(
+    line: list[Told], reply: Told, index: int, before: tuple[Told, list[list[Told]]] | None
+) -> list[Told]:
+    """All that was told of a call, what was told of it as part of a stream among it."""
+    until = _overtaken(line, reply)
+    own = [
+        fact
+        for fact in line
+        if fact.kind in ABOUT_CALLS
+        and fact.call == (reply.seq, index)
+        and reply.seq < fact.seq < until
+    ]
+    if before is None or index >= len(_calls(before[0])):
+        return own
+    same = all(
+        _calls(before[0])[index].get(key, "") == _calls(reply)[index].get(key, "")
+        for key in ("id", "name")
+    )
+    return [*before[1][index], *own] if same else own
+
+
+def _overtaken(line: list[Told], reply: Told) -> float:
+    """Where more of a stream came than this part of it."""
+    stream = reply.fields.get("stream", "")
+    later = (
+        fact.seq
+        for fact in line
+        if fact.seq > reply.seq
+        and fact.kind in {"replied", "partial"}
+        and fact.fields.get("stream", "") == stream
+    )
+    is_part = reply.kind == "partial" and stream
+    return next(later, float("inf")) if is_part else float("inf")
 
 
 def _became(about: list[Told]) -> tuple[Fields, list[int]]:
@@ -250,28 +283,30 @@ def _mark(seen: Seen, line: list[Told]) -> None:
 
 
 def _shorten(seen: Seen, line: list[Told]) -> None:
-    """A summary stands for all up to a place, but for calls that had no result in there then."""
+    """A summary stands for all up to a place, but for replies with a call unsettled by then."""
     for at, fact in enumerate(line):
-        if fact.kind != "compacted":
-            continue
-        through = fact.fields["through"]
-        if through == 0:
-            seen.summary = None
+        through = fact.fields.get("through", -1)
+        if fact.kind != "compacted" or not 0 <= through < fact.seq:
             continue
         upto = Seen()
-        before = line[:at]
-        _settle(upto, before, _replies(before))
-        held = [reply for (reply, _), call in upto.calls.items() if _holds(reply, call, through)]
-        cut = min([through, *(reply - 1 for reply in held)])
-        if 0 < cut < fact.seq:
-            seen.summary = (fact.seq, cut)
+        _settle(upto, line[:at])
+        _place(upto, line[:at])
+        last = max((n for n, (kind, _) in enumerate(upto.items) if kind == "reply"), default=0)
+        kept = {
+            reply
+            for (reply, _), call in upto.calls.items()
+            if reply <= through
+            and _is_unsettled(call, through, is_last=reply == upto.items[last][1])
+        }
+        seen.summary = (fact.seq, through, kept) if through else None
 
 
-def _holds(reply: int, call: Fields, through: int) -> bool:
+def _is_unsettled(call: Fields, through: int, *, is_last: bool) -> bool:
+    """Nothing more comes of a call that never started and that the conversation left behind."""
+    if call["status"] == "open":
+        return is_last
     outcome = call["outcome"]
-    return reply <= through and (
-        outcome is None or call["status"] == "started" or outcome[0] > through
-    )
+    return outcome is None or call["status"] == "started" or outcome[0] > through
 
 
 def _turns(seen: Seen, line: list[Told]) -> None:

@@ -73,8 +73,8 @@ def replies(draw: st.DrawFn) -> list[Piece]:
             pieces.append(Said(draw(texts)))
         else:
             pieces.append(Searched(f"srvtoolu_{next(numbers)}", draw(texts)))
-    for _ in range(draw(st.integers(0, 3))):
-        pieces.append(Asked(f"toolu_{next(numbers)}", "look", draw(arguments)))
+    asked = draw(st.lists(arguments, max_size=3))
+    pieces += [Asked(f"toolu_{next(numbers)}", "look", given) for given in asked]
     while pieces and isinstance(pieces[-1], Thought):
         pieces.pop()
     return pieces
@@ -121,21 +121,18 @@ class Speaker(ABC):
         """The same as a stream."""
 
 
+OPENING = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-fable-5"}
+
+
 class Anthropic(Speaker):
     dialect = "anthropic"
     searches = True
-    opening: dict[str, Any] = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-fable-5",
-    }
 
     def whole(self, pieces: list[Piece]) -> dict[str, Any]:
         content = [block for piece in pieces for block in self._blocks(piece)]
         usage = {"input_tokens": 3, "output_tokens": 9}
         ending = {"stop_reason": "end_turn", "stop_sequence": None}
-        return {**self.opening, "content": content, **ending, "usage": usage}
+        return {**OPENING, "content": content, **ending, "usage": usage}
 
     def _blocks(self, piece: Piece) -> list[dict[str, Any]]:
         if isinstance(piece, Thought):
@@ -153,7 +150,7 @@ class Anthropic(Speaker):
 
     def events(self, pieces: list[Piece], size: int) -> Iterator[Sent]:
         usage = {"input_tokens": 3, "output_tokens": 1}
-        start = {**self.opening, "content": [], "stop_reason": None, "stop_sequence": None}
+        start = {**OPENING, "content": [], "stop_reason": None, "stop_sequence": None}
         yield Sent({"type": "message_start", "message": {**start, "usage": usage}})
         yield Sent({"type": "ping"})
         blocks = [block for piece in pieces for block in self._blocks(piece)]
@@ -444,6 +441,9 @@ class LangChain(Speaker):
         return Sent({"type": "AIMessageChunk", "id": "lc_run--1", **fields})
 
 
+CALLS_FROM = 50
+
+
 class LangChainBlocks(LangChain):
     """A chat model of Anthropic's kind: blocks, the calls among them."""
 
@@ -451,7 +451,9 @@ class LangChainBlocks(LangChain):
         return [p for p in pieces if not isinstance(p, Searched)]
 
     def whole(self, pieces: list[Piece]) -> dict[str, Any]:
-        blocks = [self._block(place, piece) for place, piece in enumerate(pieces)]
+        calls = iter(range(CALLS_FROM, 100))
+        places = (next(calls) if isinstance(p, Asked) else n for n, p in enumerate(pieces))
+        blocks = [self._block(place, piece) for place, piece in zip(places, pieces, strict=True)]
         return {**self._message(pieces), "content": blocks or ""}
 
     def _block(self, place: int, piece: Piece) -> dict[str, Any]:
@@ -476,7 +478,7 @@ class LangChainBlocks(LangChain):
             yield self._chunk(content=[signed])
 
     def _calling(self, piece: Asked, number: int, size: int) -> Iterator[Sent]:
-        place = number + 50
+        place = number + CALLS_FROM
         block = {"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}}
         first = {"name": piece.name, "args": "", "id": piece.id}
         begun = [{**block, "index": place}]

@@ -75,9 +75,12 @@ def is_busy(store: Store) -> bool:
     return bool(found) and found["done"].outcome == "ok" and found["also"].status == "started"
 
 
-def test_an_abort_signal_gives_every_call_an_outcome(
-    twin: Twin, store: Store, slow: Slow
-) -> None:
+async def until_busy(store: Store) -> None:
+    while not is_busy(store):  # noqa: ASYNC110 - what is waited for is in the store
+        await anyio.sleep(0.002)
+
+
+def test_an_abort_signal_gives_every_call_an_outcome(twin: Twin, store: Store, slow: Slow) -> None:
     abort = threading.Event()
 
     def signal() -> None:
@@ -121,9 +124,7 @@ def test_an_abort_that_is_set_before_starts_nothing(twin: Twin, store: Store) ->
 
 
 @LOOPS
-def test_a_cancelled_task_gives_every_call_an_outcome(
-    store: Store, kind: str, slow: Slow
-) -> None:
+def test_a_cancelled_task_gives_every_call_an_outcome(store: Store, kind: str, slow: Slow) -> None:
     unwound: list[str] = []
 
     async def pause() -> None:
@@ -143,8 +144,7 @@ def test_a_cancelled_task_gives_every_call_an_outcome(
     async def body() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(work)
-            while not is_busy(store):
-                await anyio.sleep(0.002)
+            await until_busy(store)
             group.cancel_scope.cancel()
 
     anyio.run(body, backend=kind)
@@ -161,8 +161,7 @@ def test_asyncios_own_cancel_and_a_second_one(store: Store, slow: Slow) -> None:
 
     async def body() -> None:
         task = asyncio.create_task(work())
-        while not is_busy(store):
-            await asyncio.sleep(0.002)
+        await until_busy(store)
         task.cancel()
         await asyncio.sleep(0)
         task.cancel()
@@ -191,7 +190,7 @@ class Counting(MemoryBackend):
 
 
 async def nap() -> str:
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     return "rested"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import lockstitch
 from lockstitch.errors import Closed, Held, Unreadable, UsageError
 from lockstitch.journal.events import INLINE
 from lockstitch.session.store import Store
@@ -149,11 +148,14 @@ def test_a_turn_left_open_on_purpose_is_not_called_a_crash(twin: Twin, store: St
 
 def test_an_exception_breaks_the_turn_off(twin: Twin, store: Store) -> None:
     async def body() -> None:
-        with pytest.raises(ZeroDivisionError):
+        async def failing() -> None:
             async with twin.opened(store) as session:
                 await session.say("Look")
                 await session.record(asks("anthropic", ("c1", "look", {})))
                 raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await failing()
         async with twin.opened(store) as session:
             assert (session.turn.state, session.turn.reason) == ("interrupted", "error")
             assert [c.outcome for c in session.calls] == ["not-started"]
@@ -381,7 +383,6 @@ def test_a_missing_extra_says_how_to_get_it(store: Store, monkeypatch: Any) -> N
 def test_errors_name_no_content(store: Store) -> None:
     with store.session("s") as session:
         session.say("secret words")
-        try:
+        with pytest.raises(UsageError) as caught:
             session.rewind("secret label")
-        except lockstitch.LockstitchError as error:
-            assert "secret" not in str(error)
+        assert "secret" not in str(caught.value)

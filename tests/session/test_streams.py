@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
@@ -15,12 +17,14 @@ from lockstitch.dialects.replies import messages_in
 from lockstitch.model.parts import CALL, REASONING, TEXT, USER, Part
 from lockstitch.session.received import received
 from lockstitch.session.streams import Accumulator, accumulator_for, dialect_of_event
+from tests.conftest import EXAMPLES
 from tests.oracles import problems
 from tests.property.pieces import json_values
 
 from .spoken import SPEAKERS, Asked, Piece, Said, Sent, Speaker, Thought, replies
 
-sizes = st.integers(1, 7)
+sizes = st.sampled_from((2, 3, 5, 8, 30))
+few = settings(max_examples=int(EXAMPLES or 25))
 ASKS: dict[str, Any] = {
     "anthropic": {"role": "user", "content": "Go."},
     "openai-chat": {"role": "user", "content": "Go."},
@@ -67,13 +71,12 @@ def request_with(dialect: str, messages: list[Any]) -> list[Any]:
 
 
 def arguments_of(dialect: str, call: Part) -> Any:
-    import json
-
     value = new_dialect(dialect).arguments(call)
     return json.loads(value) if isinstance(value, str) else value
 
 
 @every
+@few
 @given(pieces=replies(), size=sizes)
 def test_a_whole_stream_is_the_response_in_one_piece(
     speaker: Speaker, pieces: list[Piece], size: int
@@ -88,6 +91,7 @@ def test_a_whole_stream_is_the_response_in_one_piece(
 
 
 @every
+@few
 @given(pieces=replies(), size=sizes)
 def test_wherever_a_stream_breaks_off_what_is_kept_is_valid(
     speaker: Speaker, pieces: list[Piece], size: int
@@ -117,10 +121,9 @@ def test_wherever_a_stream_breaks_off_what_is_kept_is_valid(
     assert [call.id for call in calls] == [piece.id for piece in asked]
 
 
+@few
 @given(pieces=replies(), size=sizes)
-def test_a_thought_is_kept_whole_and_signed_or_not_at_all(
-    pieces: list[Piece], size: int
-) -> None:
+def test_a_thought_is_kept_whole_and_signed_or_not_at_all(pieces: list[Piece], size: int) -> None:
     whole = {(p.text, p.signature) for p in pieces if isinstance(p, Thought)}
     for name, key in (("anthropic", None), ("bedrock", "reasoningContent")):
         speaker = SPEAKERS[name]
@@ -133,6 +136,7 @@ def test_a_thought_is_kept_whole_and_signed_or_not_at_all(
 
 
 @every
+@few
 @given(pieces=replies(), size=sizes, strange=st.lists(json_values, max_size=4))
 def test_events_that_nobody_knows_change_nothing(
     speaker: Speaker, pieces: list[Piece], size: int, strange: list[Any]
@@ -146,16 +150,18 @@ def test_events_that_nobody_knows_change_nothing(
 
 
 @every
-@given(data=st.data(), pieces=replies(), size=sizes)
+@few
+@given(data=st.data(), pieces=replies(), size=sizes, strange=json_values)
 def test_no_event_breaks_a_stream(
-    speaker: Speaker, data: st.DataObject, pieces: list[Piece], size: int
+    speaker: Speaker, data: st.DataObject, pieces: list[Piece], size: int, strange: Any
 ) -> None:
     """A server that sends what it should not must not take the words before it with it."""
+    events = [sent.event for sent in speaker.events(speaker.fitting(pieces), size)]
+    at = data.draw(st.integers(0, len(events) - 1))
+    key = data.draw(st.sampled_from(sorted(events[at])))
     made = accumulator_for(speaker.dialect)
-    for sent in speaker.events(speaker.fitting(pieces), size):
-        key = data.draw(st.sampled_from(sorted(sent.event)))
-        made.feed({**sent.event, key: data.draw(json_values)})
-        made.feed(data.draw(json_values))
+    for event in [*events[:at], {**events[at], key: strange}, strange, *events[at:]]:
+        made.feed(event)
         made.whole()
         made.closed()
 
@@ -175,14 +181,11 @@ def test_what_is_no_event_tells_nothing(event: Any) -> None:
 
 @every
 def test_a_later_state_leaves_what_was_given_before_alone(speaker: Speaker) -> None:
-    import copy
-
     pieces = speaker.fitting([Said("some words"), *(Asked(f"toolu_{n}", "look", {"a": n})
                                                    for n in range(3))])  # fmt: skip
     made = accumulator_for(speaker.dialect)
     given_out: list[tuple[Any, Any]] = []
     for sent in speaker.events(pieces, 3):
         made.feed(sent.event)
-        for value in (made.whole(), made.closed()):
-            given_out.append((value, copy.deepcopy(value)))
+        given_out += [(value, copy.deepcopy(value)) for value in (made.whole(), made.closed())]
     assert all(value == then for value, then in given_out)

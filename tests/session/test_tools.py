@@ -191,9 +191,7 @@ def test_what_goes_wrong_is_told_to_the_model(
 
 
 @pytest.mark.parametrize("arguments", ["{broken", "[1]", '"text"', "12"])
-def test_arguments_that_are_no_object_run_nothing(
-    twin: Twin, store: Store, arguments: str
-) -> None:
+def test_arguments_that_are_no_object_run_nothing(twin: Twin, store: Store, arguments: str) -> None:
     reply = asks("openai-chat", ("c1", "look", {}))
     reply["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = arguments
 
@@ -219,7 +217,7 @@ def test_async_tools_in_the_sync_twin_are_refused_before_anything_starts(store: 
         with pytest.raises(UsageError, match="dictionary"):
             session.run_tools({"fine": 3})  # type: ignore[dict-item]
         assert session.seq == 2
-        session.run_tools({"fine": lambda: "", "look": lambda: look()})
+        session.run_tools({"fine": lambda: "", "look": lambda: look()})  # noqa: PLW0108
         assert [c.outcome for c in session.calls] == ["ok", "error"]
 
 
@@ -293,7 +291,7 @@ def test_a_second_real_result_becomes_a_note(twin: Twin, store: Store) -> None:
         async with twin.opened(store) as session:
             await asked(session, ("c1", "look", {}))
             await session.run_tools({"look": twin.tool(lambda: "one")})
-            writer = session._seen if twin.kind != "sync" else session.inner._seen
+            writer = twin.inner(session).writer
             fact = writer.state.facts[session.seq].event
             assert isinstance(fact, Finished)
             other = Finished(reply=fact.reply, index=0, payload=text_payload("two"))
@@ -345,7 +343,11 @@ def test_a_call_that_needs_approval_waits_over_a_restart(
 
     async def body() -> None:
         async with twin.opened(disk) as session:
-            calls = ("c1", "delete", {"path": "a"}), ("c2", "look", {}), ("c3", "delete", {"path": "b"})
+            calls = (
+                ("c1", "delete", {"path": "a"}),
+                ("c2", "look", {}),
+                ("c3", "delete", {"path": "b"}),
+            )
             await asked(session, *calls, dialect=dialect)
             await session.run_tools(tools)
             assert [c.id for c in session.waiting] == ["c1", "c3"]
@@ -470,13 +472,12 @@ def test_two_threads_never_run_a_call_twice(store: Store) -> None:
 def test_a_message_while_tools_run_is_legal(twin: Twin, store: Store) -> None:
     async def body() -> None:
         async with twin.opened(store) as session:
-            inner = session.inner if twin.kind == "sync" else session
+            inner = twin.inner(session)
             requests: list[Any] = []
 
             def look() -> str:
-                conversation = inner._inner
-                conversation.say("Are you there?")
-                requests.append(conversation.request("openai-chat"))
+                inner.say("Are you there?")
+                requests.append(inner.request("openai-chat"))
                 return "seen"
 
             await asked(session, ("c1", "look", {}))
@@ -493,10 +494,10 @@ def test_interrupting_from_elsewhere_ends_the_run(twin: Twin, store: Store) -> N
 
     async def body() -> None:
         async with twin.opened(store) as session:
-            inner = session.inner if twin.kind == "sync" else session
+            inner = twin.inner(session)
 
             def look() -> str:
-                inner._inner.interrupt("boss")
+                inner.interrupt("boss")
                 release.wait(10)
                 return "late"
 

@@ -94,13 +94,13 @@ def journals(
     """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
     from lockstitch import stored as own
     from lockstitch.cli.progress import Progress
-    from lockstitch.places import public
+    from lockstitch.places import brief, public
 
     try:
         with Progress("Checking", own.count(target, session), "records") as advance:
             yield from own.check(target, session, dialect=dialect, model=model, advance=advance)
     except LockstitchError as error:
-        yield Report(public(target), OWN, session, error=str(error))
+        yield Report(public(target), OWN, error=brief(str(error), target))
 
 
 def listed(target: str, dialect: str | None, model: str | None) -> Report:

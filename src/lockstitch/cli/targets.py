@@ -38,12 +38,12 @@ def is_own(target: str | None, form: str | None) -> bool:
 @contextmanager
 def told(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
-    from lockstitch.places import public
+    from lockstitch.places import brief, public
 
     try:
         yield
     except LockstitchError as error:
-        raise type(error)(f"{public(target)}: {error}") from error
+        raise type(error)(f"{public(target)}: {brief(str(error), target)}") from error
 
 
 def require_own(target: str | None, form: str | None = None) -> str:

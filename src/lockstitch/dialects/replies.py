@@ -8,10 +8,12 @@ and the few fields that providers write and do not read.
 from __future__ import annotations
 
 import operator
+from base64 import b64decode
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.base import Dialect, replaced
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.langchain import envelope_of, fields_of, type_of
 from lockstitch.dialects.profiles import profile_named
@@ -35,6 +37,7 @@ _PROVIDERS = {
 }
 # Profiles that differ in what is accepted, not in who serves it.
 _NO_PROVIDERS = ("classic", "strict")
+_BEDROCK_BYTES = (("reasoningContent", "redactedContent"), ("image", "source", "bytes"))
 _SPEAKERS = ("user", "assistant", "system", "developer", "tool", "model", "function")
 
 
@@ -128,8 +131,23 @@ def _bedrock(value: Any) -> list[Any]:
     message = output.get("message") if isinstance(output, dict) else value
     if not isinstance(message, dict) or "content" not in message:
         return []
-    role = message.get("role") or "assistant"
-    return [_kept(message, {"role": role, "content": message["content"]})]
+    role, content = message.get("role") or "assistant", message["content"]
+    if isinstance(content, list):
+        spelled = list(map(_with_bytes, content))
+        content = content if all(map(operator.is_, spelled, content)) else spelled
+    return [_kept(message, {"role": role, "content": content})]
+
+
+def _with_bytes(block: Any) -> Any:
+    """Give a block with bytes where AWS's SDK wants them; JSON has them in base64."""
+    for path in _BEDROCK_BYTES:
+        value = block
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return replaced(block, path, b64decode(value, validate=True))
+    return block
 
 
 def _gemini(value: Any) -> list[Any]:

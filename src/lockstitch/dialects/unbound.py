@@ -39,6 +39,7 @@ _KWARGS = (
     *_CHAT_REASONING, "thinking", "signature", "__gemini_function_call_thought_signatures__",
     "__openai_function_call_ids__",
 )  # fmt: skip
+_ITEM_IDS = ("msg_", "resp_")
 
 
 def unbound(view: Dialect, message: Message) -> Any:
@@ -154,13 +155,14 @@ def _chat_beside(raw: Fields) -> Fields:
 
 
 def _langchain_beside(raw: Fields) -> Fields:
-    envelope, fields = envelope_of(raw), fields_of(raw)
+    fields = fields_of(raw)
     kwargs = fields.get("additional_kwargs")
     freed = _without(kwargs, _KWARGS) if isinstance(kwargs, dict) else kwargs
-    if freed is kwargs:
+    is_item = str(fields.get("id")).startswith(_ITEM_IDS)
+    if freed is kwargs and not is_item:
         return raw
-    fields = {**fields, "additional_kwargs": freed}
-    return fields if fields_of(raw) is raw else {**raw, envelope: fields}
+    kept = {**_without(fields, ("id",) if is_item else ()), "additional_kwargs": freed}
+    return kept if fields is raw else {**raw, envelope_of(raw): kept}
 
 
 def _item(message: Message) -> Any:

@@ -92,10 +92,15 @@ class AsyncStream:
             await self._left(kind, error, trace)
 
     async def _left(self, *exc: Any) -> None:
-        if hasattr(self._source, "__aexit__"):
-            await self._source.__aexit__(*exc)
-        elif hasattr(self._source, "__exit__"):
-            await through(lambda: self._source.__exit__(*exc), insist=True)
+        source = self._source
+        if hasattr(source, "__aexit__"):
+            await source.__aexit__(*exc)
+        elif hasattr(source, "aclose"):
+            await source.aclose()
+        elif hasattr(source, "__exit__"):
+            await through(lambda: source.__exit__(*exc), insist=True)
+        elif hasattr(source, "close"):
+            await through(source.close, insist=True)
 
     async def _settle(self, error: BaseException | None) -> None:
         try:

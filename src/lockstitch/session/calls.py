@@ -12,10 +12,10 @@ from msgspec import UNSET, Raw, Struct
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.replies import messages_in
+from lockstitch.dialects.replies import call_parts, messages_in
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Denied, Event, Finished, Partial, Replied, value_of
-from lockstitch.model.parts import CALL, Part
+from lockstitch.model.parts import Part
 
 # What calls without arguments of their own carry instead: a tool gets these by name.
 _CARRIED = ("input", "action", "actions", "operation")
@@ -36,8 +36,7 @@ def askings_in(event: Event, payload: bytes) -> list[Asking]:
     view = new_dialect(profile_named(event.dialect).dialect)
     value = value_of(Raw(payload), inner=True)
     messages = view.read(messages_in(event.dialect, value))
-    parts = (part for message in messages for part in message.parts if part.kind == CALL)
-    return [_asking(view, part) for part in parts]
+    return [_asking(view, part) for part in call_parts(messages)]
 
 
 def _asking(view: Dialect, part: Part) -> Asking:

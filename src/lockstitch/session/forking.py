@@ -8,6 +8,7 @@ from lockstitch.errors import Held
 from lockstitch.journal.events import Event, Forked, Noted
 from lockstitch.journal.fold import Fact, State
 from lockstitch.journal.records import Head, checked_session
+from lockstitch.journal.state import Checkpoint
 from lockstitch.session import core
 from lockstitch.session.reading import Seen
 from lockstitch.session.writing import Writer
@@ -17,15 +18,27 @@ from lockstitch.stores.base import Backend
 def forked(backend: Backend, source: str, target: str, at: Any = None) -> Head:
     """Copy the first records of a session, and say in the copy where it came from."""
     checked_session(target)
-    seen = Seen(backend, source)
-    seen.refresh()
-    upto = seen.head.seq if at is None else seen.look(lambda state: core.place(state, at))
+    upto = _place(backend, source, at)
     fork = Forked(source=source, at=upto)
     done = _done(backend, target, fork)
     if done is not None:
         return done
     backend.fork(source, upto, target)
     return _told(backend, target, fork)
+
+
+def _place(backend: Backend, source: str, at: Any) -> int:
+    """Find where to fork; a record's number needs no reading, whatever is damaged behind it."""
+    if at is None:
+        head = backend.head(source)
+        return head.seq if head else 0
+    if isinstance(at, Checkpoint):
+        return at.seq
+    if isinstance(at, int) and not isinstance(at, bool) and at >= 0:
+        return at
+    seen = Seen(backend, source)
+    seen.refresh()
+    return seen.look(lambda state: core.place(state, at))
 
 
 def _done(backend: Backend, target: str, fork: Forked) -> Head | None:

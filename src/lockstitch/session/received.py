@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -163,6 +165,8 @@ def _asked(call: tuple[str, str]) -> Asked:
 def _google(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_google(item) for item in value]
+    if isinstance(value, (bytes, Enum, date)):
+        return msgspec.to_builtins(value)
     if not is_google(_class_of(value)) or not hasattr(value, "model_fields_set"):
         return value
     fields: Fields = type(value).model_fields

@@ -209,9 +209,16 @@ class Stream:
         try:
             self._settle(error)
         finally:
-            leave = getattr(opened(self._source), "__exit__", None)
-            if leave is not None and self._events is not None:
-                leave(kind, error, trace)
+            self._left(kind, error, trace)
+
+    def _left(self, *exc: Any) -> None:
+        source = opened(self._source)
+        if self._events is not None and hasattr(source, "__exit__"):
+            source.__exit__(*exc)
+        else:
+            close = getattr(source, "close", None)
+            if callable(close):
+                close()
 
     def _settle(self, error: BaseException | None) -> None:
         try:

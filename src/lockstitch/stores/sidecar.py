@@ -47,13 +47,19 @@ class Sidecar:
         try:
             yield
         finally:
-            _unlock(self._handle)
+            self._let_go()
 
     def close(self) -> None:
         """Let go of the file."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
+
+    def _let_go(self) -> None:
+        try:
+            _unlock(self._handle)
+        except OSError:
+            self.close()
 
     def _take(self, deadline: float, seconds: float) -> None:
         while True:

@@ -9,9 +9,11 @@ from tests.postgres_server import shared
 
 
 @pytest.fixture
-def dsn() -> str:
-    """The address of a new empty database."""
-    return shared().fresh()
+def dsn() -> Iterator[str]:
+    """The address of an empty database."""
+    address = shared().fresh()
+    yield address
+    shared().recycle(address)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.errors import Closed
 from lockstitch.stores.postgres import PostgresBackend, news
-from tests.postgres_server import pooled
+from tests.postgres_server import through_pooler
 from tests.stores.postgres.making import entries, run
 
 FOLLOWED = "SELECT followed > clock_timestamp() FROM lockstitch.sessions WHERE session = 's'"
@@ -113,7 +113,7 @@ def test_nobody_is_notified_of_what_nobody_follows(dsn: str, backend: PostgresBa
 
 
 def test_through_a_pooler_one_looks_again_and_again(dsn: str) -> None:
-    with pooled(dsn) as address, PostgresBackend(address) as backend:
+    with PostgresBackend(through_pooler(dsn)) as backend:
         lease = backend.acquire("s")
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(backend.wait, "s", 0, 60)

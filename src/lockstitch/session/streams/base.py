@@ -39,7 +39,7 @@ class Accumulator(ABC):
     def feed(self, event: Any) -> None:
         """Take the next event, an SDK's object or plain data."""
         kind = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
-        if self.kinds is not None and kind not in self.kinds:
+        if self.kinds is not None and not (isinstance(kind, str) and kind in self.kinds):
             return
         plain = plain_of(event)
         if isinstance(plain, dict):

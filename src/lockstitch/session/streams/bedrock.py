@@ -132,7 +132,7 @@ def _written(block: Fields) -> Fields:
     thought = fields_at(block, _REASONING)
     if thought and "redactedContent" not in thought:
         return {_REASONING: {"reasoningText": thought}}
-    return block
+    return dict(block)
 
 
 def _is_unanswered(block: Fields, blocks: list[Fields]) -> bool:

@@ -95,6 +95,8 @@ class OpenAIChat(Accumulator):
         super().feed(event)
 
     def take(self, event: Fields) -> None:
+        if not isinstance(event.get("choices"), list):
+            return
         outer = {key: value for key, value in event.items() if key not in _OUTER}
         self._outer.update({k: v for k, v in outer.items() if v or k not in self._outer})
         if event.get("usage") is not None or ("usage" in event and self._usage is UNSET):

@@ -11,7 +11,7 @@ from lockstitch.session.streams.anthropic import Anthropic
 from lockstitch.session.streams.base import Accumulator
 from lockstitch.session.streams.bedrock import Bedrock
 from lockstitch.session.streams.chat import OpenAIChat
-from lockstitch.session.streams.gemini import Gemini
+from lockstitch.session.streams.gemini import CHUNK_MARKS, Gemini
 from lockstitch.session.streams.langchain import LangChain
 from lockstitch.session.streams.responses import OpenAIResponses
 
@@ -31,7 +31,6 @@ _BEDROCK = (
     "contentBlockStop",
     "messageStop",
 )
-_GEMINI = ("candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback")
 
 
 def accumulator_for(dialect: str) -> Accumulator:
@@ -55,6 +54,6 @@ def _dialect_of_shape(event: dict[str, Any]) -> str | None:
         return "openai-chat"
     if any(key in event for key in _BEDROCK):
         return "bedrock"
-    if any(key in event for key in _GEMINI):
+    if CHUNK_MARKS.intersection(event):
         return "gemini"
     return "langchain" if type_of(event) == "AIMessageChunk" else None

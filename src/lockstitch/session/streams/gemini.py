@@ -16,6 +16,9 @@ from lockstitch.session.streams.base import (
     text_at,
 )
 
+CHUNK_MARKS = frozenset(
+    {"candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback"}
+)
 _CALLS = ("functionCall", "function_call")
 _MORE = ("willContinue", "will_continue")
 _PIECES = ("partialArgs", "partial_args")
@@ -34,6 +37,8 @@ class Gemini(Accumulator):
         self._parts: dict[int, list[Fields]] = {}
 
     def take(self, event: Fields) -> None:
+        if not CHUNK_MARKS.intersection(event):
+            return
         outer = {k: v for k, v in event.items() if k != "candidates" and v is not None}
         self._outer.update(outer)
         for candidate in list_at(event, "candidates"):

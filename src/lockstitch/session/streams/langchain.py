@@ -57,7 +57,7 @@ class LangChain(Accumulator):
         for key in ("additional_kwargs", "response_metadata", "usage_metadata"):
             if isinstance(fields.get(key), dict):
                 self._fields[key] = _merged(fields_at(self._fields, key), fields[key])
-        chunks = list_at(fields, "tool_call_chunks")
+        chunks = [c for c in list_at(fields, "tool_call_chunks") if isinstance(c, dict)]
         self._chunks = _put(self._chunks, chunks)
         self._calls += [] if chunks else list_at(fields, "tool_calls")
         self._ids += [text_at(fields, "id")] if fields.get("id") else []
@@ -206,7 +206,7 @@ def _added(key: str, old: Any, new: Any) -> Any:
     if new is None or old is None:
         return old if new is None else new
     if isinstance(old, str) and isinstance(new, str):
-        return new if (key in _SAME and old == new) or key == "type" else old + new
+        return old if key == "type" or (key in _SAME and old == new) else old + new
     if isinstance(old, dict) and isinstance(new, dict):
         return _merged(old, new)
     if isinstance(old, list) and isinstance(new, list):

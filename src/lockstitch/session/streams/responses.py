@@ -94,17 +94,19 @@ class OpenAIResponses(Accumulator):
         if index not in self._done:
             return self._begun(index) if kind == "message" else None
         if kind == "message":
-            return item if list_at(item, "content") else None
+            return item if any(map(_says, list_at(item, "content"))) else None
         is_whole = isinstance(kind, str) and (kind not in CALL_KINDS or _is_call(item, kind))
         return item if is_whole else None
 
     def _begun(self, index: int) -> Fields | None:
         places = sorted(place for place in self._parts if place[0] == index)
         parts = [dict(self._parts[place]) for place in places]
-        said = [part for part in parts if part.get("text") or part.get("refusal")]
-        if not said:
-            return None
-        return {**self._items[index], "status": "incomplete", "content": said}
+        said = list(filter(_says, parts))
+        return {**self._items[index], "status": "incomplete", "content": said} if said else None
+
+
+def _says(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("text") != "" and part.get("refusal") != ""
 
 
 def _is_call(item: Fields, kind: str) -> bool:

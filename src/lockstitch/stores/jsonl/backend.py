@@ -59,6 +59,7 @@ class JsonlBackend(Backend):
         self._blobs = Blobs(self._files)
         self._watch = Watch()
         self._lease_seconds = lease_seconds
+        self._grace = min(_GRACE, lease_seconds)
         self._pid = os.getpid()
         self._is_closed = False
         self._guard = threading.Lock()
@@ -115,7 +116,7 @@ class JsonlBackend(Backend):
     def _passes(self, session: str, waited: float) -> bool:
         """While the lock is taken: a silent process may have been stopped with it."""
         self._require_free(session)
-        return waited > _GRACE
+        return waited > self._grace
 
     def _holder(self, session: str) -> str:
         """Who holds a session and is alive, "" for nobody."""
@@ -160,10 +161,10 @@ class JsonlBackend(Backend):
     def _records(self, session: str, after: int, upto: int | None) -> Iterator[Record]:
         for whole in self._files.appends(session, after):
             for part in whole:
-                if upto is not None and part.record.seq > upto:
-                    return
-                if part.record.seq > after:
+                if part.record.seq > after and (upto is None or part.record.seq <= upto):
                     yield part.record
+            if upto is not None and whole[-1].record.seq >= upto:
+                return
 
     def head(self, session: str) -> Head | None:
         self._require_open()

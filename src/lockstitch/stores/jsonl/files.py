@@ -102,15 +102,11 @@ class Files:
         is_late = upto is not None and state.seq > upto
         if is_late or _ending(handle, state) != ending:
             state = State()
-        return Walk(state, str(self.log(session)))
+        return Walk(state, session)
 
     def learn(self, session: str, handle: int, walk: Walk) -> State:
         """Keep how far a file was read, and tell it."""
         state = walk.state
-        if state.session.lower() == session.lower() and state.session != session:
-            raise UsageError(
-                f"session {session}: this file system does not tell it from {state.session}"
-            )
         ending = _ending(handle, state)
         with self._guard:
             self._known.pop(session, None)

@@ -27,14 +27,12 @@ def forked(files: Files, source: str, upto: int, target: str) -> Head:
 
 def _first(files: Files, session: str, upto: int | None) -> list[Written]:
     """The first records of a session, each as if it had been appended alone."""
-    if upto is not None and upto < 0:
-        raise UsageError(f"session {session}: there is no record {upto} to fork at")
     parts: list[Written] = []
     for whole in files.appends(session):
         parts += [structs.replace(part, index=0, count=1) for part in whole]
         if upto is not None and len(parts) >= upto:
             break
-    if upto is not None and len(parts) < upto:
+    if upto is not None and not 0 <= upto <= len(parts):
         raise UsageError(f"session {session}: there is no record {upto} to fork at")
     return parts[:upto]
 

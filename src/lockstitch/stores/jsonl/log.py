@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged
+from lockstitch.errors import Damaged, UsageError
 from lockstitch.journal.records import START, Head, digest_of
 from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, parsed
 
@@ -51,13 +51,16 @@ class State(Struct, frozen=True):
 class Walk:
     """Goes through a file's lines from a state on and tells what counts.
 
-    ``torn`` is where bytes begin that do not count, None without such.
+    ``torn`` is where bytes begin that do not count, None without such, and ``broken`` are the
+    whole records that an append there begins with.
     """
 
-    def __init__(self, state: State = State(), where: str = "") -> None:  # noqa: B008
+    def __init__(self, state: State, session: str) -> None:
         self.state = state
-        self.where = where
+        self.session = session
+        self.where = f"session {session}"
         self.torn: int | None = None
+        self.broken: list[Written] = []
         self._parts: list[Written] = []
         self._parts_start = 0
 
@@ -71,20 +74,25 @@ class Walk:
                 return self._add(line, place, len(piece))
             if isinstance(line, Written) and not self._parts and self._is_late(line):
                 return self._skip(place + len(piece))
-            self.torn = self._parts_start if self._parts else place
-            self._parts = []
+            self._break(place)
         self._look(place, piece, line)
         return []
 
     def finish(self) -> None:
         """Say that the file ends here: an append that is not whole does not count."""
-        if self._parts and self.torn is None:
-            self.torn = self._parts_start
-            self._parts = []
+        if self._parts:
+            self._break(self._parts_start)
+
+    def _break(self, place: int) -> None:
+        self.torn = self._parts_start if self._parts else place
+        self.broken, self._parts = self._parts, []
 
     def _open(self, line: Opened, end: int) -> list[Written]:
         if line.lockstitch != VERSION:
             raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {VERSION}")
+        if line.session != self.session and line.session.lower() == self.session.lower():
+            told = f"session {self.session}: the file system does not tell it from {line.session}"
+            raise UsageError(told)
         if line.epoch > self.state.epoch or not self.state.made:
             self.state = structs.replace(
                 self.state,
@@ -139,8 +147,9 @@ class Walk:
             self.torn = None
             self._open(line, place + len(piece))
         elif any(self._is_proof(one, place) for one in [line, *hidden(piece)]):
-            message = f"record {self.state.seq + 1} is not what was written, and more stands behind"
-            raise Damaged(f"{self.where}: {message} (byte {torn})")
+            number = self.state.seq + len(self.broken) + 1
+            message = f"record {number} is not what was written, and more stands behind it"
+            raise Damaged(f"{self.where}: {message} (from byte {torn} on)")
 
     def _is_proof(self, line: Opened | Written | None, place: int) -> bool:
         """Whether a line proves that the bytes before it had been acknowledged."""
@@ -148,8 +157,10 @@ class Walk:
             return line.epoch > self.state.epoch
         if not isinstance(line, Written) or line.record.epoch < self.state.epoch:
             return False
-        is_next = line.first == self.state.seq + 1 and line.index == 0 and place != self.torn
-        return line.record.epoch > self.state.epoch or line.first > self.state.seq + 1 or is_next
+        if line.record.epoch > self.state.epoch or line.first > self.state.seq + 1:
+            return True
+        is_known = place == self.torn or line.record in [part.record for part in self.broken]
+        return line.first == self.state.seq + 1 and line.index == 0 and not is_known
 
 
 def pieces(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -171,7 +182,13 @@ def pieces(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
 
 def walked(walk: Walk, handle: int, end: int) -> Iterator[list[Written]]:
     """Go through an open file from where a walk stands to an end, one append after the other."""
-    for place, piece in pieces(handle, walk.state.end, end):
-        if whole := walk.feed(place, piece):
-            yield whole
+    try:
+        for place, piece in pieces(handle, walk.state.end, end):
+            if whole := walk.feed(place, piece):
+                yield whole
+    except Damaged:
+        # It had been acknowledged, or there would be no damage: what is left of it counts.
+        if walk.broken:
+            yield walk.broken
+        raise
     walk.finish()

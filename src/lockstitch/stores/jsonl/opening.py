@@ -60,7 +60,8 @@ def _line(session: str, handle: int, before: Walk, holder: Holder) -> bytes:
     line = opening(session, before.state.epoch + 1, now, holder, before.torn)
     size = os.fstat(handle).st_size
     is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
-    return line if is_line else b"\n" + line
+    # The space keeps a line that lacks nothing but its newline from being whole after all.
+    return line if is_line else b" \n" + line
 
 
 def _rewrite(files: Files, session: str, handle: int, state: State) -> None:

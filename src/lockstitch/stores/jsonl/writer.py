@@ -109,7 +109,7 @@ class Writer:
         size = os.fstat(self._handle).st_size
         if size < self._state.end or self._is_moved():
             raise Damaged(f"{self._where}: its file was replaced or cut; nothing was written to it")
-        walk = Walk(self._state, self._where)
+        walk = Walk(self._state, self.lease.session)
         for whole in walked(walk, self._handle, size):
             self._keys += [part.record.key for part in whole]
         self._state = walk.state

@@ -137,22 +137,34 @@ class PostgresBackend(Backend):
     def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
         self._require_open()
         _require_fit(entries)
-        head = self._leases.head(lease) or self.head(lease.session) or NEW
-        values = self._appended(lease, entries, after, head)
+        for _ in range(TRIES):
+            values = self._appended(lease, entries, after, self._place(lease, after))
+            outcome, seq, digest = self._sent(lease, values)
+            if outcome in {"done", "already"}:
+                head = Head(seq, bytes(digest), lease.epoch)
+                self._leases.move(lease, head)
+                return head
+            if outcome != "again":
+                raise _refused(outcome, lease, seq, after)
+        raise Moved(f"{_named(lease.session)}: it went on again and again meanwhile")
+
+    def _place(self, lease: Lease, after: int) -> Head:
+        """Tell where the session stands, as far as is known here; another thread may be ahead."""
+        head = self._leases.head(lease)
+        if head is None or head.seq < after:
+            head = self.head(lease.session) or NEW
+        return head
+
+    def _sent(self, lease: Lease, values: tuple[Any, ...]) -> Row:
+        """Send an append; with an unknown outcome, the lease is in doubt from here on."""
         try:
-            ((outcome, seq, digest),) = self._tried(sql.APPEND, values, _named(lease.session))
+            return self._tried(sql.APPEND, values, _named(lease.session))[0]
         except LockstitchError:
             raise
         except BaseException as error:
             self._leases.doubt(lease)
             if not isinstance(error, _Lost):
                 raise
-        else:
-            if outcome not in {"done", "already"}:
-                raise _refused(outcome, lease, seq, after)
-            reached = Head(seq, bytes(digest), lease.epoch)
-            self._leases.move(lease, reached)
-            return reached
         raise Unsure(
             f"session {lease.session}: the connection was lost in the middle of a write; "
             "it may be there or not: open the session again"
@@ -278,15 +290,19 @@ class PostgresBackend(Backend):
     def close(self) -> None:
         if os.getpid() != self._pid or self._closing.is_set():
             return
-        self._closing.set()
+        with self._counting:
+            self._closing.set()
         self._heartbeat.stop(wait=True)
-        held = self._leases.leftover()
+        self._give_back(self._leases.leftover())
+        self._news.close()
+        self._pool.close()
+
+    def _give_back(self, held: list[tuple[str, str]]) -> None:
+        """Give leases back if the server can be reached; else they end when their time is up."""
         with suppress(LockstitchError, _Lost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
                 self._tried(sql.RELEASE, (list(tokens), list(sessions)), self.url)
-        self._news.close()
-        self._pool.close()
 
     def _attempt(
         self, session: str, *, create: bool
@@ -327,9 +343,13 @@ class PostgresBackend(Backend):
 
     def _kept(self, lease: Lease) -> Lease:
         with self._counting:
-            self._leases.add(lease)
-            self._heartbeat.start()
-        return lease
+            if not self._closing.is_set():
+                self._leases.add(lease)
+                self._heartbeat.start()
+                return lease
+        # Got only because this very store was being closed and gave its own lease back.
+        self._give_back([(lease.token, lease.session)])
+        raise Closed(f"{self.url}: the store was closed")
 
     def _is_gone(self, holder: holders.Holder) -> bool:
         """Whether a holder is surely dead; another boot may be another machine of the same name."""

@@ -32,12 +32,13 @@ FROM lockstitch.sessions WHERE session > %s ORDER BY session LIMIT %s"""
 BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 
-# For a check of everything there is.
+# For a check of everything there is: what was there when it began, so that it ends.
+CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
 CHECK_HEADS = """
 SELECT id, session, seq, digest, epoch, created, changed,
     CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END,
     EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
-FROM lockstitch.sessions s WHERE id > %s ORDER BY id LIMIT %s"""
+FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
 CHECK_RECORDS = """
 SELECT session, seq, epoch, key, at, body, digest FROM (
     SELECT r.*, sum(octet_length(body)) OVER (ORDER BY r.session, r.seq) - octet_length(body)

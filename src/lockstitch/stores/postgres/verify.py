@@ -35,7 +35,8 @@ class _Session(Struct, frozen=True):
 def everything(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[Fault | Listed]:
     """Check every session, then what belongs to none, then every large value."""
     last = 0
-    while page := ask(sql.CHECK_HEADS, (last, PAGE)):
+    ((end,),) = ask(sql.CHECK_END, ())
+    while page := ask(sql.CHECK_HEADS, (last, end, PAGE)):
         sessions = [_session(row, listed) for row in page]
         yield from _page(ask, sessions, last)
         last = sessions[-1].id

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch import disk
-from lockstitch.errors import Busy, Closed, LockstitchError, Unsure
+from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, reason_of
 from lockstitch.stores.combining import Combiner, Job
 from lockstitch.stores.sidecar import Sidecar
 from lockstitch.stores.sqlite import connections, files
@@ -144,6 +144,8 @@ class Writer:
                 self._connection = self._open()
             except sqlite3.Error as error:
                 raise connections.translated(error, self.path) from error
+            except OSError as error:
+                raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
         return self._connection
 
     def _look(self) -> None:

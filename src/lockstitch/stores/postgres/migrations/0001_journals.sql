@@ -94,7 +94,8 @@ BEGIN
 END
 $$;
 
--- Add records behind number _after: outcome is done, already, fenced, moved, damaged or missing.
+-- Add records behind number _after: outcome is done, already, fenced, moved, damaged,
+-- missing, or again if the caller should ask anew.
 -- Names of large values come in order, so that two writers of the same ones cannot deadlock.
 CREATE FUNCTION lockstitch.append_v1(
     _session text, _epoch bigint, _token text, _after bigint, _before bytea,
@@ -117,7 +118,7 @@ BEGIN
     RETURNING s.id, s.followed, s.seq, s.digest INTO id_, followed_, seq, digest;
     IF NOT FOUND THEN
         SELECT * INTO outcome, seq, digest
-        FROM lockstitch.refusal_v1(_session, _epoch, _token, _after, _keys);
+        FROM lockstitch.refusal_v1(_session, _epoch, _token, _after, _before, _keys);
         RETURN;
     END IF;
     outcome := 'done';
@@ -137,7 +138,7 @@ $$;
 
 -- Say why nothing was added.
 CREATE FUNCTION lockstitch.refusal_v1(
-    _session text, _epoch bigint, _token text, _after bigint, _keys text[],
+    _session text, _epoch bigint, _token text, _after bigint, _before bytea, _keys text[],
     OUT outcome text, OUT seq bigint, OUT digest bytea
 ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -153,7 +154,8 @@ BEGIN
     IF found_.epoch <> _epoch OR found_.token <> _token THEN
         outcome := 'fenced';
     ELSIF found_.seq = _after THEN
-        outcome := 'damaged';
+        -- It has come to stand there since, or the caller did not know its digest.
+        outcome := CASE WHEN found_.digest <> _before THEN 'damaged' ELSE 'again' END;
     ELSIF found_.seq = _after + cardinality(_keys) THEN
         SELECT array_agg(r.key ORDER BY r.seq) INTO there_
         FROM lockstitch.records r

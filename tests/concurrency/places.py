@@ -1,0 +1,37 @@
+"""Where a campaign's sessions are kept, and how connections to there are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CUT = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1
+"""
+
+Cut = Callable[[], Any] | None
+
+
+@contextmanager
+def place(store: str, folder: Path) -> Iterator[tuple[str, Cut]]:
+    """Give an address, and for a server what cuts one of the connections to it."""
+    if store == "sqlite":
+        yield f"sqlite:///{folder}/journal.db", None
+    elif store == "jsonl":
+        yield f"jsonl:///{folder}/journal", None
+    else:
+        with _postgres() as (url, cut):
+            yield url, cut
+
+
+@contextmanager
+def _postgres() -> Iterator[tuple[str, Cut]]:
+    from tests.postgres_server import running
+
+    with running() as server:
+        url = server.fresh()
+        database = url.rpartition("/")[2]
+        yield url, lambda: server.execute(CUT, database)

@@ -1,0 +1,173 @@
+"""A byte that changed behind the store's back is found, told, and never made worse."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from lockstitch.errors import Damaged
+from lockstitch.journal.records import Record, blob_name
+from lockstitch.stores.base import Backend, Fault, Listed
+from lockstitch.stores.jsonl import JsonlBackend
+from tests.stores.contract import entries, entry, keys
+from tests.stores.jsonl.history import History, history, reopened
+
+STEP = 1 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 5
+
+
+def is_damaged(backend: Backend, past: History, path: Path) -> int:
+    """Hold a damaged store to its promises; how many records it still gives."""
+    data = path.read_bytes()
+    found: list[Record] = []
+    with pytest.raises(Damaged):
+        found.extend(backend.read("s"))
+    found = before_damage(backend)
+    assert found == past.records[: len(found)]
+    with pytest.raises(Damaged):
+        backend.acquire("s")
+    with pytest.raises(Damaged):
+        backend.head("s")
+    fault, listed = backend.verify()
+    assert isinstance(fault, Fault)
+    assert (fault.session, fault.seq) == ("s", len(found) + 1)
+    assert isinstance(listed, Listed)
+    assert listed.seq == len(found)
+    assert path.read_bytes() == data
+    return len(found)
+
+
+def before_damage(backend: Backend) -> list[Record]:
+    found = []
+    try:
+        for record in backend.read("s"):
+            found.append(record)  # noqa: PERF402, those before the error are what is wanted
+    except Damaged:
+        pass
+    return found
+
+
+def test_bits_that_flip(folder: Path) -> None:
+    past = history(folder)
+    path = folder / "s.jsonl"
+    chance = random.Random(4)  # noqa: S311
+    last = past.acknowledged[-2][0]
+    seen = set()
+    for place in range(0, last, STEP):
+        data = bytearray(past.data)
+        data[place] ^= 1 << chance.randrange(8)
+        with reopened(folder, bytes(data)) as backend:
+            seen.add(is_damaged(backend, past, path))
+    assert len(seen) > 5
+
+
+def test_bits_that_flip_in_the_last_append(folder: Path) -> None:
+    """Nobody can tell them from a crash in the middle of it; but nothing false is read."""
+    past = history(folder)
+    last = past.acknowledged[-2][0]
+    for place in range(last, len(past.data)):
+        data = bytearray(past.data)
+        data[place] ^= 1
+        with reopened(folder, bytes(data)) as backend:
+            found = before_damage(backend)
+            assert found == past.records[:-1]
+            backend.release(backend.acquire("s"))
+            assert list(backend.read("s")) == found
+        assert (folder / "s.jsonl").read_bytes().startswith(data)
+
+
+def test_lines_that_are_missing_or_changed_places(folder: Path) -> None:
+    past = history(folder)
+    path = folder / "s.jsonl"
+    lines = past.data.splitlines(keepends=True)
+    for number in range(len(lines) - 1):
+        without = b"".join(lines[:number] + lines[number + 1 :])
+        swapped = b"".join(
+            [*lines[:number], lines[number + 1], lines[number], *lines[number + 2 :]]
+        )
+        for data in (without, swapped):
+            with reopened(folder, data) as backend:
+                found = before_damage(backend)
+                assert found == past.records[: len(found)]
+                if found != past.records:
+                    is_damaged_or_torn(backend, past, path)
+
+
+def is_damaged_or_torn(backend: Backend, past: History, path: Path) -> None:
+    """Without the file's last records the rest is only damage if something stands behind it."""
+    try:
+        found = list(backend.read("s"))
+    except Damaged:
+        is_damaged(backend, past, path)
+    else:
+        assert len(found) >= past.acknowledged[-3][1]
+
+
+@pytest.mark.parametrize("size", [1, 7, 512, 1500])
+def test_zeros_in_the_middle(folder: Path, size: int) -> None:
+    past = history(folder)
+    last = past.acknowledged[-2][0]
+    for place in range(0, last - size, 61):
+        data = bytearray(past.data)
+        data[place : place + size] = bytes(size)
+        with reopened(folder, bytes(data)) as backend:
+            is_damaged(backend, past, folder / "s.jsonl")
+
+
+def test_what_stands_before_the_damage_can_be_forked(folder: Path) -> None:
+    past = history(folder)
+    data = past.data.replace(b'"key":"d"', b'"key":"D"')
+    with reopened(folder, data) as backend:
+        assert backend.fork("s", 3, "t").seq == 3
+        assert list(backend.read("t")) == list(backend.read("s", upto=3)) == past.records[:3]
+        with pytest.raises(Damaged):
+            backend.fork("s", 4, "u")
+        assert backend.head("u") is None
+
+
+def test_a_torn_end_that_the_next_writer_named_may_change(folder: Path) -> None:
+    past = history(folder)
+    torn = past.data[:-9]
+    with reopened(folder, torn) as backend:
+        backend.append(backend.acquire("s"), entries("new"), 9)
+    path = folder / "s.jsonl"
+    data = path.read_bytes()
+    start = past.acknowledged[-2][0]
+    for place in range(start, len(torn)):
+        changed = bytearray(data)
+        changed[place] ^= 4
+        with reopened(folder, bytes(changed)) as backend:
+            assert keys(backend, "s") == [*"abcdefghi", "new"]
+
+
+def test_large_values_that_changed_or_are_gone(tmp_path: Path) -> None:
+    with JsonlBackend(tmp_path) as backend:
+        backend.append(backend.acquire("s"), [entry("a", b"{}", b"one", b"two")], 0)
+    one, two = blob_name(b"one"), blob_name(b"two")
+    (tmp_path / "blobs" / one[:2] / one).write_bytes(b"One")
+    (tmp_path / "blobs" / two[:2] / two).unlink()
+    with JsonlBackend(tmp_path) as backend:
+        for name in (one, two):
+            with pytest.raises(Damaged, match=name):
+                backend.blobs([name])
+        faults = [(one.session, one.seq) for one in backend.verify() if isinstance(one, Fault)]
+        assert faults == [("s", 1), ("", 0)]
+        # Appended again, they are whole again.
+        lease = backend.acquire("s")
+        backend.append(lease, [entry("b", b"{}", b"one", b"two")], 1)
+        assert backend.blobs([one, two]) == {one: b"one", two: b"two"}
+        assert not [one for one in backend.verify() if isinstance(one, Fault)]
+
+
+def test_a_file_of_a_later_version_is_left_alone(folder: Path) -> None:
+    from lockstitch.stores.jsonl import lines
+
+    line = lines.Opened(2, "s", 1, 5, "", "", None)
+    data = lines._sealed(lines.msgspec.json.encode(line)[:-1])  # noqa: SLF001
+    with reopened(folder, data) as backend:
+        with pytest.raises(Damaged, match="version 2"):
+            backend.acquire("s")
+        assert len(list(backend.verify())) == 2
+    assert (folder / "s.jsonl").read_bytes() == data
