@@ -21,7 +21,7 @@ async def run(
     clock: Clock,
     *,
     keep: AsyncKeep,
-    on_progress: Progress = lambda _done, _total: None,
+    on_progress: Progress,
 ) -> Compaction:
     """Go through the steps of a compaction; cancelled, it leaves nothing behind."""
     answer: str | Failure | None = None

@@ -17,6 +17,10 @@ Progress = Callable[[int, int], None]
 LATE = "there was no time left"
 
 
+def quiet(_done: int, _total: int) -> None:
+    """Tell nobody how far it is."""
+
+
 class Clock:
     """How long a compaction may take, as a whole and for each question."""
 
@@ -40,8 +44,8 @@ def run(
     summarize: Summarize | None,
     clock: Clock,
     *,
-    keep: Keep = lambda _key, _text: None,
-    on_progress: Progress = lambda _done, _total: None,
+    keep: Keep,
+    on_progress: Progress,
 ) -> Compaction:
     """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
     answer: str | Failure | None = None

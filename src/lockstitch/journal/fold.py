@@ -83,6 +83,13 @@ class State:
             return None
         return event.to if event.to == 0 or event.to in self.facts else None
 
+    def snapshot(self, *events: Event) -> View:
+        """Give the view by itself, as it would be with some more events."""
+        view = _seen(self.line(self.seq))
+        for seq, event in enumerate(events, start=self.seq + 1):
+            _add(view, Fact(seq, 0, event, seq - 1))
+        return view
+
     def line(self, seq: int) -> list[Fact]:
         """Give the facts that lead to a record, oldest first."""
         found: list[Fact] = []

@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import Raw, structs
 
+from lockstitch.compaction.plan import Budget
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.journal.events import (
+    Compacted,
     Event,
     Finished,
     Noted,
@@ -23,6 +25,7 @@ from lockstitch.journal.records import checked_key
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.compacting import Compacting, Wish, is_over
 from lockstitch.session.reading import Readable
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred
@@ -152,6 +155,17 @@ class Conversation(Readable):
         if self.writer.look(lambda state: core.orphaned(state, live)):
             self.writer.decide(lambda state: core.orphaned(state, live))
         return self.turn
+
+    def compacting(self, wish: Wish) -> Compacting:
+        return Compacting(self.writer, wish)
+
+    def uncompact(self) -> None:
+        self.writer.add(Compacted())
+
+    def is_over(self, budget: int, dialect: str, messages: list[Any]) -> bool:
+        """Tell whether a request is over a budget, and this a moment to compact."""
+        limit = Budget(budget)
+        return self.writer.look(lambda state: is_over(limit, state.view, messages, dialect))
 
     def output(self, call: Call) -> Any:
         return self.writer.output(call)
