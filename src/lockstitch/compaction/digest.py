@@ -16,6 +16,7 @@ _PATHS = re.compile(r"(?<![\w/.~-])(?:~?\.{0,2}/)?(?:[\w.@-]+/)+[\w.@-]+\.\w{1,8
 _QUESTION = re.compile(r"[^.!?\n]{8,}\?")
 _MOST_FILES = 60
 _MOST_ERRORS = 5
+_FEWEST = 20
 _LENGTHS = (2000, 800, 400, 200, 100, 40)
 
 Count = Callable[[str], int]
@@ -42,10 +43,11 @@ def _cut(text: str, room: int, count: Count) -> str:
 
 
 def _written(lines: Sequence[Told], previous: str, length: int) -> str:
+    users = _by(lines, "user")
     sections = (
         ("Summary of what came before", [shortened(previous, length * 4)] if previous else []),
-        ("What the user asked, in order", [_said(line, length) for line in _by(lines, "user")]),
-        ("What was answered at the end of each turn", _conclusions(lines, length)),
+        ("What the user asked, in order", _recent([line.text for line in users], length)),
+        ("What was answered at the end of each turn", _recent(_conclusions(lines), length // 2)),
         ("Files that were touched", _files(lines)),
         ("The last errors", _errors(lines, length)),
         ("Questions that were left open", _questions(lines, length)),
@@ -65,17 +67,27 @@ def _said(line: Told, length: int) -> str:
     return shortened(line.text.strip(), length)
 
 
-def _conclusions(lines: Sequence[Told], length: int) -> list[str]:
+def _recent(texts: Sequence[str], length: int) -> list[str]:
+    """Shorten texts, the older ones more; of very many the oldest are only counted."""
+    most = max(length, _FEWEST)
+    kept = texts[-most:]
+    old = len(kept) // 2
+    lengths = [length // 2] * old + [length] * (len(kept) - old)
+    told = [shortened(text.strip(), size) for text, size in zip(kept, lengths, strict=True)]
+    return [f"({len(texts) - most} earlier ones)", *told] if len(texts) > most else told
+
+
+def _conclusions(lines: Sequence[Told]) -> list[str]:
     """Give the last words of the assistant before each of the user's."""
     last: list[str] = []
-    words: Told | None = None
+    words = ""
     for line in lines:
-        if line.who == "user" and words is not None:
-            last.append(_said(words, length // 2))
-            words = None
+        if line.who == "user" and words:
+            last.append(words)
+            words = ""
         elif line.who == "assistant":
-            words = line
-    return [*last, _said(words, length // 2)] if words is not None else last
+            words = line.text
+    return [*last, words] if words else last
 
 
 def _files(lines: Iterable[Told]) -> list[str]:

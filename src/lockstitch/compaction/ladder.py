@@ -96,6 +96,7 @@ class _Descent:
         )
         self.asked = 0
         self.failures: list[str] = []
+        self.in_a_row = 0
 
     def run(self) -> Steps:
         task = self.task
@@ -181,20 +182,25 @@ class _Descent:
         if key in self.task.known:
             return self.task.known[key]
         for attempt in range(ATTEMPTS):
-            if len(self.failures) >= BREAKER:
+            if self.in_a_row >= BREAKER:
                 return None
             if attempt:
                 yield Pause(self._pause(attempt))
             self.asked += 1
             got = yield Ask(asked, key, number, total)
-            if isinstance(got, Failure):
-                self.failures.append(got.reason)
-                continue
-            text = chunks.accepted(got, room, self._count)
+            text = self._taken(got, room)
             if text is not None:
                 return text
-            self.failures.append("the answer was no summary")
         return None
+
+    def _taken(self, got: str | Failure | None, room: int) -> str | None:
+        """Take an answer for what it is, and count failures."""
+        text = None if isinstance(got, Failure) else chunks.accepted(got, room, self._count)
+        if text is None:
+            no_summary = "the answer was no summary"
+            self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
+        self.in_a_row = 0 if text is not None else self.in_a_row + 1
+        return text
 
     def _pause(self, attempt: int) -> float:
         longest = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
