@@ -113,9 +113,11 @@ def locked(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        # A child that was forked meanwhile shares the open file: closing it would not unlock it.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
+        with suppress(OSError):
+            # A child forked meanwhile shares the open file: closing it would not unlock it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        with suppress(OSError):
+            os.close(handle)
 
 
 def _taken(path: Path, pass_by: Callable[[float], bool]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from lockstitch import disk
 from lockstitch.errors import Held
@@ -39,9 +40,10 @@ def _opened(files: Files, session: str, seconds: float, handle: int) -> Writer:
     state = _walked(files, session, handle).state
     if state.token != holder.token:
         raise Held(f"session {session}: another writer took it at the same moment")
-    claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
     if before.state.token:
-        files.claim(session, before.state.token).unlink(missing_ok=True)
+        with suppress(OSError):
+            files.claim(session, before.state.token).unlink(missing_ok=True)
+    claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
     lease = Lease(session, state.epoch, holder.token, state.head)
     return Writer(files, lease, handle, state, claim)
 
