@@ -119,7 +119,7 @@ def test_a_leader_that_breaks_off_leaves_nobody_waiting(error: type[BaseExceptio
 def test_those_in_a_batch_that_broke_off_are_unsure() -> None:
     crowd = Crowd()
     crowd.queue(3)
-    failures = iter([None, KeyboardInterrupt()])
+    failures = iter([KeyboardInterrupt()])
     original = crowd.gate.__call__
 
     def commit(jobs: list[Job]) -> None:

@@ -76,7 +76,7 @@ class Accumulator(ABC):
 def _paired(value: Any) -> Any:
     """Put the halves of a character together that came in two pieces; a lone half stays."""
     try:
-        msgspec.json.encode(value, enc_hook=type)
+        msgspec.json.encode(value, enc_hook=str)
     except UnicodeError:
         return _joined(value)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):

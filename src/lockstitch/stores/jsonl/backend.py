@@ -98,7 +98,7 @@ class JsonlBackend(Backend):
                 writer = opened(self._files, session, self._lease_seconds, create=create)
         except OSError as error:
             reason = error.strerror or "failed"
-            raise Unsure(f"session {session}: taking it failed ({reason}); try again") from error
+            raise Unsure(f"session {session}: it could not be taken ({reason})") from error
         with self._guard:
             if self._is_closed:
                 writer.close()
