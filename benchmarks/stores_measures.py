@@ -82,7 +82,7 @@ class Raw:
 
 
 def appends(urls: dict[str, str], folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Append one event, durably: every store, a session's ``say``, and a bare file."""
+    """Append one event, durably: every store, a session.s ``note``, and a bare file."""
     with ExitStack() as stack:
         raw = Raw(folder / "append.raw")
         stack.callback(os.close, raw.file)
@@ -94,9 +94,9 @@ def appends(urls: dict[str, str], folder: Path, rounds: int) -> dict[str, list[f
         for name, url in urls.items():
             arms[name] = Appender(stack.enter_context(open_backend(url)), "append")
         store = stack.enter_context(lockstitch.open(urls["sqlite"]))
-        session = stack.enter_context(store.session("say"))
+        session = stack.enter_context(store.session("note"))
         text = Talk().text(RESULT)
-        arms["sqlite, Session.say"] = lambda: session.say(text)
+        arms["sqlite, Session.note"] = lambda: session.note("result", text)
         alternating(arms, 1, 30)
         return alternating(arms, rounds, 40)
 

@@ -84,6 +84,11 @@ class Child:
     number: int
     pid: int
     wakes: float = 0.0
+    held: tuple[str, int] = ("", 0)
+
+    @property
+    def is_awake(self) -> bool:
+        return not self.wakes
 
 
 class Nemesis:
@@ -97,11 +102,15 @@ class Nemesis:
         self.read: dict[str, list[Record]] = {}
 
     def run(self) -> None:
-        children = [self.start(number) for number in range(self.plan.processes)]
+        """Start one worker, and the others when it has stopped in the middle of its first turn."""
+        children = [self.start(0)]
         try:
             with open_backend(self.plan.address) as backend:
                 while children:
                     children = [child for child in children if self.looked_after(child)]
+                    if self.counts["stopped"] and not self.counts["started"]:
+                        children += self.start_others(children[0], backend)
+                    self.wake(children, backend)
                     self.strike(children)
                     self.look(backend)
                     time.sleep(BEAT)
@@ -109,6 +118,29 @@ class Nemesis:
             for child in children:
                 os.kill(child.pid, signal.SIGKILL)
                 os.waitpid(child.pid, 0)
+
+    def start_others(self, first: Child, backend: Backend) -> list[Child]:
+        self.counts["started"] = self.plan.processes
+        session = self.last(first.number, "holds")["session"]
+        head = backend.head(session)
+        first.held = (session, head.epoch if head else 0)
+        return [self.start(number) for number in range(1, self.plan.processes)]
+
+    def last(self, number: int, do: str) -> dict[str, Any]:
+        [log] = [log for log in logs_in(self.plan.folder) if log.worker == f"w{number}"]
+        return log.of(do)[-1]
+
+    def wake(self, children: list[Child], backend: Backend) -> None:
+        """Wake who slept long enough; the first one only when its session is another's."""
+        for child in children:
+            if child.is_awake or time.monotonic() < child.wakes:
+                continue
+            session, epoch = child.held
+            head = backend.head(session) if session else None
+            others = any(other.is_awake for other in children)
+            if head is None or head.epoch > epoch or not others:
+                child.wakes, child.held = 0.0, ("", 0)
+                os.kill(child.pid, signal.SIGCONT)
 
     def start(self, number: int) -> Child:
         orders = json.dumps(self.orders(number))
@@ -127,7 +159,7 @@ class Nemesis:
         plan = self.plan
         first = self.begun(number) + 1
         # The first two always meet with what the campaign is about, in the middle of a turn.
-        sure = {0: {"stop_at": (1, 3)}, 1: {"die_at": (1, 4)}}.get(number, {})
+        sure = {0: {"stop_at": (1, 3)}, 1: {"die_at": (1, 5)}}.get(number, {})
         return {
             "url": plan.address,
             "sessions": plan.names,
@@ -148,10 +180,7 @@ class Nemesis:
         return max((line["turn"] for log in logs for line in log.of("turn")), default=0)
 
     def looked_after(self, child: Child) -> bool:
-        """Wake who slept long enough, replace who died; False for who has done its turns."""
-        if child.wakes and time.monotonic() > child.wakes:
-            child.wakes = 0.0
-            os.kill(child.pid, signal.SIGCONT)
+        """See who fell asleep, replace who died; False for who has done its turns."""
         pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED)
         if not pid:
             return True
@@ -171,7 +200,7 @@ class Nemesis:
         return False
 
     def strike(self, children: list[Child]) -> None:
-        awake = [child for child in children if not child.wakes]
+        awake = [child for child in children if child.is_awake]
         if awake and self.dice.random() < self.plan.outer_stops:
             os.kill(self.dice.choice(awake).pid, signal.SIGSTOP)
         elif awake and self.dice.random() < self.plan.outer_kills:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+
+from tests.postgres_server import running, shared
 
 CUT = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -16,22 +18,17 @@ Cut = Callable[[], Any] | None
 
 
 @contextmanager
-def place(store: str, folder: Path) -> Iterator[tuple[str, Cut]]:
-    """Give an address, and for a server what cuts one of the connections to it."""
+def place(store: str, folder: Path, *, own: bool = False) -> Iterator[tuple[str, Cut]]:
+    """Give an address, and for a server what cuts one of the connections to it.
+
+    A server of its ``own`` waits for the disk; the one that tests share does not.
+    """
     if store == "sqlite":
         yield f"sqlite:///{folder}/journal.db", None
     elif store == "jsonl":
         yield f"jsonl:///{folder}/journal", None
     else:
-        with _postgres() as (url, cut):
-            yield url, cut
-
-
-@contextmanager
-def _postgres() -> Iterator[tuple[str, Cut]]:
-    from tests.postgres_server import running
-
-    with running() as server:
-        url = server.fresh()
-        database = url.rpartition("/")[2]
-        yield url, lambda: server.execute(CUT, database)
+        with running() if own else nullcontext(shared()) as server:
+            url = server.fresh()
+            database = url.rpartition("/")[2]
+            yield url, lambda: server.execute(CUT, database)

@@ -28,7 +28,7 @@ def main() -> None:
     given = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstitch-soak-")))
-        url, cut = stack.enter_context(place(given.store, folder))
+        url, cut = stack.enter_context(place(given.store, folder, own=True))
         report = campaign(
             Plan(
                 url=url,

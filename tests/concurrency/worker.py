@@ -225,7 +225,7 @@ class OnSession(Turns):
         with self.step(turn, 1, self.id(turn, 1)):
             session.record(reply_with_calls(self.id(turn, 1)), key=self.id(turn, 1))
         with self.step(turn, 3, one, two):
-            session.run_tools({"one": lambda q: f"<{one}>", "two": lambda q: f"<{two}>"})
+            session.run_tools({"one": gives(one), "two": gives(two)})
         session.request("openai-chat")
         with self.step(turn, 5, self.id(turn, 5)):
             session.record(reply_without(self.id(turn, 5)), key=self.id(turn, 5))
@@ -236,6 +236,15 @@ class OnSession(Turns):
         self.trouble(turn, step)
         with self.told(list(ids)):
             yield
+
+
+def gives(mark: str) -> Callable[[str], str]:
+    """A tool that gives a mark."""
+
+    def tool(q: str) -> str:
+        return f"<{mark}> for {q}"
+
+    return tool
 
 
 def said(mark: str) -> Said:

@@ -6,6 +6,7 @@ of its own, so that what is lost, doubled or shown to the wrong provider is coun
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,6 +64,13 @@ class Reply:
     dialect: str
     response: Json
     messages: list[Json] = field(default_factory=list)
+
+    @property
+    def message(self) -> Json:
+        """The message inside the response, as JSON has it."""
+        if self.dialect == "bedrock":
+            return self.response["output"]["message"]
+        return self.messages[0]
 
 
 def reply_of(dialect: str, speech: Speech) -> Reply:
@@ -195,13 +203,22 @@ def _bedrock(speech: Speech) -> Reply:
         for call in speech.calls
     ]
     message = {"role": "assistant", "content": content}
+    sent = {"role": "assistant", "content": [_as_bytes(block) for block in content]}
     response = {
         "ResponseMetadata": {"HTTPStatusCode": 200},
         "output": {"message": message},
         "stopReason": "tool_use" if speech.calls else "end_turn",
         "usage": {"totalTokens": 15},
     }
-    return Reply("bedrock", response, [message])
+    return Reply("bedrock", response, [sent])
+
+
+def _as_bytes(block: Json) -> Json:
+    """What JSON spells as base64 is bytes in the hands of botocore."""
+    sealed = block.get("reasoningContent", {}).get("redactedContent")
+    if sealed is None:
+        return block
+    return {"reasoningContent": {"redactedContent": base64.b64decode(sealed)}}
 
 
 def _langchain(speech: Speech) -> Reply:

@@ -87,7 +87,10 @@ class Session:
 
 
 def _written(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 @dataclass(slots=True)
@@ -125,6 +128,11 @@ class Writer:
         self.marks += 1
         return f"<{letter}{self.marks}>"
 
+    def text(self) -> str:
+        """A text with a mark; some hold what no provider can read, or white space."""
+        before, after = self.pick(*[("", "")] * 8, ("half \ud83d", ""), ("\x00", "\n"), (" ", ""))
+        return f"{before}{self.mark('T')}{after}"
+
     def put(self, kind: str, payload: Any = None, **fields: Any) -> int:
         event = {"kind": kind, **fields}
         if payload is None:
@@ -137,7 +145,7 @@ class Writer:
 
     def say(self) -> None:
         dialect = self.pick("", "", *self.dialects)
-        text = self.mark("T")
+        text = self.text()
         self.put("said", said_in(dialect, text) if dialect else text, dialect=dialect)
         self.turn = True
 
@@ -150,7 +158,7 @@ class Writer:
         self.marks += 1
         return Speech(
             self.marks,
-            self.mark("T") if not calls or self.chance(2) else "",
+            self.text() if not calls or self.chance(2) else "",
             calls,
             self.mark("R") if thinks in {"signed", "unsigned"} else "",
             self.seal() if thinks in {"signed", "redacted"} else "",
@@ -173,7 +181,8 @@ class Writer:
         reply = reply_of(dialect, speech)
         whole = kind == "replied" and not self.chance(3)
         # A reply kept as a message, as a list of messages, or in its envelope.
-        value = reply.response if whole else self.pick(reply.messages[0], reply.messages)
+        message = reply.message
+        value = reply.response if whole else self.pick(message, [message])
         if dialect == "openai-responses" and not whole:
             value = reply.messages
         self.put_reply(kind, dialect, value, speech.calls, fields)
@@ -226,7 +235,7 @@ class Writer:
         if not (call := self.known()):
             return
         dialect = self.pick("", "", *self.dialects)
-        text = self.mark("T")
+        text = self.text()
         payload: Any = given_in(dialect, text) if dialect else text
         if not dialect and self.chance(6):
             payload = {"rows": [text]}

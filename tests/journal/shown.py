@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
 
-from tests.dump import dump
 from tests.kinds_of_break.pairs import pairs
 from tests.oracles import problems
 
@@ -15,6 +15,13 @@ from .words import Seen, Told, seen_in
 
 MARK = re.compile(r"<[TADSN]\d+>")
 THOUGHT = re.compile(r"<R\d+>|SEAL\d{4}")
+
+
+def text_of(messages: Any) -> str:
+    """A request as text, in which bytes are what JSON would make of them."""
+    return json.dumps(messages, default=lambda value: base64.b64encode(value).decode())
+
+
 Receiver = tuple[str, str | None, str | None]
 
 # Who a request may be for: profile, model, provider.
@@ -57,11 +64,15 @@ def refused(profile: str, messages: Any) -> list[str]:
     return [text for text in found if not unsigned or "thinking" not in text]
 
 
+def raw_of(session: Session, fact: Told) -> str:
+    """What a fact carries, as JSON."""
+    blob = fact.fields.get("blob", "")
+    return session.blobs.get(blob, b"").decode() if blob else json.dumps(fact.fields)
+
+
 def marks_of(session: Session, fact: Told) -> list[str]:
     """The marks in what a fact carries, in order."""
-    blob = fact.fields.get("blob", "")
-    value = session.blobs.get(blob, b"").decode() if blob else json.dumps(fact.fields)
-    return list(dict.fromkeys(MARK.findall(value)))
+    return list(dict.fromkeys(MARK.findall(raw_of(session, fact))))
 
 
 def claims(session: Session, count: int) -> Claims:
@@ -127,7 +138,8 @@ class Claims:
 
     def check(self, profile: str, messages: list[Any]) -> None:
         """Assert every claim."""
-        text = dump(messages)
+        text = text_of(messages)
+        self._check_secrets(profile, text)
         self._check_order(text)
         if not profile.endswith(":kimi"):
             self._check_results(pairs(profile, messages))
@@ -138,6 +150,14 @@ class Claims:
         if self.seen.summary:
             [summary] = self.marks(self.seen.summary[0])
             assert text.count(summary) == 1
+
+    def _check_secrets(self, profile: str, text: str) -> None:
+        """What is bound to the provider of another dialect is not shown to this one."""
+        for seq in (seq for kind, seq in self.seen.items if kind == "reply"):
+            fact = self.seen.told[seq]
+            if fact.fields["dialect"] != profile.partition(":")[0]:
+                bound = THOUGHT.findall(raw_of(self.session, fact))
+                assert [mark for mark in bound if mark in text] == [], "shown to a stranger"
 
     def _check_order(self, text: str) -> None:
         spoken = self.spoken()

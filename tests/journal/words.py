@@ -13,6 +13,7 @@ from typing import Any
 from lockstitch.journal.records import Record
 
 Fields = dict[str, Any]
+Names = list[tuple[int, int]]
 
 OUTCOMES = {"ok", "error", "cancelled", "timed-out", "unknown", "not-started"}
 COMMON: Fields = {"blob": str}
@@ -141,52 +142,49 @@ def _facts(records: list[Record]) -> dict[int, Told]:
 
 
 def _settle(seen: Seen, line: list[Told]) -> None:
-    """What became of every call; what a stream's part was told goes over to the whole of it."""
-    parts: dict[str, tuple[Told, list[list[Told]]]] = {}
+    """What became of every call; what is told of a stream's part goes for the whole of it."""
+    parts: dict[str, tuple[Told, list[Names]]] = {}
     whole: set[str] = set()
     for reply in line:
         stream = reply.fields.get("stream", "")
-        if reply.kind not in {"replied", "partial"} or (reply.kind == "partial" and stream in whole):
+        is_late = reply.kind == "partial" and stream in whole
+        if reply.kind not in {"replied", "partial"} or is_late:
             continue
         before = parts.pop(stream, None)
-        about = [_about(line, reply, index, before) for index in range(len(_calls(reply)))]
+        names = [_names(reply, index, before) for index in range(len(_calls(reply)))]
         if before is not None:
             for index in range(len(_calls(before[0]))):
                 del seen.calls[before[0].seq, index]
         if stream and reply.kind == "partial":
-            parts[stream] = (reply, about)
+            parts[stream] = (reply, names)
         elif stream:
             whole.add(stream)
-        for index, asked in enumerate(_calls(reply)):
-            call, notes = _became(about[index])
-            ids = {"id": asked.get("id", ""), "name": asked.get("name", "")}
-            seen.calls[reply.seq, index] = {**call, **ids}
-            seen.notes += [(seq, (reply.seq, index)) for seq in notes if seq > reply.seq]
+        _tell(seen, line, reply, names)
     seen.notes.sort()
+
+
+def _tell(seen: Seen, line: list[Told], reply: Told, names: list[Names]) -> None:
+    until = _overtaken(line, reply)
+    facts = [fact for fact in line if fact.kind in ABOUT_CALLS and fact.seq < until]
+    for index, asked in enumerate(_calls(reply)):
+        about = [f for f in facts if f.call in names[index] and f.seq > f.call[0]]
+        call, notes = _became(about)
+        ids = {"id": asked.get("id", ""), "name": asked.get("name", "")}
+        seen.calls[reply.seq, index] = {**call, **ids}
+        seen.notes += [(seq, (reply.seq, index)) for seq in notes if seq > reply.seq]
 
 
 def _calls(reply: Told) -> list[Fields]:
     return reply.fields.get("calls", [])
 
 
-def _about(
-    line: list[Told], reply: Told, index: int, before: tuple[Told, list[list[Told]]] | None
-) -> list[Told]:
-    """All that was told of a call, what was told of it as part of a stream among it."""
-    until = _overtaken(line, reply)
-    own = [
-        fact
-        for fact in line
-        if fact.kind in ABOUT_CALLS
-        and fact.call == (reply.seq, index)
-        and reply.seq < fact.seq < until
-    ]
+def _names(reply: Told, index: int, before: tuple[Told, list[Names]] | None) -> Names:
+    """Where a call stands, and where it stood in the parts of its stream."""
+    own = [(reply.seq, index)]
     if before is None or index >= len(_calls(before[0])):
         return own
-    same = all(
-        _calls(before[0])[index].get(key, "") == _calls(reply)[index].get(key, "")
-        for key in ("id", "name")
-    )
+    one, two = _calls(before[0])[index], _calls(reply)[index]
+    same = all(one.get(key, "") == two.get(key, "") for key in ("id", "name"))
     return [*before[1][index], *own] if same else own
 
 

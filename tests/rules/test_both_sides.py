@@ -16,6 +16,7 @@ from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.dialects.profiles import PROFILES
 from lockstitch.formats.registry import NAMES as FORMATS
 from lockstitch.formats.registry import format_named
+from lockstitch.report import OWN
 from tests.dump import dump
 
 from .case import Case
@@ -186,7 +187,7 @@ def test_every_rule_says_all_it_should(code: str) -> None:
     assert code == rule.code
     assert bool(rule.dialects) != bool(rule.formats)
     assert set(rule.dialects) <= set(PROFILES)
-    assert set(rule.formats) <= set(FORMATS)
+    assert set(rule.formats) <= {*FORMATS, OWN}
     assert all((rule.summary, rule.help, rule.what, rule.cause, rule.repair, rule.failures))
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
     known = {*PROFILES, *(format_named(name).title for name in FORMATS)}

@@ -1,4 +1,7 @@
-"""100 000 sessions, and one of 20 000 messages, in one PostgreSQL: python -m tests.scale.postgres."""
+"""100 000 sessions, and one of 20 000 messages, in one PostgreSQL.
+
+python -m tests.scale.postgres
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from . import soak
 
 
 def main() -> int:
-    given = soak.options(__doc__ or "")
+    given = soak.options((__doc__ or "").splitlines()[0])
     with ExitStack() as stack:
         server = stack.enter_context(postgres_server.running())
         addresses = {size: server.fresh() for size in soak.steps(given.sessions)}
@@ -21,7 +24,7 @@ def main() -> int:
         }
         status = soak.run(backends, given)
         names = [dsn.rpartition("/")[2] for dsn in addresses.values()]
-        print("  database, MB              " + "".join(f"{_mb(server, n):14.1f}" for n in names))
+        soak.say("  database, MB              " + "".join(f"{_mb(server, n):12.1f}" for n in names))
     return status
 
 

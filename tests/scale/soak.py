@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,11 +16,17 @@ from lockstitch.stores.base import Backend
 from .filling import fill, multiply, name_of
 
 SIZES = (100, 10_000, 100_000)
-LENGTHS = (10, 20_000)
-PAGE = 100
+LENGTHS = (10, 2_000, 20_000)
+PAGE = 50
 FLAT = 1.5
 
 Arm = Callable[[], Any]
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 class Site:
@@ -31,10 +38,11 @@ class Site:
         start = time.perf_counter()
         multiply(backend, count)
         self.seconds = time.perf_counter() - start
+        self.names = sorted(map(name_of, range(count - 1)))
 
     def name(self) -> str:
         """Some session's name."""
-        return name_of(self.random.randrange(self.count - 1))
+        return self.random.choice(self.names)
 
     def open(self) -> None:
         """Take a session's lease, read all of it, add it up, and give it back."""
@@ -47,8 +55,8 @@ class Site:
 
     def page(self) -> None:
         """List a page of sessions, from anywhere."""
-        after = self.name()
-        assert len(list(self.backend.sessions(after=after, limit=PAGE))) <= PAGE
+        after = self.random.choice(self.names[:-PAGE])
+        assert len(list(self.backend.sessions(after=after, limit=PAGE))) == PAGE
 
 
 def alternating(arms: dict[Any, Arm], rounds: int) -> dict[Any, float]:
@@ -77,13 +85,13 @@ class Report:
         self.is_flat = self.is_flat and is_flat
         figures = "".join(f"{value:12.3f}" for value in values)
         verdict = "flat" if is_flat else "NOT FLAT"
-        print(f"  {what:<28}{figures} {unit:<12} {ratio:5.2f} x  {verdict}", flush=True)
+        say(f"  {what:<26}{figures:>36} {unit:<12} {ratio:5.2f} x  {verdict}")
 
 
 def sizes(report: Report, sites: dict[int, Site], rounds: int) -> None:
     """Measure stores of different sizes."""
-    print("sessions in the store       " + "".join(f"{size:>14,}" for size in sites))
-    print("  made in seconds           " + "".join(f"{s.seconds:14.1f}" for s in sites.values()))
+    say("sessions in the store       " + "".join(f"{size:>12,}" for size in sites))
+    say("  made in seconds           " + "".join(f"{s.seconds:12.1f}" for s in sites.values()))
     for what in ("open", "page"):
         arms = {size: getattr(site, what) for size, site in sites.items()}
         label = f"list a page of {PAGE}" if what == "page" else "open, 10 messages"
@@ -94,16 +102,17 @@ def sizes(report: Report, sites: dict[int, Site], rounds: int) -> None:
 
 def lengths(report: Report, backend: Backend, rounds: int, longest: int) -> None:
     """Measure sessions of different lengths in one store."""
-    lasts = (LENGTHS[0], longest)
-    print("messages in the session     " + "".join(f"{length:>14,}" for length in lasts))
+    lasts = (LENGTHS[0], longest // 10, longest)
+    say("messages in the session     " + "".join(f"{length:>12,}" for length in lasts))
     store = Store(backend)
     openings: dict[int, Arm] = {}
     for length in lasts:
         fill(backend, f"long-{length}", length)
         openings[length] = lambda name=f"long-{length}": store.session(name, create=False).close()
-    found = alternating(openings, max(rounds // 20, 3))
-    values = [ms * 1000 / length for length, ms in found.items()]
-    report.line("open, for each message", values, "us")
+    found = alternating(openings, max(rounds // 10, 3))
+    say("  open                      " + "".join(f"{ms:12.3f}" for ms in found.values()) + " ms")
+    longer = [(ms - found[lasts[0]]) * 1000 / length for length, ms in found.items()][1:]
+    report.line("open, each message more", longer, "us")
     writing = {length: store.session(f"long-{length}") for length in lasts}
     notes = {length: lambda own=session: own.note("soak") for length, session in writing.items()}
     report.line("append one event", alternating(notes, rounds).values())

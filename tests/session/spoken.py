@@ -80,10 +80,16 @@ def replies(draw: st.DrawFn) -> list[Piece]:
     return pieces
 
 
+SPLITS = 5
+
+
 def bits(text: str, size: int) -> Iterator[str]:
-    """The pieces a text is sent in; now and then there is an empty one."""
+    """The pieces a text is sent in: some are empty, and some servers cut characters in two."""
     if size % 2:
         yield ""
+    if size == SPLITS:
+        units = text.encode("utf-16-le")
+        text = "".join(chr(units[n] + 256 * units[n + 1]) for n in range(0, len(units), 2))
     for start in range(0, len(text), size):
         yield text[start : start + size]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -290,6 +291,19 @@ def test_a_session_without_a_with_block(store: Store) -> None:
     session.say("One")
     session.close()
     assert store.session("s").turn.state == "open"
+
+
+def test_a_session_that_was_forgotten_is_given_back(twin: Twin, disk: Store) -> None:
+    async def body() -> None:
+        if twin.kind == "sync":
+            disk.session("s").say("One")
+        else:
+            await (await disk.async_session("s")).say("One")
+        gc.collect()
+        async with twin.opened(disk, wait=10) as session:
+            assert texts(await session.request("openai-chat"), "user") == ["One"]
+
+    twin.run(body)
 
 
 def test_a_fork_goes_its_own_way(store: Store) -> None:

@@ -146,9 +146,11 @@ def test_a_stream_keeps_what_had_closed(tmp_path: Path, dialect: str) -> None:
         heard(child, "streaming")
     with reopened(tmp_path) as session:
         assert session.recovered.interrupted
+        assert session.recovered.unknown == session.recovered.never_started == ()
         messages = session.request("openai-chat")
         assert texts(messages, "assistant") == ["Let me see."]
         assert results(messages) == {"c1": NOT_STARTED}
+        assert session.pending == []
         assert session.run_tools({"quick": lambda n: n}) == []
         session.say("Again")
         session.record(asks(dialect, ("c9", "quick", {"n": 9})))

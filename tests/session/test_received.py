@@ -142,16 +142,15 @@ class TestObjects:
 
     def test_responses(self, sender: Sender) -> None:
         whole = SPEAKERS["openai-responses"].whole(RICH)
-        whole["output"] += [{"type": "of_tomorrow", "id": "x_1", "a": [1]}]
-        whole["later"] = {"b": 1}
-        sender.send_json(whole)
         with openai.OpenAI(base_url=sender.url, api_key="x", max_retries=0) as client:
-            response = client.responses.create(model="m", input=ASK)
+            sender.send_json(whole)
             parsed = client.responses.parse(model="m", input=ASK)
+            assert kept(received(parsed))["output"] == whole["output"]
+            whole["output"] += [{"type": "of_tomorrow", "id": "x_1", "a": [1]}]
+            whole["later"] = {"b": 1}
+            sender.send_json(whole)
+            response = client.responses.create(model="m", input=ASK)
         assert kept(received(response)) == whole
-        assert messages_in("openai-responses", kept(received(parsed))) == messages_in(
-            "openai-responses", whole
-        )
         items = received(response.output)
         assert (items.dialect, kept(items)) == ("openai-responses", whole["output"])
         assert [call.id for call in items.calls] == ["toolu_1"]
@@ -160,7 +159,7 @@ class TestObjects:
         whole = SPEAKERS["gemini"].whole(RICH)
         image = {"inlineData": {"mimeType": "image/png", "data": "AP8="}}
         whole["candidates"][0]["content"]["parts"].append(image)
-        whole |= {"createTime": "2026-01-02T03:04:05Z", "responseId": "r"}
+        whole["responseId"] = "r"
         sender.send_json(whole)
         options = google.HttpOptions(base_url=sender.url)
         with genai.Client(api_key="x", vertexai=False, http_options=options) as client:

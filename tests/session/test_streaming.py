@@ -136,6 +136,7 @@ def test_broken_off_at_every_event(kind: str, dialect: str) -> None:
                 (event,) = facts(session, Interrupted)
                 assert event.reason == {"raised": "error", "cut": "cut", "left": "user"}[how]
                 assert session.turn.state == "interrupted"
+                assert session.pending == []
                 assert await session.run_tools({"quick": lambda n: n}) == []
                 await check_everywhere(session)
                 said = texts(await session.request("openai-chat"), "assistant")

@@ -50,7 +50,12 @@ def said(sent: Iterable[Sent]) -> list[str]:
     texts: dict[int, str] = {}
     for one in sent:
         texts[one.place] = texts.get(one.place, "") + one.words
-    return [text for text in texts.values() if text.strip()]
+    return [whole(text) for text in texts.values() if text.strip()]
+
+
+def whole(text: str) -> str:
+    """A text whose characters came in halves; a half without the other cannot be sent."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parts_of(dialect: str, messages: list[Any], kind: str) -> list[Part]:

@@ -59,6 +59,23 @@ class TestAnthropic:
         (call,) = made.whole()["content"]
         assert call["input"] == {"INVALID_JSON": text}
 
+    def test_half_a_character_in_the_arguments(self) -> None:
+        """The SDK reads it; what is kept of a broken stream must be valid, and leaves it out."""
+        made = fed("anthropic", self.call('{"a": "\\ud83d"}'))
+        assert made.whole()["content"][0]["input"] == {"a": "\ud83d"}
+        assert made.closed() is None
+
+    def test_half_a_character_at_the_cut(self) -> None:
+        events = [
+            self.start(0, type="text", text=""),
+            self.delta(0, "text_delta", text="so \ud83d"),
+        ]
+        made = fed("anthropic", events)
+        assert made.closed()["content"][0]["text"] == "so \ufffd"
+        made.feed(self.delta(0, "text_delta", text="\ude00"))
+        assert made.closed()["content"][0]["text"] == "so 😀"
+        assert made.whole()["content"][0]["text"] == "so 😀"
+
     def test_no_arguments_are_none(self) -> None:
         made = fed("anthropic", self.call(""))
         assert made.whole()["content"][0]["input"] == {}

@@ -60,6 +60,10 @@ class Place:
             child.end()
         for backend in self._opened:
             backend.close()
+        if self.kind == "postgres":
+            from tests.postgres_server import shared
+
+            shared().recycle(self.url)
 
 
 def _url(kind: str, folder: Path) -> str:

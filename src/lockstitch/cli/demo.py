@@ -102,7 +102,7 @@ def _head(title: str) -> None:
 COMMAND = Command(
     name="demo",
     run=run,
-    summary="Kill an agent in mid-tool, with and without a session, and show what comes of it.",
+    summary="Kill an agent in mid-tool, once with a message list and once with a session.",
     details=(
         "Starts the strict provider on this machine and two agents as processes of their own, and "
         "really kills each with kill -9 while one of three tools is running: one keeps a plain "

@@ -45,7 +45,12 @@ COMMAND = Command(
     ),
     operand=Operand("names", "TARGET NEW", "A store's address or file; the new name.", many=True),
     options=(
-        Option("at", ("--at",), "Last record to take, or a label.", metavar="SEQ|LABEL"),
+        Option(
+            "at",
+            ("--at",),
+            "Number of the last record to take, or label of a checkpoint.",
+            metavar="PLACE",
+        ),
         SESSION,
         JSON,
     ),

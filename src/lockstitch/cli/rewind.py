@@ -27,7 +27,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Rewind one session, and return the exit status."""
     target = require_own(target)
     if undo == (to is not None):
-        raise UsageError("give either --to RECORD or LABEL, or --undo")
+        raise UsageError("give either --to PLACE or --undo")
     from lockstitch import stored
 
     place = None if to is None else place_of(to)
@@ -114,7 +114,7 @@ COMMAND = Command(
     ),
     operand=Operand("target", "TARGET", "A store's address, or its file."),
     options=(
-        Option("to", ("--to",), "Record or label to go back to.", metavar="SEQ|LABEL"),
+        Option("to", ("--to",), "Number of a record, or label of a checkpoint.", metavar="PLACE"),
         Option("undo", ("--undo",), "Take the last rewind back."),
         SESSION,
         Option(

@@ -14,6 +14,8 @@ from lockstitch.model.stretches import Excerpt, excerpt
 _ENCODER = msgspec.json.Encoder()
 # Below this no result can be a giant one.
 _UNREMARKABLE = 10 * 1024 * 1024
+# So many messages are encoded at once, in memory that is at hand.
+_CHUNK = 64
 
 
 def encoded_size(raw: Any) -> int:
@@ -43,10 +45,11 @@ def narrowed(
 
 def _is_small(raw: Sequence[Any], profile: Profile) -> bool:
     """Tell whether a list is clean text within its receiver's limit, and no message is a giant."""
-    total = 1
-    for message in raw:
-        size = encoded_size(message)
-        if not 0 <= size <= _UNREMARKABLE:
-            return False
-        total += size + 1
-    return total <= max(profile.max_bytes or total, _UNREMARKABLE)
+    sizes = [encoded_size(raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
+    if min(sizes) < 0 or (max(sizes) > _UNREMARKABLE and _has_a_giant(raw)):
+        return False
+    return sum(sizes) <= max(profile.max_bytes or sum(sizes), _UNREMARKABLE)
+
+
+def _has_a_giant(raw: Sequence[Any]) -> bool:
+    return any(encoded_size(message) > _UNREMARKABLE for message in raw)

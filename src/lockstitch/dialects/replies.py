@@ -248,7 +248,8 @@ def _listed(
 
 def _kept(old: Fields, new: Fields) -> Fields:
     """Give the object that was received where nothing of it had to go."""
-    return old if old.keys() == new.keys() and all(old[k] is new[k] for k in old) else new
+    is_whole = old.keys() == new.keys() and all(map(operator.is_, map(new.get, old), old.values()))
+    return old if is_whole else new
 
 
 _READERS: dict[str, Callable[[Any], list[Any]]] = {

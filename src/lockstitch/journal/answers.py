@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -99,6 +100,7 @@ def _pieces(answer: Answer) -> list[Piece]:
     return [piece for turn in turns for piece in turn.pieces]
 
 
+@lru_cache
 def known(dialect: str) -> str:
     """Give the plain name of a dialect; "" for none, and for one that this version lacks."""
     name = dialect.partition(":")[0]

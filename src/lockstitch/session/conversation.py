@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from msgspec import Raw, structs
 
 from lockstitch.compaction.plan import Budget
-from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.errors import Held, LockstitchError, UsageError
 from lockstitch.journal.events import (
     Compacted,
     Event,
@@ -34,28 +35,45 @@ from lockstitch.session.writing import Writer
 from lockstitch.stores.base import Backend
 
 _LONGEST_KEY = 100
+MOMENT = 0.25
 
 
 class Conversation(Readable):
     """An open session: the lease is held, and what a crash left open was concluded."""
 
     def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
-        lease = backend.acquire(name, wait=wait, create=create)
-        try:
-            self.writer = self._seen = Writer(backend, lease)
-            self.recovered = self._recover()
-        except BaseException:
-            backend.release(lease)
-            raise
         self.batches: set[Batch] = set()
         self.streams: list[Any] = []
+        until = time.monotonic() + wait
+        while not self._is_opened(backend, name, until, create=create):
+            pass
+
+    def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
+        """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
+        left = until - time.monotonic()
+        with Deferred():
+            try:
+                lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
+            except Held:
+                if left <= MOMENT:
+                    raise
+                return False
+            try:
+                self.writer = self._seen = Writer(backend, lease)
+                self.recovered = self._recover()
+            except BaseException:
+                backend.release(lease)
+                raise
+            self.writer.watch(self)
+        return True
 
     def _recover(self) -> Recovered:
         facts = self.writer.look(core.recovery)
         if not facts:
             return Recovered()
         self.writer.add(*facts)
-        ran = {(fact.reply, fact.index) for fact in facts if isinstance(fact, Finished)}
+        ended = [fact for fact in facts if isinstance(fact, Finished)]
+        ran = {(fact.reply, fact.index) for fact in ended if fact.outcome == "unknown"}
         return self.writer.look(lambda state: self._left(state, ran))
 
     def _left(self, state: State, ran: set[core.Key]) -> Recovered:

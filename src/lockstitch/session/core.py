@@ -20,6 +20,7 @@ from lockstitch.journal.events import (
     Interrupted,
     Noted,
     Outcome,
+    Partial,
     Replied,
     Rewound,
     Started,
@@ -49,10 +50,11 @@ def is_paused(state: State) -> bool:
 def recovery(state: State) -> list[Event]:
     """Conclude what a dead writer left: calls that ran have an unknown outcome, the turn is over.
 
-    A call that never started stays open, and one that waits goes on waiting; a turn that only
-    waits for somebody was not broken off by anything.
+    A call that never started stays open, unless its reply did not come in full, and one that
+    waits goes on waiting; a turn that only waits for somebody was not broken off by anything.
     """
     facts = orphaned(state, ())
+    facts += [_concluded(call, "not-started") for call in unrunnable(state.view)]
     is_broken = not is_paused(state) and bool(facts or not _only_waits(state.view))
     if state.view.turn and is_broken:
         facts.append(Interrupted(reason="crash"))
@@ -67,6 +69,29 @@ def orphaned(state: State, live: Iterable[Key]) -> list[Event]:
         for key, call in state.view.calls.items()
         if call.is_running and key not in alive
     ]
+
+
+def unrunnable(view: View) -> list[Call]:
+    """Give the calls of a reply that broke off: what else it would have asked nobody knows."""
+    last = view.last_reply
+    if last is None or isinstance(last.event, Replied):
+        return []
+    return [call for call in last.calls if call.status == "open" and call.outcome is None]
+
+
+def cut_off(state: State, part: Partial | None, stream: str, reason: str) -> list[Event]:
+    """End a stream that broke off: what had come of it, of which no call is going to start."""
+    facts: list[Event] = []
+    if part is not None:
+        asked = range(len(part.calls))
+        facts = [part, *(_never(state.seq + 1, index) for index in asked)]
+    elif (last := state.view.last_reply) is not None and last.event.stream == stream:
+        facts = [_concluded(call, "not-started") for call in unrunnable(state.view)]
+    return [*facts, Interrupted(reason=reason)]
+
+
+def _never(reply: int, index: int) -> Finished:
+    return Finished(reply=reply, index=index, outcome="not-started", synthetic=True)
 
 
 def _only_waits(view: View) -> bool:
@@ -250,8 +275,8 @@ def turn_of(view: View, take: Callable[[Call], TakenCall] = call_of) -> Turn:
         return Turn(view.turn, "waiting" if waits and not busy else "open", calls)
     if view.interrupted:
         return Turn(view.interrupted, "interrupted", calls, view.reason)
-    spoken = [item.seq for item in view.items if isinstance(item, Spoken)][-1:]
-    return Turn(spoken[0], "ended", calls) if spoken else Turn(0, "ended" if view.items else "none")
+    spoken = (item.seq for item in reversed(view.items) if isinstance(item, Spoken))
+    return Turn(next(spoken, 0), "ended" if view.items else "none", calls)
 
 
 def _asks(view: View) -> bool:

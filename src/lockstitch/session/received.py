@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from lockstitch.dialects.detect import dialect_of, new_dialect
+from lockstitch.dialects.detect import confirmed, dialect_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.errors import AmbiguousDialect, UsageError
@@ -184,7 +184,7 @@ def _agreed(dialect: str | None, shaped: str | None, value: Any) -> str:
     named = profile_named(dialect).dialect
     if shaped is not None and shaped != named:
         raise UsageError(f"this is a reply in {shaped}, not in {named}; name that one")
-    return dialect
+    return dialect if shaped else confirmed(value if isinstance(value, list) else [value], dialect)
 
 
 def _guessed(value: Any) -> str:

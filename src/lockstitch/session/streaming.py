@@ -11,7 +11,7 @@ from msgspec import structs
 
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.journal.events import Asked, Event, Interrupted, Partial
+from lockstitch.journal.events import Asked, Partial
 from lockstitch.session import core
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.received import received
@@ -131,8 +131,8 @@ class Gathering:
 
     def _broken_off(self, reason: str) -> None:
         part = self._part()
-        facts: list[Event] = [] if part is None else [part]
-        self._conversation.writer.add(*facts, Interrupted(reason=reason))
+        writer = self._conversation.writer
+        writer.decide(lambda state: core.cut_off(state, part, self._name, reason))
 
 
 def _model_in(whole: dict[str, Any]) -> str:

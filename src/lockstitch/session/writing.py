@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -77,7 +79,8 @@ class Writer(Seen):
         self._owner = 0
         self._orders: deque[_Order] = deque()
         self._torn: _Torn | None = None
-        self._broken: Exception | None = None
+        self._broken: LockstitchError | None = None
+        self._watch: weakref.finalize[Any, Any] | None = None
 
     def add(self, *events: Event, key: str = "") -> list[Record]:
         """Add facts, durably, all or none; under a key that is there already, nothing."""
@@ -142,8 +145,9 @@ class Writer(Seen):
         try:
             records = self._appended(self._torn)
         except Exception as error:  # noqa: BLE001 - as above
-            self._break(error)
-            self._refuse(self._torn.orders, error)
+            known = self._known(error)
+            self._break(known)
+            self._refuse(self._torn.orders, known)
         else:
             self.take(records)
             self._answer(self._torn, records)
@@ -170,7 +174,16 @@ class Writer(Seen):
         for order in orders:
             order.error, order.is_done = error, True
 
-    def _break(self, error: Exception) -> None:
+    def _known(self, error: Exception) -> LockstitchError:
+        """Give an error of ours; from any other nobody can tell what was written."""
+        if isinstance(error, LockstitchError):
+            return error
+        kind = type(error).__name__
+        made = Unsure(f"session {self.session}: a write failed ({kind}); open it again")
+        made.__cause__ = error
+        return made
+
+    def _break(self, error: LockstitchError) -> None:
         # those two say that nothing was written, and that the store is as it was
         if not isinstance(error, UsageError | Busy):
             self._broken = error
@@ -178,8 +191,7 @@ class Writer(Seen):
     def _require_open(self) -> None:
         if self._broken is None:
             return
-        kind = type(self._broken) if isinstance(self._broken, LockstitchError) else Unsure
-        raise kind(
+        raise type(self._broken)(
             f"session {self.session}: nothing more can be written here ({self._broken});"
             " open it again: what was acknowledged is there, and a key is never kept twice"
         )
@@ -189,6 +201,14 @@ class Writer(Seen):
         """Tell whether facts can still be added."""
         return self._broken is None
 
+    def watch(self, owner: object) -> None:
+        """Give the lease back also when its owner is gone without having closed it.
+
+        That is found out in the middle of anything, so it is done in a thread of its own.
+        """
+        self._watch = weakref.finalize(owner, _let_go, self.backend, self.lease)
+        self._watch.atexit = False
+
     def close(self) -> None:
         """Give the lease back; what comes later is refused."""
         self._require_no_write_of_mine()
@@ -196,4 +216,10 @@ class Writer(Seen):
             self._settle()
             if self._broken is None:
                 self._broken = Closed("it was closed")
+        if self._watch is not None:
+            self._watch.detach()
         self.backend.release(self.lease)
+
+
+def _let_go(backend: Backend, lease: Lease) -> None:
+    threading.Thread(target=backend.release, args=(lease,), daemon=True).start()

@@ -195,11 +195,12 @@ class MemoryBackend(Backend):
 
     def verify(self) -> Iterator[Fault | Listed]:
         for listed in list(self.sessions()):
+            seq = 0
             try:
-                for _ in self.read(listed.session):
-                    pass
+                for record in self.read(listed.session):
+                    seq = record.seq
             except Damaged as error:
-                yield Fault(listed.session, 0, str(error))
+                yield Fault(listed.session, seq + 1, str(error))
             yield listed
         for name, value in list(self._blobs.items()):
             if blob_name(value) != name:

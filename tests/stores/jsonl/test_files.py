@@ -197,10 +197,14 @@ def test_a_lease_that_only_the_old_writer_remembers(tmp_path: Path) -> None:
 
 
 def test_no_thread_is_left(tmp_path: Path) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with JsonlBackend(tmp_path) as backend:
         first, second = backend.acquire("s"), backend.acquire("t")
-        assert threading.active_count() == before + 1
+        [beating] = set(threading.enumerate()) - before
         backend.release(first)
+        assert beating.is_alive()
         backend.release(second)
-    assert threading.active_count() == before
+        beating.join(60)
+        assert not beating.is_alive()
+        backend.acquire("s")
+    assert set(threading.enumerate()) <= before

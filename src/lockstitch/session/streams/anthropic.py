@@ -86,7 +86,7 @@ class Anthropic(Accumulator):
         elif kind == "compaction_delta":
             block.update({key: value for key, value in delta.items() if key != "type"})
 
-    def whole(self) -> Fields:
+    def gathered(self) -> Fields:
         blocks = [self._finished(index) for index in sorted(self._blocks)]
         return {**self._message, "content": [*list_at(self._message, "content"), *blocks]}
 
@@ -94,10 +94,10 @@ class Anthropic(Accumulator):
         block, text = self._blocks[index], self._json.get(index, "")
         if not text:
             return dict(block)
-        value = arguments_in(text)
+        value = arguments_in(text, lenient=True)
         return {**block, "input": {UNREADABLE: text} if value is UNSET else value}
 
-    def closed(self) -> Fields | None:
+    def standing(self) -> Fields | None:
         blocks = [self._finished(index) for index in sorted(self._blocks) if self._stands(index)]
         blocks = [block for block in blocks if not _is_unanswered(block, blocks)]
         while blocks and blocks[-1].get("type") in _THOUGHTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from lockstitch.dialects.profiles import Profile
+from lockstitch.repair.media import scrub
 from lockstitch.session.received import plain_of
 
 Fields = dict[str, Any]
@@ -49,26 +51,65 @@ class Accumulator(ABC):
     def take(self, event: Fields) -> None:
         """Take the next event as plain data."""
 
-    @abstractmethod
     def whole(self) -> Fields:
         """Give the response as it would have come in one piece; of use once it is complete."""
+        whole: Fields = _paired(self.gathered())
+        return whole
 
-    @abstractmethod
     def closed(self) -> Any:
         """Give what of the reply can be kept as it stands, or None.
 
         That is a message (in OpenAI Responses a list of items) with the text so far and the blocks
         that are closed: never half a call, never a thought without its end or its signature.
         """
+        return scrub(_paired(self.standing()))
+
+    @abstractmethod
+    def gathered(self) -> Fields:
+        """Give the response so far."""
+
+    @abstractmethod
+    def standing(self) -> Any:
+        """Give what may be kept, or None."""
 
 
-def arguments_in(text: str) -> Any:
-    """Decode a call's arguments; ``UNSET`` if they are not a whole JSON object."""
+def _paired(value: Any) -> Any:
+    """Put the halves of a character together that came in two pieces; a lone half stays."""
+    try:
+        msgspec.json.encode(value, enc_hook=str)
+    except UnicodeError:
+        return _joined(value)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return value
+    return value
+
+
+def _joined(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    if isinstance(value, dict):
+        return {_joined(key): _joined(inner) for key, inner in value.items()}
+    return [_joined(item) for item in value] if isinstance(value, list) else value
+
+
+def arguments_in(text: str, *, lenient: bool = False) -> Any:
+    """Decode a call's arguments; ``UNSET`` if they are not a whole JSON object.
+
+    A lenient reading takes half a character in them, as the SDKs do.
+    """
+    text = _paired(text)
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return UNSET
+        value = _loaded(text) if lenient else UNSET
     return value if isinstance(value, dict) else UNSET
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return UNSET
 
 
 def fields_at(value: Any, key: str) -> Fields:

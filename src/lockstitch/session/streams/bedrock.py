@@ -53,12 +53,12 @@ class Bedrock(Accumulator):
     def _block(self, event: Any) -> Fields:
         return self._blocks.setdefault(number_at(event, "contentBlockIndex", 0), {})
 
-    def whole(self) -> Fields:
+    def gathered(self) -> Fields:
         blocks = [_written(self._blocks[index]) for index in sorted(self._blocks)]
         content = [block for block in blocks if block]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._outer}
 
-    def closed(self) -> Fields | None:
+    def standing(self) -> Fields | None:
         kept = [self._blocks[index] for index in sorted(self._blocks) if self._stands(index)]
         kept = [block for block in kept if not _is_unanswered(block, kept)]
         while kept and _REASONING in kept[-1]:
@@ -127,7 +127,7 @@ def _written(block: Fields) -> Fields:
     if "toolUse" in block:
         call = block["toolUse"]
         text = text_at(call, "input")
-        value = arguments_in(text or "{}")
+        value = arguments_in(text or "{}", lenient=True)
         return {"toolUse": {**call, "input": {UNREADABLE: text} if value is UNSET else value}}
     thought = fields_at(block, _REASONING)
     if thought and "redactedContent" not in thought:

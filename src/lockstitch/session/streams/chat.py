@@ -109,12 +109,12 @@ class OpenAIChat(Accumulator):
         self.complete = first is not None and first.is_over
         self.blocks_closed = 0 if first is None else _closed_in(first)
 
-    def whole(self) -> Fields:
+    def gathered(self) -> Fields:
         usage = {} if self._usage is UNSET else {"usage": self._usage}
         choices = [self._choices[index].whole() for index in sorted(self._choices)]
         return {**self._outer, "object": "chat.completion", "choices": choices, **usage}
 
-    def closed(self) -> Fields | None:
+    def standing(self) -> Fields | None:
         first = self._choices.get(0)
         if first is None:
             return None

@@ -58,7 +58,7 @@ class Gemini(Accumulator):
             if isinstance(part, dict) and not _continue_call(parts, part):
                 _append(parts, part)
 
-    def whole(self) -> Fields:
+    def gathered(self) -> Fields:
         candidates = [self._candidate(index) for index in sorted(self._candidates)]
         return {**self._outer, **({"candidates": candidates} if candidates else {})}
 
@@ -67,7 +67,7 @@ class Gemini(Accumulator):
         content = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
         return {**content, **fields}
 
-    def closed(self) -> Fields | None:
+    def standing(self) -> Fields | None:
         parts = [part for part in self._parts.get(0, []) if _stands(part)]
         while parts and parts[-1].get("thought") is True:
             parts.pop()

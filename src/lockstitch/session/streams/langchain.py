@@ -66,8 +66,8 @@ class LangChain(Accumulator):
         self.complete = self.complete or is_last or any(metadata.get(key) for key in _REASONS)
         self.blocks_closed = len(self._closed_chunks()) + len(self._calls)
 
-    def whole(self) -> Fields:
-        read = [(chunk, _arguments(chunk)) for chunk in self._chunks]
+    def gathered(self) -> Fields:
+        read = [(chunk, _arguments(chunk, lenient=True)) for chunk in self._chunks]
         good = [_call(chunk, args) for chunk, args in read if args is not UNSET]
         bad = [_invalid(chunk) for chunk, args in read if args is UNSET]
         return {
@@ -90,13 +90,13 @@ class LangChain(Accumulator):
         """Give the best id: a provider's own, else one of a run, else any."""
         return max(self._ids, key=_rank, default=None)
 
-    def closed(self) -> Fields | None:
+    def standing(self) -> Fields | None:
         whole_chunks = filter(_is_call, self._closed_chunks())
         calls = [*self._calls, *(_call(chunk, _arguments(chunk)) for chunk in whole_chunks)]
         content = self._standing()
         if not content and not calls:
             return None
-        whole = self.whole()
+        whole = self.gathered()
         kwargs = {k: v for k, v in whole["additional_kwargs"].items() if k not in _COPIES}
         rest = {"content": content, "tool_calls": calls, "invalid_tool_calls": []}
         return {**whole, **rest, "additional_kwargs": kwargs}
@@ -146,8 +146,8 @@ def _rank(ident: str) -> int:
     return 0 if ident.startswith("lc_") else 2
 
 
-def _arguments(chunk: Fields) -> Any:
-    return arguments_in(text_at(chunk, "args") or "{}")
+def _arguments(chunk: Fields, *, lenient: bool = False) -> Any:
+    return arguments_in(text_at(chunk, "args") or "{}", lenient=lenient)
 
 
 def _is_call(chunk: Fields) -> bool:

@@ -75,12 +75,12 @@ class OpenAIResponses(Accumulator):
         part = self._parts.setdefault((index, number_at(event, "content_index", 0)), fresh)
         part[key] = text_at(part, key) + text_at(event, "delta")
 
-    def whole(self) -> Fields:
+    def gathered(self) -> Fields:
         done = [self._items[index] for index in sorted(self._done)]
         # some servers send the last event without what they sent before
         return {**self._response, "output": list_at(self._response, "output") or done}
 
-    def closed(self) -> list[Any] | None:
+    def standing(self) -> list[Any] | None:
         items = [self._standing(index) for index in sorted(self._items)]
         kept: list[Any] = [item for item in items if item is not None]
         while kept and kept[-1].get("type") == "reasoning":

@@ -30,7 +30,6 @@ from lockstitch.journal.records import (
     Record,
     checked_key,
     checked_session,
-    verified,
 )
 from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed
 from lockstitch.stores.heartbeat import Heartbeat
@@ -89,17 +88,17 @@ class JsonlBackend(Backend):
         raise AssertionError
 
     def _taken(self, session: str, *, create: bool) -> Lease:
-        self._require_free(session)
-        if not create and not self._files.log(session).exists():
+        if not create and not self._files.exists(session):
             raise Unreadable(f"session {session}: there is none in {self.folder}")
         try:
+            self._require_free(session)
             self._files.ensure(self._files.leases)
             with locked(self._files.lock(session), lambda waited: self._passes(session, waited)):
                 self._require_free(session)
                 writer = opened(self._files, session, self._lease_seconds, create=create)
         except OSError as error:
             reason = error.strerror or "failed"
-            raise Unsure(f"session {session}: taking it failed ({reason}); try again") from error
+            raise Unsure(f"session {session}: it could not be taken ({reason})") from error
         with self._guard:
             if self._is_closed:
                 writer.close()
@@ -120,7 +119,7 @@ class JsonlBackend(Backend):
 
     def _holder(self, session: str) -> str:
         """Who holds a session and is alive, "" for nobody."""
-        if not self._files.log(session).exists():
+        if not self._files.exists(session):
             return ""
         state = self._files.state(session)
         claim = read_claim(self._files.claim(session, state.token)) if state.token else None
@@ -156,19 +155,19 @@ class JsonlBackend(Backend):
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         self._require_open()
-        return verified(self._records(session, after.seq, upto), after, f"session {session}")
+        return self._records(session, after, upto)
 
-    def _records(self, session: str, after: int, upto: int | None) -> Iterator[Record]:
+    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[Record]:
         for whole in self._files.appends(session, after):
             for part in whole:
-                if part.record.seq > after and (upto is None or part.record.seq <= upto):
+                if part.record.seq > after.seq and (upto is None or part.record.seq <= upto):
                     yield part.record
             if upto is not None and whole[-1].record.seq >= upto:
                 return
 
     def head(self, session: str) -> Head | None:
         self._require_open()
-        if not self._files.log(session).exists():
+        if not self._files.exists(session):
             return None
         return self._files.state(session).head
 
@@ -186,14 +185,14 @@ class JsonlBackend(Backend):
         try:
             state = self._files.state(session)
             holder = self._holder(session)
-        except LockstitchError:
+        except (LockstitchError, OSError):
             return self._listed_before_damage(session)
         return Listed(session, state.seq, state.epoch, state.made, state.changed, holder)
 
     def _listed_before_damage(self, session: str) -> Listed:
         seq = epoch = made = changed = 0
         try:
-            for record in self._records(session, 0, None):
+            for record in self._records(session, NEW, None):
                 seq, epoch, changed = record.seq, record.epoch, record.at
                 made = made or changed
         except LockstitchError:

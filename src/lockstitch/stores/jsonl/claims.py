@@ -40,7 +40,7 @@ class Claim(Struct, frozen=True):
 
 
 class OwnClaim:
-    """The claim of a writer of this process, kept in a file of its own."""
+    """The claim of a writer of this process, in a file of its own that a crash leaves behind."""
 
     def __init__(self, path: Path, holder: Holder, seconds: float) -> None:
         self.path = path
@@ -61,13 +61,23 @@ class OwnClaim:
         return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
 
     def drop(self) -> None:
-        """Give the claim up."""
+        """Give the claim up: all that was written is durable."""
+        self._close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Give the claim up, but leave its file, because something may not be durable."""
+        self._claim = structs.replace(self._claim, seconds=-clock())
+        with suppress(OSError):
+            self.beat()
+        self._close()
+
+    def _close(self) -> None:
         with self._guard:
             handle, self._handle = self._handle, -1
             if handle >= 0:
                 os.close(handle)
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
 
 
 def read_claim(path: Path) -> Claim | None:
@@ -113,9 +123,11 @@ def locked(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
     try:
         yield
     finally:
-        # A child that was forked meanwhile shares the open file: closing it would not unlock it.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
+        with suppress(OSError):
+            # A child forked meanwhile shares the open file: closing it would not unlock it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        with suppress(OSError):
+            os.close(handle)
 
 
 def _taken(path: Path, pass_by: Callable[[float], bool]) -> int:

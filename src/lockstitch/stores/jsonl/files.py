@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lockstitch import disk
-from lockstitch.errors import Unreadable, UsageError, reason_of
-from lockstitch.journal.records import checked_session
+from lockstitch.errors import Damaged, Unreadable, UsageError, reason_of
+from lockstitch.journal.records import NEW, Head, checked_session
 from lockstitch.stores.jsonl.lines import Written
 from lockstitch.stores.jsonl.log import State, Walk, walked
 
@@ -45,6 +45,16 @@ class Files:
         """The claim of one writer."""
         return self.leases / f"{session}.{token}"
 
+    def exists(self, session: str) -> bool:
+        """Whether a session has a file, or anything in its place."""
+        try:
+            self.log(session).lstat()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
+        return True
+
     def sessions(self) -> list[str]:
         """The names of all sessions, in order."""
         try:
@@ -72,12 +82,14 @@ class Files:
         handle = self._opened(session, disk.READING)
         try:
             yield handle
+        except OSError as error:
+            raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
         finally:
             os.close(handle)
 
     def writing(self, session: str, *, create: bool) -> int:
         """Open a session's file for adding to it; a new one is durable when it is first used."""
-        if create and not self.log(session).exists():
+        if create and not self.exists(session):
             try:
                 return os.open(self.log(session), disk.CREATING, 0o600)
             except FileExistsError:
@@ -115,25 +127,28 @@ class Files:
             self._known[session] = (ending, state)
         return state
 
-    def appends(self, session: str, after: int = 0) -> Iterator[list[Written]]:
+    def appends(self, session: str, after: Head = NEW) -> Iterator[list[Written]]:
         """Read whole appends, those with a record behind ``after`` among them, as of now."""
         with self.reading(session) as handle:
-            walk = self.walk(session, handle, upto=after)
-            try:
-                yield from walked(walk, handle, os.fstat(handle).st_size)
-            except OSError as error:
-                raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
+            walk = self.walk(session, handle, upto=after.seq)
+            self._require(session, after, walk.state.seq, walk.state.digest)
+            for whole in walked(walk, handle, os.fstat(handle).st_size):
+                if whole[0].record.seq <= after.seq <= whole[-1].record.seq:
+                    record = whole[after.seq - whole[0].record.seq].record
+                    self._require(session, after, record.seq, record.digest)
+                yield whole
             self.learn(session, handle, walk)
+
+    def _require(self, session: str, after: Head, seq: int, digest: bytes) -> None:
+        if seq == after.seq and digest != after.digest:
+            raise Damaged(f"session {session}: record {seq} is another one than was read before")
 
     def state(self, session: str) -> State:
         """Tell how far a session's file counts now."""
         with self.reading(session) as handle:
             walk = self.walk(session, handle)
-            try:
-                for _ in walked(walk, handle, os.fstat(handle).st_size):
-                    pass
-            except OSError as error:
-                raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
+            for _ in walked(walk, handle, os.fstat(handle).st_size):
+                pass
             return self.learn(session, handle, walk)
 
 

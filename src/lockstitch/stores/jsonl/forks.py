@@ -18,7 +18,7 @@ from lockstitch.stores.jsonl.lines import Written, opening, record_line
 def forked(files: Files, source: str, upto: int, target: str) -> Head:
     """Copy the first records; raises ``Held`` if ``target`` has others, and ``OSError``."""
     parts = _first(files, source, upto)
-    if not files.log(target).exists() and _made(files, target, parts):
+    if not files.exists(target) and _made(files, target, parts):
         return files.state(target).head
     if _first(files, target, None) != parts:
         raise Held(f"session {target}: it exists, with other records than the fork's")

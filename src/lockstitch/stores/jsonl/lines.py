@@ -20,16 +20,18 @@ from lockstitch.stores.holders import Holder
 VERSION = 1
 _CHECK = re.compile(rb',"check":"([0-9a-f]{8})"\}\n')
 _CHECK_SIZE = len(b',"check":"12345678"}\n')
-_DIGEST = re.compile(rb',"digest":"([0-9a-f]{32})"')
-_DIGEST_SIZE = len(b',"digest":""') + 32
+_ENDING = re.compile(rb',"digest":"([0-9a-f]{32})","check":"([0-9a-f]{8})"\}\n')
+_ENDING_SIZE = len(b',"digest":""') + 32 + _CHECK_SIZE
 _RECORD = re.compile(
     rb'\{"seq":(\d{1,18}),"epoch":(\d{1,18}),"part":\[(\d{1,9}),(\d{1,9})\],"at":(-?\d{1,18}),'
     rb'"key":("(?:[^"\\]|\\.)*"),"blobs":(\[[0-9a-f",]*\]),"size":(\d{1,18}),"body":'
 )
+_key = msgspec.json.Decoder(str)
+_blobs = msgspec.json.Decoder(tuple[str, ...])
 _STARTS = re.compile(rb'\{"(?:seq|lockstitch)":')
 
 
-class Opened(Struct, frozen=True):
+class Opened(Struct, frozen=True, gc=False):
     """A writer begins: from here on only records of this epoch or a higher one count.
 
     ``torn`` says that the bytes from there to this line are what a crash or a full disk left of
@@ -45,7 +47,7 @@ class Opened(Struct, frozen=True):
     torn: int | None = None
 
 
-class Written(Struct, frozen=True):
+class Written(Struct, frozen=True, gc=False):
     """A record as the ``index``-th of ``count`` that were appended at once."""
 
     record: Record
@@ -102,32 +104,43 @@ def _sealed(line: bytes) -> bytes:
 
 def parsed(line: bytes) -> Line | None:
     """Read a line with its newline; None if it is not exactly what was written once."""
-    seal = _CHECK.fullmatch(line, max(len(line) - _CHECK_SIZE, 0))
-    if not seal or zlib.crc32(memoryview(line)[: seal.start()]) != int(seal[1], 16):
-        return None
-    if line.startswith(b'{"seq":'):
-        return _written(line, seal.start())
-    return _opened(line)
+    return _written(line) if line.startswith(b'{"seq":') else _opened(line)
+
+
+def _is_sealed(line: bytes, check: bytes) -> bool:
+    return zlib.crc32(memoryview(line)[:-_CHECK_SIZE]) == int(check, 16)
 
 
 def _opened(line: bytes) -> Opened | None:
+    seal = _CHECK.fullmatch(line, max(len(line) - _CHECK_SIZE, 0))
+    if not seal or not _is_sealed(line, seal[1]):
+        return None
     try:
         return msgspec.json.decode(line, type=Opened)
     except msgspec.MsgspecError:
         return None
 
 
-def _written(line: bytes, end: int) -> Written | None:
-    start = _RECORD.match(line)
-    digest = _DIGEST.fullmatch(line, max(end - _DIGEST_SIZE, 0), end)
-    if not start or not digest or start.end() + int(start[8]) != digest.start():
+def _written(line: bytes) -> Written | None:
+    ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
+    if not ending or not _is_sealed(line, ending[2]):
         return None
-    seq, epoch, index, count, at = map(int, start.groups()[:5])
-    key = msgspec.json.decode(start[6], type=str)
-    blobs = msgspec.json.decode(start[7], type=tuple[str, ...])
-    body = line[start.end() : digest.start()]
-    record = Record(seq, epoch, key, at, body, bytes.fromhex(digest[1].decode("ascii")))
-    return Written(record, index, count, blobs)
+    start = _RECORD.match(line)
+    if not start:
+        return None
+    seq, epoch, index, count, at, key, blobs, size = start.groups()
+    body = line[start.end() : ending.start()]
+    if len(body) != int(size):
+        return None
+    record = Record(
+        seq=int(seq),
+        epoch=int(epoch),
+        key=_key.decode(key),
+        at=int(at),
+        body=body,
+        digest=bytes.fromhex(ending[1].decode("ascii")),
+    )
+    return Written(record, int(index), int(count), _blobs.decode(blobs) if blobs != b"[]" else ())
 
 
 def hidden(piece: bytes) -> Iterator[Line]:

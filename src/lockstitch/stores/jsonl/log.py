@@ -25,7 +25,7 @@ from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, pars
 CHUNK = 1 << 20
 
 
-class State(Struct, frozen=True):
+class State(Struct, frozen=True, gc=False):
     """How far a file counts: up to ``end``, with the last append from ``last`` on.
 
     ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from lockstitch import disk
 from lockstitch.errors import Held
@@ -30,18 +31,24 @@ def opened(files: Files, session: str, seconds: float, *, create: bool) -> Write
 
 
 def _opened(files: Files, session: str, seconds: float, handle: int) -> Writer:
-    before = _walked(files, session, handle)
-    holder = myself()
-    _rewrite(files, session, handle, before.state)
-    write_once(handle, _line(session, handle, before, holder))
-    if not before.state.epoch:
-        disk.sync_folder(files.folder)
-    state = _walked(files, session, handle).state
-    if state.token != holder.token:
-        raise Held(f"session {session}: another writer took it at the same moment")
+    before, holder = _walked(files, session, handle), myself()
+    last = files.claim(session, before.state.token)
     claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
-    if before.state.token:
-        files.claim(session, before.state.token).unlink(missing_ok=True)
+    try:
+        if last.exists():
+            _rewrite(files, session, handle, before.state)
+        write_once(handle, _line(session, handle, before, holder))
+        if not before.state.epoch:
+            disk.sync_folder(files.folder)
+        state = _walked(files, session, handle).state
+    except BaseException:
+        claim.leave()
+        raise
+    if state.token != holder.token:
+        claim.drop()
+        raise Held(f"session {session}: another writer took it at the same moment")
+    with suppress(OSError):
+        last.unlink(missing_ok=True)
     lease = Lease(session, state.epoch, holder.token, state.head)
     return Writer(files, lease, handle, state, claim)
 
@@ -67,8 +74,9 @@ def _line(session: str, handle: int, before: Walk, holder: Holder) -> bytes:
 def _rewrite(files: Files, session: str, handle: int, state: State) -> None:
     """Write the last append once more, the same bytes in the same place.
 
-    If syncing it failed, the system may hold it for durable although it never reached the disk;
-    written again, it is part of what the next sync has to bring there.
+    If its writer did not end well, syncing it may have failed, and the system may hold it for
+    durable although it never reached the disk. Written again, it is what the next sync brings
+    there. Only the last one can need that, since every other was synced before the next.
     """
     if state.end == state.last:
         return

@@ -137,7 +137,10 @@ class Writer:
 
     def close(self) -> None:
         """Give the claim up and let go of the file."""
-        self._claim.drop()
+        if self._is_unsure:
+            self._claim.leave()
+        else:
+            self._claim.drop()
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)

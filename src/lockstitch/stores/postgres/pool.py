@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -88,12 +89,55 @@ def _url_of(given: dict[str, Any]) -> str:
     return f"postgresql://{user}{places}/{quote(str(given.get('dbname') or ''), safe='')}"
 
 
+class Turnstile:
+    """Lets so many in at a time, first come, first served: a semaphore would let some starve."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._queue: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def enter(self, patience: float) -> bool:
+        """Wait for one's turn; False if it does not come in time."""
+        turn = threading.Lock()
+        with self._lock:
+            if self._free and not self._queue:
+                self._free -= 1
+                return True
+            turn.acquire()
+            self._queue.append(turn)
+        is_in = False
+        try:
+            is_in = turn.acquire(timeout=patience)
+        finally:
+            if not is_in:
+                self._step_out(turn)
+        return is_in
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._free += 1
+
+    def _step_out(self, turn: threading.Lock) -> None:
+        with self._lock:
+            is_waiting = turn in self._queue
+            if is_waiting:
+                self._queue.remove(turn)
+        if not is_waiting:
+            # The turn came at the very moment that the patience ended: it is passed on.
+            self.leave()
+
+
 class Pool:
     """Connections that are lent, one to a thread at a time."""
 
     def __init__(self, address: Address, size: int = SIZE) -> None:
         self.address = address
-        self._places = threading.BoundedSemaphore(size)
+        self._turnstile = Turnstile(size)
         self._idle: list[tuple[Connection, float]] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -101,13 +145,13 @@ class Pool:
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """Lend a connection that works, as far as can be seen."""
-        if not self._places.acquire(timeout=PATIENCE):
+        if not self._turnstile.enter(PATIENCE):
             raise Busy(f"{self.address.url}: all connections are in use; nothing was written")
         try:
             with self.beyond() as connection:
                 yield connection
         finally:
-            self._places.release()
+            self._turnstile.leave()
 
     @contextmanager
     def beyond(self) -> Iterator[Connection]:

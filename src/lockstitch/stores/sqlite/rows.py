@@ -236,7 +236,7 @@ def records(
 
 def _record(row: Sequence[Any], expected: int, where: str) -> Record:
     try:
-        if not all(map(isinstance, row, _RECORD_TYPES)):
+        if tuple(map(type, row)) != _RECORD_TYPES:
             raise Damaged(f"{where}: record {expected} is not what was written (types)")
         seq, epoch, key, at, body, digest, codec = row
         return Record(seq, epoch, key.decode("ascii"), at, unpacked(codec, body), digest)

@@ -1,0 +1,309 @@
+"""Which files are made, for whom, and which are refused untouched."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lockstitch.errors import Damaged, Held, Unreadable, UsageError
+from lockstitch.stores.base import Fault
+from lockstitch.stores.sqlite import SqliteBackend, connections
+from tests.stores.sqlite.conftest import entries
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Everything in a folder, byte for byte, and when it was changed."""
+    return {
+        str(one.relative_to(folder)): (one.read_bytes() if one.is_file() else b"", one.lstat().st_mtime_ns)
+        for one in sorted(folder.rglob("*"))
+    }
+
+
+@POSIX
+def test_files_and_folders_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "newer" / "sessions.db"
+    before = os.umask(0)
+    try:
+        with SqliteBackend(path) as store:
+            store.append(store.acquire("s"), entries(4), 0)
+            made = {one.name: mode_of(one) for one in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert made == dict.fromkeys(
+        ["sessions.db", "sessions.db-wal", "sessions.db-shm", "sessions.db-lock"], 0o600
+    )
+    assert mode_of(path.parent) == mode_of(path.parent.parent) == 0o700
+    assert sorted(one.name for one in path.parent.iterdir()) == ["sessions.db", "sessions.db-lock"]
+
+
+@POSIX
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with SqliteBackend(tmp_path / "sessions.db"):
+        assert mode_of(tmp_path) == 0o755
+
+
+def test_a_symbolic_link_is_refused(filled: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(filled)
+    before = contents(tmp_path)
+    for readonly in (False, True):
+        with pytest.raises(Unreadable, match="symbolic link"):
+            SqliteBackend(link, readonly=readonly)
+    assert contents(tmp_path) == before
+
+
+def test_a_symbolic_link_in_place_of_the_lock_is_refused(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    target = tmp_path / "precious"
+    path.with_name("sessions.db-lock").symlink_to(target)
+    with pytest.raises(Unreadable):
+        SqliteBackend(path)
+    assert not target.exists()
+    assert not path.exists()
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("create table notes (text)")
+
+
+def foreign_with_log(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("pragma journal_mode=wal").fetchall()
+        connection.execute("create table notes (text)")
+
+
+def newer(path: Path) -> None:
+    SqliteBackend(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma user_version=999")
+    path.with_name("sessions.db-lock").unlink()
+
+
+def binary(path: Path) -> None:
+    path.write_bytes(os.urandom(40_000))
+
+
+def text(path: Path) -> None:
+    path.write_text("{}\n" * 1000)
+
+
+def truncated(path: Path) -> None:
+    with SqliteBackend(path) as store:
+        store.append(store.acquire("s"), entries(8), 0)
+    path.write_bytes(path.read_bytes()[:20_000])
+    path.with_name("sessions.db-lock").unlink()
+
+
+def short(path: Path) -> None:
+    SqliteBackend(path).close()
+    path.write_bytes(path.read_bytes()[:60])
+    path.with_name("sessions.db-lock").unlink()
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize(
+    "make", [foreign, foreign_with_log, newer, binary, text, truncated, short, folder]
+)
+def test_what_is_no_store_is_refused_untouched(path: Path, make: object, readonly: bool) -> None:
+    path.parent.mkdir()
+    make(path)  # type: ignore[operator]
+    before = contents(path.parent)
+    with pytest.raises(Unreadable, match=r"sessions\.db: "):
+        SqliteBackend(path, readonly=readonly)
+    assert contents(path.parent) == before
+
+
+def test_a_later_version_is_named(path: Path) -> None:
+    newer_than_this = path
+    path.parent.mkdir()
+    newer(newer_than_this)
+    with pytest.raises(Unreadable, match="later version of Lockstitch"):
+        SqliteBackend(path)
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    with SqliteBackend(path) as store:
+        assert store.acquire("s").epoch == 1
+
+
+def test_reading_only_an_empty_file(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(Unreadable):
+        SqliteBackend(path, readonly=True)
+
+
+def test_a_store_is_made_by_many_at_once(path: Path) -> None:
+    program = (
+        "import sys; from lockstitch.stores.sqlite import SqliteBackend\n"
+        "with SqliteBackend(sys.argv[1]) as store: store.acquire(sys.argv[2])"
+    )
+    commands = [[sys.executable, "-c", program, str(path), f"s{n}"] for n in range(6)]
+    running = [subprocess.Popen(command) for command in commands]
+    assert [process.wait() for process in running] == [0] * 6
+    with SqliteBackend(path) as store:
+        assert [one.session for one in store.sessions()] == [f"s{n}" for n in range(6)]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["sessions.db", "sessions.db-lock"]
+
+
+# Reading only.
+
+
+def test_reading_only_makes_and_changes_nothing(filled: Path) -> None:
+    before = contents(filled.parent)
+    with SqliteBackend(filled, readonly=True) as store:
+        assert [one.seq for one in store.sessions()] == [8, 8, 8]
+        assert len(list(store.read("a"))) == 8
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not store.wait("a", 8, 0.01)
+        for write in (lambda: store.acquire("a"), lambda: store.fork("a", 1, "z")):
+            with pytest.raises(UsageError, match="reading only"):
+                write()
+    assert contents(filled.parent) == before
+
+
+def test_reading_only_what_is_not_there(path: Path) -> None:
+    with pytest.raises(Unreadable, match="no such file"):
+        SqliteBackend(path, readonly=True)
+    assert not path.parent.exists()
+
+
+def test_reading_only_beside_a_writer(filled: Path) -> None:
+    with SqliteBackend(filled) as writer, SqliteBackend(filled, readonly=True) as reader:
+        lease = writer.acquire("a")
+        for seq in range(8, 40):
+            writer.append(lease, entries(1, first=seq + 1), seq)
+            assert reader.head("a") == writer.head("a")
+        assert len(list(reader.read("a"))) == 40
+        assert next(reader.sessions()).holder
+
+
+def killed_writer(path: Path) -> None:
+    program = (
+        "import os, sys; from lockstitch.stores.sqlite import SqliteBackend\n"
+        "from tests.stores.sqlite.conftest import entries\n"
+        "store = SqliteBackend(sys.argv[1]); lease = store.acquire('killed')\n"
+        "store.append(lease, entries(20), 0); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert path.with_name("sessions.db-wal").stat().st_size
+
+
+@pytest.mark.parametrize("lost", [(), ("sessions.db-shm",)])
+def test_reading_only_what_a_killed_writer_left(filled: Path, lost: tuple[str, ...]) -> None:
+    killed_writer(filled)
+    for name in lost:
+        filled.with_name(name).unlink()
+    before = contents(filled.parent)
+    with SqliteBackend(filled, readonly=True) as store:
+        assert len(list(store.read("killed"))) == 20
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert [one.holder for one in store.sessions()] == [""] * 4
+    assert contents(filled.parent) == before
+
+
+def test_what_a_killed_writer_held_is_free(filled: Path) -> None:
+    killed_writer(filled)
+    with SqliteBackend(filled) as store:
+        assert store.acquire("killed").head.seq == 20
+
+
+NOBODY = """
+import os, sys
+from lockstitch.errors import Unreadable
+from lockstitch.stores.sqlite import SqliteBackend, connections
+scripts = connections.migrations()
+connections.migrations = lambda: scripts
+
+def look():
+    with SqliteBackend(sys.argv[1], readonly=True) as store:
+        return len(list(store.read("a")))
+
+look()  # loads what lies where nobody may read it
+os.geteuid() or os.setuid(65534)
+print(look())
+try:
+    SqliteBackend(sys.argv[1])
+except Unreadable as error:
+    print(error)
+"""
+
+
+@POSIX
+def test_a_folder_that_may_not_be_written() -> None:
+    """Somebody else's store can be read, not opened for writing, and nothing is made there."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "sessions.db")
+        with SqliteBackend(path) as store:
+            store.append(store.acquire("a"), entries(8), 0)
+        path.with_name("sessions.db-lock").unlink()
+        path.chmod(0o644)
+        path.parent.chmod(0o555)
+        command = [sys.executable, "-c", NOBODY, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        path.parent.chmod(0o755)
+        assert [one.name for one in path.parent.iterdir()] == ["sessions.db"]
+    assert done.stdout.splitlines()[:1] == ["8"], done.stderr
+    assert "permission denied" in done.stdout.splitlines()[1]
+
+
+# The format.
+
+
+def test_the_format_is_what_the_documents_say(filled: Path) -> None:
+    with closing(sqlite3.connect(filled)) as connection:
+        asked = ("application_id", "user_version", "page_size", "journal_mode")
+        found = [connections.ask(connection, f"pragma {one}") for one in asked]
+    assert found == [connections.APPLICATION, 1, 16384, "wal"]
+
+
+def test_which_libraries_need_the_lock() -> None:
+    affected = [(3, 7, 0), (3, 40, 1), (3, 44, 5), (3, 45, 0), (3, 50, 6), (3, 51, 2)]
+    whole = [(3, 6, 23), (3, 44, 6), (3, 50, 7), (3, 51, 3), (3, 54, 1)]
+    assert [connections.is_affected(one) for one in affected] == [True] * 6
+    assert [connections.is_affected(one) for one in whole] == [False] * 5
+
+
+def test_compressed_and_plain_records_live_together(path: Path) -> None:
+    for number, compress in enumerate((False, True, False)):
+        with SqliteBackend(path, compress=compress) as store:
+            store.append(store.acquire("s"), entries(10, first=number * 10 + 1), number * 10)
+    with SqliteBackend(path) as store:
+        assert [one.body for one in store.read("s")] == [one.body for one in entries(30)]
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+
+
+def test_a_damaged_store_says_so(path: Path) -> None:
+    path.parent.mkdir()
+    truncated(path)
+    with pytest.raises(Damaged):
+        SqliteBackend(path, readonly=True)
+
+
+def test_a_session_of_another_store_in_the_process_is_held(filled: Path) -> None:
+    with SqliteBackend(filled) as one, SqliteBackend(filled) as other:
+        one.acquire("a")
+        with pytest.raises(Held, match=f"process {os.getpid()} on "):
+            other.acquire("a")
