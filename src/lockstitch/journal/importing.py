@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.render_reading import is_failed
 from lockstitch.dialects.replies import calls_in, provider_of
 from lockstitch.journal.events import Asked, Event, Finished, Replied, Said, text_payload
 from lockstitch.model.pairing import NOWHERE
@@ -102,8 +103,7 @@ class _Import:
         if answer == NOWHERE:
             return
         part = self.threads.results[answer]
-        outcome = self.dialect.outcome(part)
-        failed = outcome.get("is_error") is True or outcome.get("status") in ("error", "failed")
+        failed = is_failed(self.dialect, part)
         payload = self.dialect.payload(part)
         is_text = isinstance(payload, str) or not isinstance(payload, list)
         fact = Finished(
