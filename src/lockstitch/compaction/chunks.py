@@ -29,7 +29,6 @@ _REFUSALS = re.compile(
     re.IGNORECASE,
 )
 _LEAST_CHARACTERS = 40
-_OVERSIZE = 2
 
 
 def prompt(part: str, previous: str, room: int) -> str:
@@ -78,11 +77,11 @@ def _split(text: str, room: int, count: Count) -> Iterator[tuple[str, int]]:
     yield from _split(text[middle:], room, count)
 
 
-def accepted(text: object, room: int, count: Count) -> str | None:
+def accepted(text: object, most: int, count: Count) -> str | None:
     """Give a model's notes back if they are any: not blank, no error page, not endless."""
     if not isinstance(text, str):
         return None
     words = text.strip()
     if len(words) < _LEAST_CHARACTERS or _REFUSALS.match(words):
         return None
-    return words if count(words) <= room * _OVERSIZE else None
+    return words if count(words) <= most else None

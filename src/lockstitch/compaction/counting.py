@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +26,8 @@ _LEAST, _MOST = 0.25, 4.0
 _EVERYTHING = 1 << 62
 _ENCODE = msgspec.json.Encoder().encode
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_\s-]{64}")
-_DATA_KEYS = frozenset({"data", "bytes", "image_url", "url", "file_data"})
+_DATA_KEYS = frozenset({"data", "bytes", "base64", "image_url", "url", "file_data"})
+_HEAD = 48 * 1024
 _LONG = 256
 # Where a response says what its request cost: the parts that add up to it.
 _USAGES = (
@@ -38,12 +41,16 @@ _USAGES = (
 
 
 class Weight(Struct, frozen=True):
-    """What an item costs when it is sent whole, and with its results shortened to each limit."""
+    """What an item costs when it is sent whole, and with its results shortened to each limit.
+
+    ``now`` is what it costs as it is sent at present; a compaction in force may shorten it.
+    """
 
     item: Item
     tokens: int
     bytes: int
     short: Mapping[int, tuple[int, int]]
+    now: tuple[int, int]
 
 
 def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
@@ -61,6 +68,8 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
     """Give every text in a value, and whether it is inline data."""
     if isinstance(value, str):
         yield value, _is_data(value, key)
+    elif isinstance(value, bytes):
+        yield b64encode(value[:_HEAD]).decode(), True
     elif isinstance(value, dict):
         for name, inner in value.items():
             yield str(name), False
@@ -85,7 +94,11 @@ def _image_tokens(data: str) -> int:
 
 def size_of(messages: Sequence[Any]) -> int:
     """Give the length of messages as JSON, base64 included."""
-    return len(_ENCODE(messages))
+    try:
+        return len(_ENCODE(messages))
+    except (ValueError, OverflowError, TypeError):
+        # half an emoji, or a number of very many digits: nothing that is sent, but stored
+        return len(json.dumps(messages, default=str))
 
 
 def weights(
@@ -98,20 +111,17 @@ def weights(
 ) -> list[Weight]:
     """Weigh every item of a conversation, whole and shortened to each of some limits."""
     count = counter or calibrated(view, dialect, blobs)
-    bare = structs.replace(view, summary=None)
-    whole = list(each_item(bare, dialect, blobs))
-    short = {limit: list(each_item(_short(view, limit), dialect, blobs)) for limit in limits}
+
+    def weighed(seen: View) -> list[tuple[int, int]]:
+        sent = (messages for _, messages in each_item(seen, dialect, blobs))
+        return [(count(messages, dialect), size_of(messages)) for messages in sent]
+
+    whole = weighed(structs.replace(view, summary=None))
+    short = {limit: weighed(_short(view, limit)) for limit in limits}
+    now = weighed(view) if view.summary and view.summary.event.shortened else whole
     return [
-        Weight(
-            item,
-            count(messages, dialect),
-            size_of(messages),
-            {
-                limit: (count(sent[n][1], dialect), size_of(sent[n][1]))
-                for limit, sent in short.items()
-            },
-        )
-        for n, (item, messages) in enumerate(whole)
+        Weight(item, *whole[n], {limit: costs[n] for limit, costs in short.items()}, now[n])
+        for n, item in enumerate(view.items)
     ]
 
 
@@ -128,18 +138,27 @@ def calibrated(view: View, dialect: str, blobs: Mapping[str, bytes] | None = Non
 
 def _factor(view: View, dialect: str, blobs: Mapping[str, bytes] | None) -> float:
     """Compare the newest figure of a provider with the estimate for what it was asked."""
-    bare = structs.replace(view, summary=None)
-    if view.summary is not None:
+    last = next((r for r in reversed(view.items) if isinstance(r, Reply) and _usage(r)), None)
+    if last is None:
         return 1.0
-    known = [item for item in view.items if isinstance(item, Reply) and _usage(item)]
-    if not known:
-        return 1.0
-    last = known[-1]
-    asked = [
-        m for item, sent in each_item(bare, dialect, blobs) if item.seq <= last.after for m in sent
-    ]
+    summary = view.summary
+    is_older = summary is not None and last.after < summary.seq
+    seen = structs.replace(view, summary=None) if is_older else view
+    shown = {id(item) for item in seen.sent() if item.seq <= last.after}
+    asked = [m for item, sent in each_item(seen, dialect, blobs) if id(item) in shown for m in sent]
     guess = estimate(asked, dialect)
-    return min(max(_usage(last) / guess, _LEAST), _MOST) if guess else 1.0
+    if summary is not None and summary.cut and not is_older:
+        guess += estimate([_text(summary.event, blobs)])
+    factor = min(_usage(last) / guess, _MOST) if guess else 1.0
+    if factor < _LEAST:
+        return 1.0  # no provider counts like that: some in between tell nothing, or 1
+    # nobody knows whether it was asked with a summary that stood there before
+    return max(factor, 1.0) if is_older else factor
+
+
+def _text(event: Compacted, blobs: Mapping[str, bytes] | None) -> str:
+    raw = (blobs or {}).get(event.blob, b"") if event.blob else bytes(event.payload)
+    return raw.decode("utf-8", "replace")
 
 
 def _usage(reply: Reply) -> int:

@@ -7,6 +7,7 @@ go last: first the details of what was done, then the beginnings of long texts.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from lockstitch.compaction.telling import Told, shortened
@@ -15,9 +16,27 @@ _PATH_KEYS = re.compile(r"(?:^|_)(?:path|file|filename|file_path|notebook_path|t
 _PATHS = re.compile(r"(?<![\w/.~-])(?:~?\.{0,2}/)?(?:[\w.@-]+/)+[\w.@-]+\.\w{1,8}\b")
 _QUESTION = re.compile(r"[^.!?\n]{8,}\?")
 _MOST_FILES = 60
+_MOST_TOOLS = 20
+_LONGEST_PATH = 300
+NOTHING_SAID = "Nothing was said that can be told in words."
 _MOST_ERRORS = 5
 _FEWEST = 20
-_LENGTHS = (2000, 800, 400, 200, 100, 40)
+_ALL = 1 << 30
+# How much is told of an old request, of a newer one, and of anything else: from plenty of room to
+# hardly any.
+_LENGTHS = (
+    (_ALL, _ALL, 2000),
+    (_ALL, _ALL, 400),
+    (_ALL, _ALL, 100),
+    (800, _ALL, 100),
+    (200, _ALL, 100),
+    (200, 2000, 100),
+    (100, 800, 100),
+    (100, 400, 40),
+    (100, 200, 40),
+    (40, 100, 40),
+    (40, 40, 40),
+)
 
 Count = Callable[[str], int]
 
@@ -27,11 +46,11 @@ def digest(lines: Sequence[Told], previous: str, room: int, count: Count) -> str
 
     ``previous`` is the summary of what came before these lines.
     """
-    for length in _LENGTHS:
-        text = _written(lines, previous, length)
+    for lengths in _LENGTHS:
+        text = _written(lines, previous, *lengths)
         if count(text) <= room:
             return text
-    return _cut(_written(lines, previous, _LENGTHS[-1]), room, count)
+    return _cut(_written(lines, previous, *_LENGTHS[-1]), room, count)
 
 
 def _cut(text: str, room: int, count: Count) -> str:
@@ -42,16 +61,22 @@ def _cut(text: str, room: int, count: Count) -> str:
     return shortened(text, length)
 
 
-def _written(lines: Sequence[Told], previous: str, length: int) -> str:
+def _written(lines: Sequence[Told], previous: str, old: int, new: int, length: int) -> str:
     users = _by(lines, "user")
     sections = (
-        ("Summary of what came before", [shortened(previous, length * 4)] if previous else []),
-        ("What the user asked, in order", _recent([line.text for line in users], length)),
-        ("What was answered at the end of each turn", _recent(_conclusions(lines), length // 2)),
-        ("Files that were touched", _files(lines)),
+        ("Summary of what came before", [shortened(previous, new * 4)] if previous else []),
+        ("What the user asked, in order", _recent([line.text for line in users], old, new)),
+        (
+            "What was answered at the end of each turn",
+            _recent(_conclusions(lines), length // 2, length),
+        ),
+        ("Tools that were used", _tools(lines)),
+        ("Files that were touched", _files(lines, length)),
         ("The last errors", _errors(lines, length)),
         ("Questions that were left open", _questions(lines, length)),
     )
+    if not any(entries for _, entries in sections):
+        return NOTHING_SAID
     return "\n\n".join(
         f"## {title}\n" + "\n".join(f"- {entry}" for entry in entries)
         for title, entries in sections
@@ -67,12 +92,12 @@ def _said(line: Told, length: int) -> str:
     return shortened(line.text.strip(), length)
 
 
-def _recent(texts: Sequence[str], length: int) -> list[str]:
-    """Shorten texts, the older ones more; of very many the oldest are only counted."""
-    most = max(length, _FEWEST)
+def _recent(texts: Sequence[str], old: int, new: int) -> list[str]:
+    """Shorten texts, the older half more; of very many the oldest are only counted."""
+    most = max(new, _FEWEST)
     kept = texts[-most:]
-    old = len(kept) // 2
-    lengths = [length // 2] * old + [length] * (len(kept) - old)
+    half = len(kept) // 2
+    lengths = [old] * half + [new] * (len(kept) - half)
     told = [shortened(text.strip(), size) for text, size in zip(kept, lengths, strict=True)]
     return [f"({len(texts) - most} earlier ones)", *told] if len(texts) > most else told
 
@@ -90,7 +115,14 @@ def _conclusions(lines: Sequence[Told]) -> list[str]:
     return [*last, words] if words else last
 
 
-def _files(lines: Iterable[Told]) -> list[str]:
+def _tools(lines: Iterable[Told]) -> list[str]:
+    """Count calls by the tool's name."""
+    names = Counter(line.name or "(unnamed)" for line in _by(lines, "call"))
+    told = (f"{shortened(name, 80)} ({count})" for name, count in names.most_common(_MOST_TOOLS))
+    return [", ".join(told)] if names else []
+
+
+def _files(lines: Iterable[Told], length: int) -> list[str]:
     """Name the files that calls had for arguments, the latest last."""
     found: dict[str, None] = {}
     for line in _by(lines, "call"):
@@ -100,7 +132,8 @@ def _files(lines: Iterable[Told]) -> list[str]:
             for path in named or (_PATHS.findall(value) if isinstance(value, str) else []):
                 found.pop(path, None)
                 found[path] = None
-    return [path for path in list(found)[-_MOST_FILES:] if len(path) < 300]  # noqa: PLR2004
+    most = min(_MOST_FILES, max(length // 4, _FEWEST // 2))
+    return [path for path in list(found)[-most:] if len(path) < _LONGEST_PATH]
 
 
 def _errors(lines: Iterable[Told], length: int) -> list[str]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch.compaction import chunks
-from lockstitch.compaction.counting import Counter, weights
+from lockstitch.compaction.counting import Counter, Weight, calibrated, size_of, weights
 from lockstitch.compaction.digest import digest
-from lockstitch.compaction.plan import LIMITS, Budget, Cost, Plan, Planner
-from lockstitch.compaction.telling import told
+from lockstitch.compaction.plan import BYTES_A_TOKEN, LIMITS, Budget, Cost, Plan, Planner
+from lockstitch.compaction.telling import Told, told
 from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
+from lockstitch.journal.projection import SUMMARY
 from lockstitch.journal.state import View
 
 Rung = Literal["nothing", "shortened", "summary", "digest"]
@@ -26,8 +27,11 @@ ATTEMPTS = 3
 BREAKER = 5
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 20.0
-_CHUNK_SHARE = 2
 _CHUNK_MOST = 60_000
+_CHUNK_LEAST = 100
+# Of a model's window, for notes; and how much longer than asked for they may be.
+_NOTES_SHARE = 6
+_OVERSIZE = 2
 
 
 class Ask(Struct, frozen=True):
@@ -43,6 +47,13 @@ class Pause(Struct, frozen=True):
     """Time to let go by before the next question."""
 
     seconds: float
+
+
+class Found(Struct, frozen=True):
+    """An answer of the model that was taken, to be kept under its key."""
+
+    key: str
+    text: str
 
 
 class Failure(Struct, frozen=True):
@@ -67,6 +78,7 @@ class Task(Struct):
 
     ``window`` is how many tokens the model that sums up may be given at once, 0 if it is not
     known. ``known`` has answers from before, by key; ``random`` gives numbers from 0 to 1.
+    Without ``shortens`` results stay whole, and a summary is the first thing to try.
     """
 
     view: View
@@ -76,11 +88,14 @@ class Task(Struct):
     has_model: bool
     counter: Counter | None = None
     window: int = 0
+    shortens: bool = True
     known: Mapping[str, str] = {}
     random: Callable[[], float] = lambda: 0.5
 
 
-Steps = Generator[Ask | Pause, str | Failure | None, Compaction]
+Step = Ask | Pause | Found
+Steps = Generator[Step, str | Failure | None, Compaction]
+Answers = Generator[Step, str | Failure | None, str | None]
 
 
 def ladder(task: Task) -> Steps:
@@ -88,22 +103,26 @@ def ladder(task: Task) -> Steps:
     return (yield from _Descent(task).run())
 
 
+def _unshortened(weight: Weight) -> Weight:
+    return structs.replace(weight, short=dict.fromkeys(weight.short, (weight.tokens, weight.bytes)))
+
+
 class _Descent:
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.weighed = weights(
-            task.view, task.dialect, LIMITS, counter=task.counter, blobs=task.blobs
-        )
+        self.counter = task.counter or calibrated(task.view, task.dialect, task.blobs)
+        weighed = weights(task.view, task.dialect, LIMITS, counter=self.counter, blobs=task.blobs)
+        self.weighed = weighed if task.shortens else [_unshortened(one) for one in weighed]
         self.asked = 0
         self.failures: list[str] = []
         self.in_a_row = 0
 
     def run(self) -> Steps:
         task = self.task
-        plan = Planner(task.view, self.weighed, task.budget).planned()
+        plan = Planner(task.view, self.weighed, task.budget, self._cost_of_previous).planned()
         if not plan.is_needed:
             return self._done("nothing", plan)
-        if not plan.hidden:
+        if not plan.room:
             return self._done("shortened", plan, self._carried(plan))
         notes = None
         if task.has_model:
@@ -137,10 +156,16 @@ class _Descent:
         )
 
     def _count(self, text: str) -> int:
-        counter = self.task.counter
-        if counter is None:
-            return len(text) // 3
-        return counter([{"role": "user", "content": text}], self.task.dialect)
+        """Count a text's tokens; not fewer than a plan counts on for its bytes."""
+        tokens = self.counter([{"role": "user", "content": text}], self.task.dialect)
+        return max(tokens, len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+
+    @property
+    def _cost_of_previous(self) -> Cost:
+        if not self._previous:
+            return Cost()
+        sent = [{"role": "user", "content": f"{SUMMARY}\n{self._previous}"}]
+        return Cost(self.counter(sent, self.task.dialect), size_of(sent))
 
     @property
     def _previous(self) -> str:
@@ -157,30 +182,29 @@ class _Descent:
         lines = told(self.task.view, plan.hidden, self.task.blobs)
         return digest(lines, self._previous, plan.room, self._count)
 
-    def _notes(self, plan: Plan) -> Generator[Ask | Pause, str | Failure | None, str | None]:
+    def _notes(self, plan: Plan) -> Answers:
         """Have a model write notes of what is hidden, one part after another."""
-        lines = told(self.task.view, plan.hidden, self.task.blobs)
-        parts = chunks.parts(lines, self._chunk_room(plan), self._count)
-        notes = self._previous
+        asking = _Asking(plan, self.task, self._count)
+        notes, lines = self._previous, told(self.task.view, plan.hidden, self.task.blobs)
+        if not plan.hidden or self._count(notes) > asking.longest:
+            notes, lines = "", [Told(0, "assistant", notes), *lines]
+        parts = chunks.parts(lines, asking.part, self._count)
         for number, part in enumerate(parts, start=1):
-            asked = chunks.prompt(part, notes, plan.room)
-            answer = yield from self._answer(asked, number, len(parts), plan.room)
+            is_last = number == len(parts)
+            asked = chunks.prompt(part, notes, asking.room)
+            most = asking.most if is_last else asking.longest
+            answer = yield from self._answer(asked, number, len(parts), most)
             if answer is None:
                 return None
             notes = answer
-        return notes
+        return notes or None
 
-    def _chunk_room(self, plan: Plan) -> int:
-        window = self.task.window or self.task.budget.tokens
-        return max(min(window // _CHUNK_SHARE, _CHUNK_MOST) - 2 * plan.room, plan.room)
-
-    def _answer(
-        self, asked: str, number: int, total: int, room: int
-    ) -> Generator[Ask | Pause, str | Failure | None, str | None]:
+    def _answer(self, asked: str, number: int, total: int, most: int) -> Answers:
         """Ask until there is an answer, or often enough."""
         key = chunks.key_of(asked)
-        if key in self.task.known:
-            return self.task.known[key]
+        known = chunks.accepted(self.task.known.get(key), most, self._count)
+        if known is not None:
+            return known
         for attempt in range(ATTEMPTS):
             if self.in_a_row >= BREAKER:
                 return None
@@ -188,14 +212,15 @@ class _Descent:
                 yield Pause(self._pause(attempt))
             self.asked += 1
             got = yield Ask(asked, key, number, total)
-            text = self._taken(got, room)
+            text = self._taken(got, most)
             if text is not None:
+                yield Found(key, text)
                 return text
         return None
 
-    def _taken(self, got: str | Failure | None, room: int) -> str | None:
+    def _taken(self, got: str | Failure | None, most: int) -> str | None:
         """Take an answer for what it is, and count failures."""
-        text = None if isinstance(got, Failure) else chunks.accepted(got, room, self._count)
+        text = None if isinstance(got, Failure) else chunks.accepted(got, most, self._count)
         if text is None:
             no_summary = "the answer was no summary"
             self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
@@ -205,3 +230,19 @@ class _Descent:
     def _pause(self, attempt: int) -> float:
         longest = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
         return longest * (0.5 + self.task.random() / 2)
+
+
+class _Asking:
+    """How much a model is asked at once, and how long its answers may be, in tokens.
+
+    All of a question is within the model's window: instructions, notes, and a part.
+    """
+
+    def __init__(self, plan: Plan, task: Task, count: chunks.Count) -> None:
+        window = task.window or task.budget.tokens
+        spare = task.budget.tokens - plan.after.tokens
+        self.room = min(plan.room, max(window // _NOTES_SHARE, 1))
+        self.longest = self.room * _OVERSIZE
+        self.most = max(min(self.longest, plan.room + spare), self.room)
+        rest = window - count(chunks.prompt("", "", plan.room)) - self.longest
+        self.part = max(min(rest * 9 // 10, _CHUNK_MOST), _CHUNK_LEAST)

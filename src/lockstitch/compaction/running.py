@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Callable
 from queue import Empty, Queue
 from typing import Any
 
-from lockstitch.compaction.ladder import Ask, Compaction, Failure, Pause, Steps
+from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps
 
 Summarize = Callable[[str], str]
 Keep = Callable[[str, str], None]
@@ -59,10 +61,12 @@ def run(
             time.sleep(min(step.seconds, clock.left))
             answer = None
             continue
+        if isinstance(step, Found):
+            keep(step.key, step.text)
+            answer = None
+            continue
         on_progress(step.number - 1, step.total)
         answer = _asked(step, summarize, clock.for_one)
-        if isinstance(answer, str):
-            keep(step.key, answer)
 
 
 def _asked(step: Ask, summarize: Summarize | None, seconds: float) -> str | Failure:
@@ -71,7 +75,7 @@ def _asked(step: Ask, summarize: Summarize | None, seconds: float) -> str | Fail
     answers: Queue[Any] = Queue()
     # a callable that never returns must not hold anybody up, at the end of the program either
     threading.Thread(
-        target=lambda: answers.put(attempted(summarize, step.prompt)),
+        target=lambda: answers.put(_awaited(attempted(summarize, step.prompt))),
         name="lockstitch-summary",
         daemon=True,
     ).start()
@@ -82,12 +86,17 @@ def _asked(step: Ask, summarize: Summarize | None, seconds: float) -> str | Fail
     return checked(answer)
 
 
-def attempted(summarize: Callable[[str], Any], prompt: str) -> Any:
+def attempted(summarize: Callable[[Any], Any], prompt: Any) -> Any:
     """Call a model; what it raises is a failure."""
     try:
         return summarize(prompt)
-    except Exception as error:  # noqa: BLE001 - whatever a model's client raises
+    except BaseException as error:  # noqa: BLE001 - whatever a model's client raises
         return failure_of(error)
+
+
+def _awaited(answer: Any) -> Any:
+    """Wait for the answer of an async function, in a thread that has no event loop yet."""
+    return attempted(asyncio.run, answer) if inspect.iscoroutine(answer) else answer
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -10,8 +11,8 @@ from msgspec import Struct
 from lockstitch.compaction.counting import Counter, calibrated, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
 from lockstitch.compaction.plan import Budget, Cost, Unmet
-from lockstitch.errors import UsageError
-from lockstitch.journal.events import Compacted, Noted, text_payload, value_of
+from lockstitch.errors import Moved, UsageError
+from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.state import View
@@ -79,18 +80,29 @@ class Compacting:
         event = done.event
         if event is None:
             return done
-        after = self._weighed(event)
-        if not self._gains(done.before, after):
+        before, after = self._weighed(), self._weighed(event)
+        if not self._gains(before, after):
             raise Unmet(
-                f"the compaction gains nothing: {done.before.tokens} tokens and"
-                f" {done.before.bytes} bytes before, {after.tokens} and {after.bytes} after"
+                f"the compaction gains nothing: {before.tokens} tokens and"
+                f" {before.bytes} bytes before, {after.tokens} and {after.bytes} after"
             )
-        self._writer.decide(lambda state: core.compacted(state, event, self._base))
-        return Compaction(done.rung, done.before, after, event, done.asked, done.failures)
+        self._writer.decide(lambda state: self._decided(state, event))
+        return Compaction(done.rung, before, after, event, done.asked, done.failures)
 
-    def _weighed(self, event: Compacted) -> Cost:
-        view = self._writer.look(lambda state: state.snapshot(event))
-        messages = project(view, self._dialect, blobs=self._blobs)
+    def _decided(self, state: State, event: Compacted) -> list[Event]:
+        """Give the fact, unless it would hide what its summary says nothing of.
+
+        Records are kept for what they are at that moment, such as the last words of the user.
+        """
+        facts = core.compacted(state, event, self._base)
+        if not self._view.unsettled(event.through) <= state.view.unsettled(event.through):
+            raise Moved("the turn that was compacted went on meanwhile; nothing was written")
+        return facts
+
+    def _weighed(self, *events: Compacted) -> Cost:
+        """Weigh the request that would be made now."""
+        view = self._writer.look(lambda state: state.snapshot(*events))
+        messages = project(view, self._dialect, blobs=self._writer.fetched(wanted(view)))
         return Cost(self._counter(messages, self._dialect), size_of(messages))
 
     def _gains(self, before: Cost, after: Cost) -> bool:
@@ -120,12 +132,18 @@ def _spoken(view: View) -> str:
     return last.event.dialect if last else _DIALECT
 
 
-def is_over(budget: Budget, view: View, messages: list[Any], dialect: str) -> bool:
+def is_over(
+    budget: Budget,
+    view: View,
+    messages: list[Any],
+    dialect: str,
+    blobs: Mapping[str, bytes] | None = None,
+) -> bool:
     """Tell whether a request is over a budget, and the moment is one for a compaction.
 
     In the middle of a batch it is not.
     """
     if any(call.is_running or call.status == "open" for call in view.batch):
         return False
-    counter = calibrated(view, dialect)
+    counter = calibrated(view, dialect, blobs)
     return not budget.holds(Cost(counter(messages, dialect), size_of(messages)))
