@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.stores.base import Backend
-from tests.stores.contract import entries
+from tests.stores.contract import entries, entry
 from tests.stores.jsonl.history import goes_on, history, reopened
 
 
@@ -66,6 +66,31 @@ def goes_on_again(backend: Backend, path: Path) -> None:
     expected = list(backend.read("s"))
     with reopened(path.parent, path.read_bytes()) as another:
         goes_on(another, path, expected)
+
+
+def test_pages_of_the_last_append_that_never_reached_the_disk(folder: Path) -> None:
+    """Without a sync, any of them can be missing after a power failure, in any order."""
+    past = history(folder)
+    path = folder / "s.jsonl"
+    with reopened(folder, past.data) as backend:
+        before = path.stat().st_size
+        lease = backend.acquire("s")
+        start = path.stat().st_size
+        large = [entry(f"k{number}", b'"' + b"x" * 3000 + b'"') for number in range(6)]
+        backend.append(lease, large, len(past.records))
+    whole = path.read_bytes()
+    pages = range(start // 4096 * 4096, len(whole), 4096)
+    for chosen in range(1, 2 ** len(pages)):
+        data = bytearray(whole)
+        for number, page in enumerate(pages):
+            if chosen >> number & 1:
+                first, last = max(page, start), min(page + 4096, len(whole))
+                data[first:last] = bytes(last - first)
+        with reopened(folder, bytes(data)) as backend:
+            assert list(backend.read("s")) == past.records
+            if chosen % 4 == 1:
+                goes_on(backend, path, past.records)
+    assert before < start < len(whole)
 
 
 def test_torn_again_and_again(folder: Path) -> None:

@@ -40,7 +40,8 @@ class Driven:
         """Start a writer on the store as it was."""
         shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700)
-        self.path.write_bytes(self.template)
+        if self.template:
+            self.path.write_bytes(self.template)
         assert self.process.stdin
         self.process.stdin.write(f"{order}\n")
         self.process.stdin.flush()
@@ -174,6 +175,51 @@ def test_no_space_at_every_byte(driven: Driven) -> None:
         outcomes[status] += 1
         assert driven.check(said) == ENDS[-1]
     assert outcomes["1"] == len(sizes) - 1
+
+
+DONE = re.compile(r'^\d+ +(\w+)\((?:\d+<([^>]*)>)?(?:.*?"([^"]*)")?(?:.*"([^"]*)")?.*\) += \d')
+
+
+class Disk:
+    """What would be lost if the power failed now, from a log of system calls."""
+
+    def __init__(self) -> None:
+        self.lost: set[str] = set()
+
+    def take(self, name: str, handle: str, path: str, line: str) -> None:
+        if name in {"write", "pwrite64"}:
+            self.lost.add(handle)
+        elif name in {"fsync", "fdatasync"}:
+            self.lost -= {handle, f"names in {handle}"}
+        elif name in {"mkdir", "rename"} or (name == "openat" and "O_CREAT" in line):
+            self.lost.add(f"names in {Path(path).parent}")
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_what_is_acknowledged_survives_a_power_failure(
+    driven: Driven, tmp_path: Path, is_new: bool
+) -> None:
+    """Nothing is named before it is durable, and nothing acknowledged."""
+    if is_new:
+        driven.template = b""
+    log = tmp_path / "log"
+    status, said = driven.run("all", "-y", "-s", "9", "-o", str(log))
+    assert (status, acknowledged(said)) == ("0", [2, 4, 5] if is_new else [4, 5])
+    disk = Disk()
+    seen: Counter[str] = Counter()
+    for line in log.read_text("utf-8", "replace").splitlines():
+        found = DONE.match(line)
+        if found and found[1] != "futex":
+            name, handle, path = found[1], found[2] or "", found[4] or found[3] or ""
+            lost = {one for one in disk.lost if ".leases" not in one and "pipe" not in one}
+            if name == "write" and "pipe" in handle:
+                assert lost == set()
+            if name == "write" and handle == str(driven.path):
+                assert not [one for one in lost if "blobs" in one]
+            disk.take(name, handle, path, line)
+            seen[name] += 1
+    assert seen["fdatasync"] >= 3
+    assert not [one for one in disk.lost if ".leases" not in one and "pipe" not in one]
 
 
 STOPPING = ("flock", "write", "fdatasync", "pwrite64", "lseek")

@@ -166,9 +166,10 @@ def own_program(server: Server, name: str, *options: str) -> None:
 @pytest.mark.parametrize("checksums", ["off", "on"])
 def test_a_bit_that_rots_on_the_disk_is_found(checksums: str) -> None:
     with running({"fsync": "off", "full_page_writes": "on"}) as server:
-        if checksums == "on":
+        if server.execute("SHOW data_checksums") != [(checksums,)]:
             server.stop()
-            own_program(server, "pg_checksums", "--enable", "--no-sync")
+            switch = "--enable" if checksums == "on" else "--disable"
+            own_program(server, "pg_checksums", switch, "--no-sync")
             server.start()
         dsn = server.fresh()
         with PostgresBackend(dsn) as backend:

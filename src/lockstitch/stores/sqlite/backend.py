@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed,
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.sqlite import checking, connections, rows
 from lockstitch.stores.sqlite.appending import Appending
+from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
@@ -66,9 +66,9 @@ class SqliteBackend(Backend):
         self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
         self._process = os.getpid()
         self._compress = compress
-        self._news = threading.Condition()
+        self._bells = Bells()
         self._is_closed = False
-        self._writer = None if readonly else Writer(self.path, connect, self._announce)
+        self._writer = None if readonly else Writer(self.path, connect, self._bells.ring)
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
@@ -123,13 +123,13 @@ class SqliteBackend(Backend):
         return row.head
 
     def _wait_until_free(self, session: str, deadline: float, pause: float) -> None:
-        while (left := deadline - time.monotonic()) > 0:
-            with self._news:
-                self._news.wait(min(left, pause))
-            with self._for_reading().snapshot() as connection:
-                row = rows.session_named(connection, session, self._where(session))
-            if row is None or not self._leases.is_held(row, self._generation()):
-                return
+        with self._bells.bell() as bell:
+            while (left := deadline - time.monotonic()) > 0:
+                with self._for_reading().snapshot() as connection:
+                    row = rows.session_named(connection, session, self._where(session))
+                if row is None or not self._leases.is_held(row, self._generation()):
+                    return
+                bell.wait(min(left, pause))
 
     def release(self, lease: Lease) -> None:
         hold = self._leases.drop(lease.token)
@@ -254,15 +254,15 @@ class SqliteBackend(Backend):
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         pause = iter(PAUSES)
-        while True:
-            with self._news:
+        with self._bells.bell() as bell:
+            while True:
                 head = self.head(session)
                 if head is not None and head.seq > after:
                     return True
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._news.wait(min(left, next(pause, PAUSES[-1])))
+                bell.wait(min(left, next(pause, PAUSES[-1])))
 
     def verify(self) -> Iterator[Fault | Listed]:
         return checking.verify(self._for_reading(), self._listed)
@@ -272,7 +272,7 @@ class SqliteBackend(Backend):
             self._is_closed = True
             return
         self._is_closed = True
-        self._announce()
+        self._bells.ring()
         self._heartbeat.stop(wait=True)
         self._readers.close()
         if self._writer is not None:
@@ -285,10 +285,6 @@ class SqliteBackend(Backend):
         rows.give_back(connection, self._leases.drop_all())
 
     # What is common.
-
-    def _announce(self) -> None:
-        with self._news:
-            self._news.notify_all()
 
     def _generation(self) -> int:
         return 0 if self._writer is None else self._writer.generation

@@ -72,33 +72,39 @@ class Writer:
 
     def _transact(self, jobs: list[Job]) -> None:
         try:
-            if self._refusal is not None:
-                raise self._refusal
+            self._check_open()
             with self._sidecar.held(BUSY_SECONDS):
-                self._commit(self._opened(), jobs)
-                if self._is_ending:
-                    self._drop()
-                    self._refusal = Closed(f"{self.path}: the store was closed")
+                self._work(jobs)
         except LockstitchError as error:
             for job in jobs:
                 job.settle(_copy(error))
+        except BaseException:
+            self._combiner.put_back(jobs)
+            raise
 
-    def _commit(self, connection: Connection, jobs: list[Job]) -> None:
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _work(self, jobs: list[Job]) -> None:
         self._is_committing = False
         try:
-            self._begin(connection)
-            is_changed = _run(connection, jobs)
-            self._is_committing = is_changed
-            connection.execute("commit" if is_changed else "rollback")
-            self._check_files()
+            self._commit(self._opened(), jobs)
         except LockstitchError:
             raise
         except Exception as error:
             self._fail()
             raise connections.unsure(error, self.path) from error
         except BaseException as error:
-            self._interrupted(connection, jobs, error)
+            self._interrupted(jobs, error)
             raise
+        self._tidy()
+
+    def _commit(self, connection: Connection, jobs: list[Job]) -> None:
+        self._begin(connection)
+        is_changed = _run(connection, jobs)
+        self._is_committing = is_changed
+        connection.execute("commit" if is_changed else "rollback")
         self._acknowledge(jobs)
 
     def _begin(self, connection: Connection) -> None:
@@ -113,29 +119,43 @@ class Writer:
             ) from error
 
     def _acknowledge(self, jobs: list[Job]) -> None:
+        self._check_files()
         for job in jobs:
             job.settle()
         self._written()
+
+    def _tidy(self) -> None:
+        """Do what nobody waits for: move the log, or close the connection in the end."""
         self._unchecked += _COMMIT
         if self._unchecked >= CHECKPOINT:
             self._checkpoint()
+        if self._is_ending:
+            self._drop()
+            self._refusal = Closed(f"{self.path}: the store was closed")
 
-    def _interrupted(self, connection: Connection, jobs: list[Job], error: BaseException) -> None:
+    def _interrupted(self, jobs: list[Job], error: BaseException) -> None:
         """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
 
-        SQLite's own calls run to their end; an interrupt is raised behind them.
+        SQLite's own calls run to their end; an interrupt is raised before or behind them. So
+        what is in a transaction is not done, and what a commit without an error ended is. The
+        jobs of others, if not done, stay for others to do.
         """
+        connection = self._connection
+        if isinstance(error.__context__, sqlite3.Error):
+            self._spoil(jobs, error.__context__)
+            return
         try:
-            if isinstance(error.__context__, sqlite3.Error):
-                self._fail()
-            elif connection.in_transaction:
+            if connection is not None and connection.in_transaction:
                 connection.execute("rollback")
-                self._combiner.put_back(jobs)
             elif self._is_committing:
-                self._check_files()
                 self._acknowledge(jobs)
-        except Exception:  # noqa: BLE001
-            self._fail()
+        except Exception as failure:  # noqa: BLE001
+            self._spoil(jobs, failure)
+
+    def _spoil(self, jobs: list[Job], failure: BaseException) -> None:
+        self._fail()
+        for job in jobs:
+            job.settle(connections.unsure(failure, self.path))
 
     def _opened(self) -> Connection:
         if self._connection is None:
