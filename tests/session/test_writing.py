@@ -32,7 +32,7 @@ class Gate(MemoryBackend):
 
     def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
         self.sizes.append(len(entries))
-        assert self.open.wait(20)
+        assert self.open.wait(60)
         return super().append(lease, entries, after)
 
 
@@ -41,7 +41,7 @@ def test_what_comes_in_while_the_store_writes_goes_in_one_write() -> None:
     with Store(backend).session("s") as session:
         session.say("Go")
         session.record(asks("anthropic", *((f"c{n}", "look", {}) for n in range(10))))
-        meeting = threading.Barrier(10, action=backend.open.clear, timeout=20)
+        meeting = threading.Barrier(10, action=backend.open.clear, timeout=60)
 
         def look() -> str:
             meeting.wait()
@@ -49,7 +49,7 @@ def test_what_comes_in_while_the_store_writes_goes_in_one_write() -> None:
 
         def let_through() -> None:
             """While the store stands still with the first result, the other nine wait in line."""
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(session._seen._orders) < 9 and time.monotonic() < deadline:  # type: ignore[attr-defined]  # noqa: SLF001
                 time.sleep(0.002)
             backend.open.set()

@@ -85,6 +85,12 @@ class Writers:
                 if line.endswith(b"\n"):
                     self.said.append(line.decode())
 
+    def listen(self, count: int) -> None:
+        """Wait until so much was said: one that is killed before its first word shows little."""
+        deadline = time.monotonic() + 120
+        while len(self.said) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()
         process.wait()
@@ -116,11 +122,12 @@ def soak(address: str, seconds: float, writers: int, lease: float, seed: int) ->
     """Let writers work and disturb them; raises AssertionError, or tells what was seen."""
     joint = "&" if "?" in address else "?"
     crowd = Writers(f"{address}{joint}lease={lease}", seed)
-    deadline = time.monotonic() + seconds
     with open_backend(address) as backend:
         try:
             for _ in range(writers):
                 crowd.start()
+            crowd.listen(30)
+            deadline = time.monotonic() + seconds
             while time.monotonic() < deadline or not crowd.counts["stopped"]:
                 crowd.disturb(lease * 3)
                 assert_whole(backend)

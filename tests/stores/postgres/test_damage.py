@@ -127,9 +127,8 @@ def test_large_values_are_checked(dsn: str, backend: PostgresBackend) -> None:
 def test_records_of_nobody_are_found(written: str) -> None:
     run(written, "DELETE FROM lockstitch.sessions")
     with PostgresBackend(written) as backend:
-        assert [one.message for one in faults(backend)] == [
-            "5 records belong to no session (number 1)"
-        ]
+        (fault,) = faults(backend)
+        assert fault.message.startswith("5 records belong to no session")
 
 
 def test_one_bad_session_does_not_hide_another(dsn: str, backend: PostgresBackend) -> None:

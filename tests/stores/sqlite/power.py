@@ -97,8 +97,11 @@ class Machine:
                     self.acked = int(line.split()[1])
 
     def check(self) -> None:
-        """After the power is back: all that was acknowledged is there, and nothing else is wrong."""
-        with mounted(self.image, self.folder) as folder, SqliteBackend(folder / "sessions.db") as store:
+        """After the power is back: all that was acknowledged is there, and all is whole."""
+        with (
+            mounted(self.image, self.folder) as folder,
+            SqliteBackend(folder / "sessions.db") as store,
+        ):
             assert not [one for one in store.verify() if isinstance(one, Fault)]
             found = [(one.key, one.body) for one in store.read("s")]
         assert len(found) >= self.acked

@@ -148,7 +148,10 @@ def test_what_a_leader_puts_back_is_done_by_the_next() -> None:
     crowd.combiner._commit = commit  # noqa: SLF001
     outcomes = crowd.end()
     assert sorted(map(str, outcomes.values())) == sorted(
-        [str(KeyboardInterrupt), *(str(n) for n in outcomes if outcomes[n] is not KeyboardInterrupt)]
+        [
+            str(KeyboardInterrupt),
+            *(str(n) for n in outcomes if outcomes[n] is not KeyboardInterrupt),
+        ]
     )
     assert crowd.gate.batches == [1, 3]
 

@@ -1,4 +1,4 @@
-"""A real file system loses power under a writer; see also ``python -m tests.stores.sqlite.soak``."""
+"""A real file system loses power under a writer; ``tests.stores.sqlite.soak`` does it longer."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SqliteBackend(Backend):
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
-            self._writer.do(_nothing)
+            self._writer.open()
         self._readers = (Onlookers if readonly else Readers)(self.path, connect)
 
     # Leases.
@@ -82,7 +82,7 @@ class SqliteBackend(Backend):
         writer = self._for_writing()
         deadline = time.monotonic() + wait
         token = secrets.token_hex(8)
-        pause = iter(PAUSES)
+        pauses = iter(PAUSES)
         while True:
             try:
                 lease: Lease = writer.do(lambda one: self._take(one, session, create, token))
@@ -95,7 +95,7 @@ class SqliteBackend(Backend):
             else:
                 self._heartbeat.start()
                 return lease
-            self._wait_until_free(session, deadline, next(pause, PAUSES[-1]))
+            self._wait_until_free(session, deadline, pauses)
 
     def _take(self, connection: Connection, session: str, create: bool, token: str) -> Lease:
         self._check_open()
@@ -122,22 +122,28 @@ class SqliteBackend(Backend):
             raise Damaged(f"{self._where(row.name)}: record {seq} is not what was written")
         return row.head
 
-    def _wait_until_free(self, session: str, deadline: float, pause: float) -> None:
+    def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
         with self._bells.bell() as bell:
             while (left := deadline - time.monotonic()) > 0:
                 with self._for_reading().snapshot() as connection:
                     row = rows.session_named(connection, session, self._where(session))
                 if row is None or not self._leases.is_held(row, self._generation()):
                     return
-                bell.wait(min(left, pause))
+                bell.wait(min(left, next(pauses, PAUSES[-1])))
 
     def release(self, lease: Lease) -> None:
         hold = self._leases.drop(lease.token)
         if hold is not None and not self._is_closed and self._process == os.getpid():
-            if not self._leases.live():
-                self._heartbeat.stop()
+            self._rest()
             self._for_writing().do(lambda connection: rows.give_back(connection, [hold]))
             self._leases.forget(hold.token)
+
+    def _rest(self) -> None:
+        """Let the heart rest if there is nothing to keep alive, also not since a moment ago."""
+        if not self._leases.live():
+            self._heartbeat.stop()
+            if self._leases.live():
+                self._heartbeat.start()
 
     def _beat(self) -> None:
         """Keep the leases alive; those that were taken over are dropped, a failure is a miss."""
@@ -149,6 +155,8 @@ class SqliteBackend(Backend):
     def _keep(self, connection: Connection) -> None:
         deadline = self._leases.deadline()
         for hold in self._leases.live():
+            if hold.generation != self._generation():
+                continue
             if not rows.keep(connection, hold.number, hold.epoch, deadline):
                 self._leases.drop(hold.token)
 
@@ -176,14 +184,18 @@ class SqliteBackend(Backend):
         checked_session(source)
         checked_session(target)
         writer = self._for_writing()
-        head, changed = NEW, 0
+        head, changed, size = NEW, 0, 0
         for record in self.read(source, upto=upto):
             head, changed = Head(record.seq, record.digest, record.epoch), record.at
+            size += len(record.body)
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
-        forked: Head = writer.do(
-            lambda connection: self._fork(connection, source, target, head, changed)
-        )
+
+        def run(connection: Connection) -> Head:
+            writer.weigh(size)
+            return self._fork(connection, source, target, head, changed)
+
+        forked: Head = writer.do(run)
         return forked
 
     def _fork(
@@ -321,7 +333,3 @@ class SqliteBackend(Backend):
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _nothing(_connection: Connection) -> None:
-    """Open the database, and no more."""

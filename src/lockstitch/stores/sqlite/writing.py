@@ -51,6 +51,14 @@ class Writer:
         """
         return self._combiner.do(run)
 
+    def open(self) -> None:
+        """Open the database now, and make it if it is not there."""
+        try:
+            self._combiner.do(lambda _connection: None)
+        except BaseException:
+            self._sidecar.close()
+            raise
+
     def weigh(self, count: int) -> None:
         """Say how many bytes a job adds to the log; called from inside the job."""
         self._unchecked += count
@@ -185,6 +193,7 @@ class Writer:
 
     def _open(self) -> Connection:
         if not files.size_of(self.path):
+            files.check_alone(self.path)
             files.create(self.path, lambda draft: connections.fill(self._connect, draft))
         connection = connections.writable(self._connect, self.path)
         try:
