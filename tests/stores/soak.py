@@ -1,6 +1,6 @@
 """Many writers of the same sessions that are killed and stopped all the time: nothing is lost.
 
-``python -m tests.stores.soak jsonl:////tmp/store --seconds 600 --writers 8`` (any address) runs
+``python -m tests.stores.soak jsonl:///store --seconds 600 --writers 8`` (any address) runs
 until the time is up and prints what it saw; it fails if anything acknowledged is not there, is
 there twice, or not where it was acknowledged.
 """
