@@ -74,7 +74,7 @@ class Reply:
         """The message inside the response, as JSON has it."""
         if self.dialect == "bedrock":
             return self.response["output"]["message"]
-        return self.messages[0]
+        return self.messages[0] if self.messages else {}
 
 
 def reply_of(dialect: str, speech: Speech) -> Reply:

@@ -161,7 +161,7 @@ def test_third_parties_are_few(module: str) -> None:
         "cli": {"rich", "typer"},
         "provider": {"aiohttp"},
         "session": {"anyio"},
-        "stores": {"psycopg", "psycopg_pool"},
+        "stores": {"psycopg"},
     }
     allowed = {"msgspec"} | extra.get(room_of(module), set())
     assert foreign(imported(MODULES[module])) <= allowed

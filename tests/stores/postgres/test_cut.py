@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -171,9 +172,11 @@ def test_an_append_broken_off_by_a_signal_is_unsure(dsn: str, backend: PostgresB
 
 
 def signal_when_waiting(dsn: str) -> None:
-    while not run(dsn, "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
-        pass
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    for _ in range(2000):
+        if run(dsn, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            return
+        time.sleep(0.005)
 
 
 def test_servers_processes_are_ended_under_load(dsn: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -49,7 +50,7 @@ def test_nothing_is_written_to_a_replica_nor_decided_by_it(
         backend.append(backend.acquire("s"), entries("a"), 0)
     caught_up = f"SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '{end_of(primary)}') >= 0"
     while run(replica.dsn, caught_up) != [(True,)]:
-        pass
+        time.sleep(0.01)
     copy = dsn.replace(str(primary.port), str(replica.port))
     with pytest.raises(UsageError, match="replica"):
         PostgresBackend(copy)

@@ -181,11 +181,12 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
             for seq in range(EACH):
                 if seq == number % 7 + 3:
                     fail_at("insert into events", KeyboardInterrupt())
-                try:
-                    store.append(leases[number], entries(1, first=seq + 1), seq)
-                except KeyboardInterrupt:
-                    interrupted.append(number)
-                    store.append(leases[number], entries(1, first=seq + 1), seq)
+                while True:
+                    try:
+                        store.append(leases[number], entries(1, first=seq + 1), seq)
+                        break
+                    except KeyboardInterrupt:
+                        interrupted.append(number)
 
         in_threads(work, 6)
         assert interrupted

@@ -67,8 +67,15 @@ class Writer:
         """Write no more; the connection is closed under the lock, since that may checkpoint."""
         with suppress(LockstitchError):
             self._combiner.do(self._end)
+        self._refusal = self._closed()
+        # Refused in its turn: then whoever had the connection in hand has let go of it.
+        with suppress(LockstitchError):
+            self._combiner.do(self._end)
         self._drop()
         self._sidecar.close()
+
+    def _closed(self) -> Closed:
+        return Closed(f"{self.path}: the store was closed")
 
     def forget(self) -> None:
         """In a forked child: leave the connection to the parent."""
@@ -139,7 +146,7 @@ class Writer:
             self._checkpoint()
         if self._is_ending:
             self._drop()
-            self._refusal = Closed(f"{self.path}: the store was closed")
+            self._refusal = self._closed()
 
     def _interrupted(self, jobs: list[Job], error: BaseException) -> None:
         """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
