@@ -19,6 +19,7 @@ import pytest
 
 from lockstitch.stores.base import Fault
 from lockstitch.stores.jsonl import JsonlBackend
+from tests.driven import Driven
 from tests.stores.contract import entries
 from tests.stores.jsonl.driver import BEFORE, ENDS, LEASE, SESSION, entry
 
@@ -29,11 +30,11 @@ STEP = 1 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 11
 CHANGING = ("openat", "write", "pwrite64", "fdatasync", "fsync", "flock", "unlink", "rename")
 
 
-class Driven:
+class Writing(Driven):
     """The writing program, one child after the other, always on the same store."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self.process = process
+        super().__init__(process)
         self.folder = folder
         self.path = folder / f"{SESSION}.jsonl"
         self.template = self.path.read_bytes()
@@ -44,19 +45,7 @@ class Driven:
         self.folder.mkdir(mode=0o700)
         if self.template:
             self.path.write_bytes(self.template)
-        assert self.process.stdin
-        self.process.stdin.write(f"{order}\n")
-        self.process.stdin.flush()
-
-    def read(self, word: str) -> tuple[str, list[str]]:
-        """What stands behind the next line that begins with a word, and the lines before it."""
-        assert self.process.stdout
-        before: list[str] = []
-        for line in self.process.stdout:
-            if line.startswith(word):
-                return line.removeprefix(word).strip(), before
-            before.append(line.strip())
-        raise AssertionError("the driver died")
+        self.tell(order)
 
     def start(self, order: str, *options: str) -> tuple[int, subprocess.Popen[str]]:
         """Start a writer under strace."""
@@ -122,18 +111,18 @@ def seconds() -> float:
 
 
 @pytest.fixture
-def driven(folder: Path, seconds: float) -> Iterator[Driven]:
+def driven(folder: Path, seconds: float) -> Iterator[Writing]:
     store = folder / "store"
     with JsonlBackend(store) as backend:
         backend.append(backend.acquire(SESSION), [entry(n + 1) for n in range(BEFORE)], 0)
     command = [sys.executable, "-m", "tests.stores.jsonl.driver", str(store), str(seconds)]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
-        yield Driven(process, store)
+        yield Writing(process, store)
         assert process.stdin
         process.stdin.close()
 
 
-def test_killed_at_every_system_call(driven: Driven, tmp_path: Path) -> None:
+def test_killed_at_every_system_call(driven: Writing, tmp_path: Path) -> None:
     calls = driven.calls("all", tmp_path / "log")
     assert set(CHANGING) <= set(calls)
     outcomes: Counter[tuple[str, int]] = Counter()
@@ -151,7 +140,7 @@ FALLIBLE = tuple(dict.fromkeys((*CHANGING, "mkdir", "link", *READING)))
 
 
 @pytest.mark.parametrize(("error", "when"), [("EIO", ""), ("ENOSPC", ""), ("EIO", "+")])
-def test_failed_at_every_system_call(driven: Driven, tmp_path: Path, error: str, when: str) -> None:
+def test_failed_at_every_system_call(driven: Writing, tmp_path: Path, error: str, when: str) -> None:
     calls = driven.calls("all", tmp_path / "log")
     outcomes: Counter[tuple[str, int]] = Counter()
     # What says what was acknowledged is a write, too; and reading needs no space.
@@ -169,7 +158,7 @@ def test_failed_at_every_system_call(driven: Driven, tmp_path: Path, error: str,
     assert outcomes["1", ENDS[0 if when else -1]] > 5
 
 
-def test_no_space_at_every_byte(driven: Driven) -> None:
+def test_no_space_at_every_byte(driven: Writing) -> None:
     """Files may grow to every size in turn, so writes end in the middle of every line."""
     driven.send("run")
     assert driven.read("ended")[0] == "0"
@@ -206,7 +195,7 @@ class Disk:
 
 @pytest.mark.parametrize("is_new", [False, True])
 def test_what_is_acknowledged_survives_a_power_failure(
-    driven: Driven, tmp_path: Path, is_new: bool
+    driven: Writing, tmp_path: Path, is_new: bool
 ) -> None:
     """Nothing is named before it is durable, and nothing acknowledged."""
     if is_new:
@@ -235,7 +224,7 @@ STOPPING = ("flock", "write", "fdatasync", "lseek")
 
 
 @pytest.mark.parametrize("seconds", [LEASE])
-def test_stopped_at_system_calls_and_taken_over(driven: Driven, tmp_path: Path) -> None:
+def test_stopped_at_system_calls_and_taken_over(driven: Writing, tmp_path: Path) -> None:
     """Also while it has the lock: then it is passed by, and what it writes later is no record."""
     calls = driven.calls("append", tmp_path / "log")
     outcomes: Counter[str] = Counter()
@@ -273,7 +262,7 @@ def resumed(pid: int) -> Iterator[None]:
         thread.join()
 
 
-def taken_over(driven: Driven, pid: int) -> list[str]:
+def taken_over(driven: Writing, pid: int) -> list[str]:
     """Take the session over while its writer stands still, let that go on, and look; its words."""
     with JsonlBackend(driven.folder, lease_seconds=LEASE) as store:
         lease = store.acquire(SESSION, wait=60)
