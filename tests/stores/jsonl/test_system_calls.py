@@ -140,7 +140,9 @@ FALLIBLE = tuple(dict.fromkeys((*CHANGING, "mkdir", "link", *READING)))
 
 
 @pytest.mark.parametrize(("error", "when"), [("EIO", ""), ("ENOSPC", ""), ("EIO", "+")])
-def test_failed_at_every_system_call(driven: Writing, tmp_path: Path, error: str, when: str) -> None:
+def test_failed_at_every_system_call(
+    driven: Writing, tmp_path: Path, error: str, when: str
+) -> None:
     calls = driven.calls("all", tmp_path / "log")
     outcomes: Counter[tuple[str, int]] = Counter()
     # What says what was acknowledged is a write, too; and reading needs no space.
