@@ -82,7 +82,7 @@ class Raw:
 
 
 def appends(urls: dict[str, str], folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Append one event, durably: every store, a session.s ``note``, and a bare file."""
+    """Append one event, durably: every store, a session's ``note``, and a bare file."""
     with ExitStack() as stack:
         raw = Raw(folder / "append.raw")
         stack.callback(os.close, raw.file)

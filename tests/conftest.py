@@ -1,8 +1,10 @@
-"""One profile for all properties: repeatable by default, long and random for a soak run."""
+"""What all tests share: one profile for properties, and Ctrl-C as a terminal has it."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +19,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("lockstitch")
+
+# A shell makes what it starts in the background ignore Ctrl-C, and so would every program that
+# the tests start: what is tested is what a person's terminal does.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and (
+    threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)

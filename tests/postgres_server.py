@@ -1,9 +1,10 @@
 """A real PostgreSQL for tests: started by the test itself, on loopback, and gone afterwards.
 
-``shared()`` is one server for the whole test process, ``shared().fresh()`` the address of a new
-empty database in it. ``running()`` is a server of one's own, which may be killed. Needs Debian's
-``postgresql`` (or any folder with ``initdb`` and ``postgres`` named by ``LOCKSTITCH_POSTGRES``)
-and, for what goes through a pooler, ``pgbouncer``.
+``shared()`` is one server for the whole test process, ``shared().prepared()`` the address of an
+empty store in it and ``shared().fresh()`` that of a new database without any. ``running()`` is a
+server of one's own, which may be killed. Needs Debian's ``postgresql`` (or any folder with
+``initdb`` and ``postgres`` named by ``LOCKSTITCH_POSTGRES``) and, for what goes through a pooler,
+``pgbouncer``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pathlib import Path
 
 import psycopg
 
+from lockstitch.stores.postgres import PostgresBackend, schema
+
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "200",
@@ -33,10 +36,20 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "max_wal_size": "2GB",
 }
-END = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{}'"
-STRANGE = """
-SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
-WHERE nspname !~ '^(pg_|information_schema)'
+END = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+EMPTY = """
+DELETE FROM lockstitch.sessions; DELETE FROM lockstitch.records; DELETE FROM lockstitch.blobs
+"""
+# The versions of the tables, and whatever a test has left in the database besides them.
+STATE = """
+SELECT (SELECT array_agg(version ORDER BY version) FROM lockstitch.versions),
+    (SELECT count(*) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
+     WHERE datname = current_database())
+    + (SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+     WHERE nspname !~ '^(pg_|information_schema|lockstitch)')
 """
 HINT = "PostgreSQL is missing: apt-get install postgresql, or name its bin folder in {}"
 VARIABLE = "LOCKSTITCH_POSTGRES"
@@ -151,7 +164,7 @@ class Server:
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
         self._names = count(1)
-        self._empty: list[str] = []
+        self._prepared: list[str] = []
         self._initialise()
 
     @property
@@ -165,22 +178,28 @@ class Server:
         return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
 
     def fresh(self) -> str:
-        """Give the address of an empty database: a new one, or one that was given back."""
-        if self._empty:
-            return self.address(self._empty.pop())
+        """Make a new empty database and give its address."""
         name = f"fresh_{os.getpid()}_{next(self._names)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.address(name)
 
+    def prepared(self) -> str:
+        """Give the address of a store without sessions: that of ``recycle``, or a new one."""
+        if self._prepared:
+            return self.address(self._prepared.pop())
+        address = self.fresh()
+        PostgresBackend(address).close()
+        return address
+
     def recycle(self, dsn: str) -> None:
-        """Take an address of ``fresh`` back, and empty the database, since making one is slow."""
+        """Take an address back, and empty the store there, since making a new one takes longer."""
         name = dsn.partition("?")[0].rpartition("/")[2]
-        if self.execute(f"SELECT FROM pg_database WHERE datname = '{name}'"):
-            self.execute(f"ALTER DATABASE {name} RESET ALL")
-            self.execute(END.format(name))
-            self.execute("DROP SCHEMA IF EXISTS lockstitch CASCADE", name)
-            if self.execute(STRANGE, name) == [(0,)]:
-                self._empty.append(name)
+        with suppress(psycopg.Error), psycopg.connect(self.address(name)) as connection:
+            connection.execute(END)
+            connection.execute(EMPTY)
+            ((versions, strange),) = connection.execute(STATE).fetchall()
+            if versions == list(schema.migrations()) and strange == 0:
+                self._prepared.append(name)
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement as the superuser."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -54,6 +53,8 @@ def place_of(target: str) -> Place | None:
 
 def path_of(url: str) -> str:
     """Give the path in the address of a database or a folder."""
+    from urllib.parse import unquote, urlsplit  # noqa: PLC0415 - most targets are no addresses
+
     return unquote(urlsplit(url).path)[1:]
 
 
@@ -61,6 +62,8 @@ def public(target: str) -> str:
     """Give a target without a password, to be shown."""
     if not target.startswith(("postgresql:", "postgres:")):
         return target
+    from urllib.parse import urlsplit  # noqa: PLC0415 - as above
+
     split = urlsplit(target)
     user, at, host = split.netloc.rpartition("@")
     netloc = f"{user.partition(':')[0]}{at}{host}"
@@ -80,6 +83,8 @@ def brief(message: str, target: str, session: str = "") -> str:
 
 
 def _url(scheme: str, path: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - as above
+
     return f"{scheme}:///{quote(path)}"
 
 
@@ -87,8 +92,19 @@ def is_own_database(path: str) -> bool:
     """Tell whether a file is an SQLite database with our mark in it; through SQLite only."""
     if not os.path.isfile(path):  # noqa: PTH113 - as above
         return False
-    from lockstitch.formats import sqlite  # noqa: PLC0415 - sqlite3 is loaded for databases only
-    from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415
+    from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415 - for databases only
+
+    try:
+        SqliteBackend(path, readonly=True).close()
+    except LockstitchError:
+        return _is_marked(path)
+    return True
+
+
+def _is_marked(path: str) -> bool:
+    """Look for the mark in what cannot be opened: another program's, or ours of a later version."""
+    from lockstitch.formats import sqlite  # noqa: PLC0415 - as above
+    from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415 - as above
 
     try:
         with sqlite.reading(path, follow=True) as base:

@@ -24,6 +24,7 @@ from lockstitch.compaction.ladder import Compaction, Task, ladder
 from lockstitch.compaction.running import Clock, Summarize, quiet, run
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.base import find
+from lockstitch.journal.answers import known
 from lockstitch.journal.events import Event, Forked, Partial, Replied, Rewound, value_of
 from lockstitch.journal.fold import Fact, State
 from lockstitch.journal.projection import project
@@ -68,9 +69,9 @@ class Journal(Struct):
 
     @property
     def dialect(self) -> str:
-        """The dialect of the last reply."""
-        last = self.view.last_reply
-        return last.event.dialect if last else _ANY_DIALECT
+        """The dialect of the last reply that this version knows."""
+        replies = (item for item in reversed(self.view.items) if isinstance(item, Reply))
+        return next(filter(None, (known(one.event.dialect) for one in replies)), _ANY_DIALECT)
 
     @property
     def turns(self) -> int:

@@ -243,6 +243,7 @@ def open_sessions(url: str) -> list[Any]:
         return list(backend.sessions())
 
 
+@every
 def test_the_good_beginning_of_a_damaged_session_can_be_kept(here: Any, store: str) -> None:
     damage(store, "ticket-42", 15)
     assert here("fork", store, "saved", "--session", "ticket-42", "--at", "14").returncode == 0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pty
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 
 import lockstitch
 from lockstitch import places, stored
+from lockstitch.dialects.profiles import DIALECTS
 from lockstitch.errors import Unreadable, UsageError
 from tests.cli.journals import HEAVY, LARGE, SMALL, TICKET, damage, held, replied, said, write
 from tests.postgres_server import shared
@@ -187,6 +191,16 @@ def test_the_database_of_another_program_is_not_ours(here: Any, tmp_path: Path) 
         assert b"no program that is known" in done.stderr or b"JSON" in done.stderr
     forced = here("check", tmp_path / "other.db", "--format", "lockstitch")
     assert b"is no store of Lockstitch's own" in forced.stderr
+
+
+def test_a_store_of_a_later_version(here: Any, store: str) -> None:
+    base = sqlite3.connect(places.path_of(store))
+    base.execute("pragma user_version = 99")
+    base.close()
+    for words in (("check", store), ("check", places.path_of(store)), ("show", store)):
+        done = here(*words)
+        assert done.returncode == 2
+        assert b"was written by a later version of Lockstitch" in done.stderr
 
 
 def stored_at(path: Path) -> bool:
@@ -437,3 +451,68 @@ def test_progress_is_told(store: str) -> None:
     advance: Callable[[int], object] = done.append
     list(stored.check(store, advance=advance))
     assert sum(done) == stored.count(store)
+
+
+# whatever a journal holds
+
+
+def _odd_bodies() -> list[bytes]:
+    """Bodies that no version writes today, or that a caller's own program wrote."""
+    payloads = [
+        *("null", "1", "[]", "{}", "[1]", '"text"', '"\\ud800"'),
+        *('{"content":[null]}', '{"content":"x"}', '{"choices":[{}]}'),
+        '{"role":"assistant","content":[{"type":"tool_use"}]}',
+        '{"output":[{"type":"function_call"}]}',
+    ]
+    dialects = [*DIALECTS, "nowhere", "openai-chat:nobody", ""]
+    calls = '"calls":[{"id":"a","name":"b"},{}]'
+    made = [
+        f'{{"kind":"{kind}","dialect":"{dialect}",{calls},"payload":{payload}}}'
+        for kind in ("replied", "partial")
+        for dialect in dialects
+        for payload in payloads
+    ]
+    made += [
+        f'{{"kind":"said","dialect":"{dialect}","payload":{payload}}}'
+        for dialect in dialects
+        for payload in payloads
+    ]
+    made += [f'{{"kind":"finished","reply":1,"payload":{payload}}}' for payload in payloads]
+    made += ['{"kind":"future","x":1}', "[]", "1", '{"kind":"rewound","to":99}', "not json"]
+    made += [
+        '{"kind":"compacted","through":2,"payload":7}',
+        '{"kind":"forked","source":"x","at":1}',
+    ]
+    return [one.encode() for one in made]
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_no_journal_makes_a_command_fail_by_itself(here: Any, store: str, step: int) -> None:
+    from lockstitch.journal.records import Entry
+    from lockstitch.stores.opening import open_backend
+
+    bodies = _odd_bodies()[::step]
+    with open_backend(store) as backend:
+        lease = backend.acquire("odd")
+        backend.append(lease, [Entry(f"k{n}", n, body) for n, body in enumerate(bodies)], 0)
+    for words in (("check",), ("show", "--full"), ("export",), ("export", "--raw"),
+                  ("export", "--redact", "--raw"), ("checkpoints",)):  # fmt: skip
+        done = here(*words, store, "--session", "odd")
+        assert b"internal error" not in done.stderr, (words, done.stderr)
+        assert done.returncode in (0, 1), (words, done.stderr)
+
+
+def test_a_progress_bar_on_a_terminal(store: str) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "lockstitch", "check", store]
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    with subprocess.Popen(command, stderr=slave, env=env) as checked:
+        os.close(slave)
+        seen = b""
+        with suppress(OSError):
+            while piece := os.read(master, 4096):
+                seen += piece
+    os.close(master)
+    assert checked.returncode == 0
+    assert b"Checking" in seen
+    assert b"All clean." in seen

@@ -111,7 +111,8 @@ class Nemesis:
                     if self.counts["stopped"] and not self.counts["started"]:
                         children += self.start_others(children[0], backend)
                     self.wake(children, backend)
-                    self.strike(children)
+                    if self.counts["started"]:
+                        self.strike(children)
                     self.look(backend)
                     time.sleep(BEAT)
         finally:

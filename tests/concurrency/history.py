@@ -47,6 +47,7 @@ class Told:
     acked: dict[str, dict[str, Any]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     held: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 def logs_in(folder: Path) -> list[Log]:
@@ -73,6 +74,7 @@ def told_by(logs: Iterable[Log]) -> Told:
             if line["do"] == "holds" and "epoch" in line:
                 place = (line["session"], line["epoch"])
                 told.held.setdefault(place, []).append(f"{log.worker}.{line['turn']}.")
+                told.ends[place] = line["seq"]
     return told
 
 
@@ -130,6 +132,10 @@ def _epochs(told: Told, name: str, records: list[Record]) -> Iterator[str]:
     for (session, epoch), holders in told.held.items():
         if session == name and len(holders) > 1:
             yield f"epoch {epoch} was given to several: {holders}"
+    for (session, epoch), seq in told.ends.items():
+        stale = [r.seq for r in records if session == name and r.seq > seq and r.epoch < epoch]
+        if stale:
+            yield f"records {stale} of an older lease came in under epoch {epoch}"
     for record in records:
         holders = told.held.get((name, record.epoch), [])
         if holders and not id_of(record).startswith(holders[0]):

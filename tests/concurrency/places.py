@@ -11,7 +11,8 @@ from tests.postgres_server import running, shared
 
 CUT = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+    ORDER BY state = 'active' DESC, random() LIMIT 2
 """
 
 Cut = Callable[[], Any] | None

@@ -43,7 +43,7 @@ def main() -> None:
                 deaths=0.01,
                 outer_stops=0.004,
                 outer_kills=0.004,
-                cuts=0.02,
+                cuts=0.1,
                 cut=cut,
             )
         )

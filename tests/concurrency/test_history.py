@@ -26,9 +26,9 @@ def _history(whole: list[tuple[str, int]]) -> tuple[list[Log], Records]:
     for seq, (key, epoch) in enumerate(whole, 1):
         worker, turn = key.split(".")[:2]
         log = logs.setdefault(worker, Log(worker, []))
-        holds = {"do": "holds", "session": "s1", "epoch": epoch, "turn": int(turn), "t": seq * 10}
-        if holds["epoch"] not in {line.get("epoch") for line in log.of("holds")}:
-            log.lines.append(holds)
+        if epoch not in {line["epoch"] for line in log.of("holds")}:
+            place = {"session": "s1", "epoch": epoch, "seq": seq - 1}
+            log.lines.append({"do": "holds", "turn": int(turn), "t": seq * 10, **place})
         log.lines.append({"do": "try", "ids": [key], "t": seq * 10})
         place = {"session": "s1", "epoch": epoch, "seq": seq}
         log.lines.append({"do": "ack", "ids": [key], "t": seq * 10 + 5, **place})
@@ -78,7 +78,7 @@ def _elsewhere(logs: list[Log], _records: Records) -> None:
 
 
 def _two_holders(logs: list[Log], _records: Records) -> None:
-    logs[1].lines.append({"do": "holds", "session": "s1", "epoch": 1, "turn": 5, "t": 1})
+    logs[1].lines.append({"do": "holds", "session": "s1", "epoch": 1, "seq": 0, "turn": 5, "t": 1})
 
 
 def _refused(logs: list[Log], _records: Records) -> None:
@@ -88,6 +88,10 @@ def _refused(logs: list[Log], _records: Records) -> None:
 
 def _out_of_order(logs: list[Log], _records: Records) -> None:
     logs[1].of("ack")[0]["t"] = 2
+
+
+def _stale(logs: list[Log], _records: Records) -> None:
+    logs[1].of("holds")[0]["seq"] = 7
 
 
 def _half(_logs: list[Log], records: Records) -> None:
@@ -117,6 +121,7 @@ def test_a_good_history_has_no_fault() -> None:
         (_refused, "written all the same"),
         (_out_of_order, "acknowledged before one in front"),
         (_half, "a turn of"),
+        (_stale, "of an older lease"),
     ],
 )
 def test_a_planted_fault_is_found(plant: Callable[[list[Log], Records], None], words: str) -> None:

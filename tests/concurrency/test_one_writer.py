@@ -30,3 +30,12 @@ def test_turns_on_several_sessions(tmp_path: Path) -> None:
         report = campaign(plan)
     assert report.faults == [], str(report)
     assert report.counts["killed"] >= 1
+
+
+@pytest.mark.parametrize("store", ["sqlite", "jsonl", "postgres"])
+def test_leases_that_run_out_all_the_time(tmp_path: Path, store: str) -> None:
+    """Writers take one another's place while both are well and writing: only epochs keep order."""
+    with place(store, tmp_path) as (url, _):
+        report = campaign(Plan(url, tmp_path, processes=3, turns=4, lease=0.02))
+    assert report.faults == [], str(report)
+    assert report.counts["Fenced"] >= 1, str(report)

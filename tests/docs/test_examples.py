@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,13 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_every_example_breaks_and_heals() -> None:
+def test_every_example_breaks_and_heals(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "run.py"],
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -18,6 +18,7 @@ import pytest
 
 from lockstitch import backups
 from lockstitch.manifests import FOLDER
+from tests.driven import Driven
 from tests.files import driver
 from tests.files.conftest import leftovers
 
@@ -26,11 +27,11 @@ PIPE = subprocess.PIPE
 STRACE = shutil.which("strace") or ""
 
 
-class Driver:
+class Driver(Driven):
     """The repairing program, one child after the other."""
 
     def __init__(self, process: subprocess.Popen[str], path: Path) -> None:
-        self.process = process
+        super().__init__(process)
         self.path = path
 
     def send(self, order: str = "") -> None:
@@ -39,19 +40,7 @@ class Driver:
         shutil.rmtree(self.path.parent / FOLDER, ignore_errors=True)
         for name in leftovers(self.path.parent):
             (self.path.parent / name).unlink()
-        assert self.process.stdin
-        self.process.stdin.write(f"{order}\n")
-        self.process.stdin.flush()
-
-    def read(self, word: str) -> tuple[str, list[str]]:
-        """What stands behind the next line that begins with a word, and the lines before it."""
-        assert self.process.stdout
-        before: list[str] = []
-        for line in self.process.stdout:
-            if line.startswith(word):
-                return line.removeprefix(word).strip(), before
-            before.append(line.strip())
-        raise AssertionError("the driver died")
+        self.tell(order)
 
     def check(self) -> str:
         """The file is whole, and if it is the new one its backup is there; says which it is."""

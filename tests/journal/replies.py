@@ -34,11 +34,12 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call as the model wrote it; ``mark`` is its argument."""
+    """A call as the model wrote it; ``mark`` is its argument, of a ``custom`` tool a bare text."""
 
     id: str
     name: str
     mark: str
+    custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Speech:
     """What a model said, in no provider's words.
 
     ``thought`` is the mark of its reasoning and ``seal`` the mark of what only its issuer can
-    read: a signature or sealed content. Both are "" where there is none.
+    read: a signature or sealed content. Both are "" where there is none. ``served`` is a search
+    that the provider ran itself; ``paused`` says that it broke off while running one.
     """
 
     number: int
@@ -55,6 +57,8 @@ class Speech:
     thought: str = ""
     seal: str = ""
     redacted: bool = False
+    served: bool = False
+    paused: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +74,7 @@ class Reply:
         """The message inside the response, as JSON has it."""
         if self.dialect == "bedrock":
             return self.response["output"]["message"]
-        return self.messages[0]
+        return self.messages[0] if self.messages else {}
 
 
 def reply_of(dialect: str, speech: Speech) -> Reply:
@@ -85,8 +89,12 @@ def _anthropic(speech: Speech) -> Reply:
     elif speech.thought:
         thought = {"type": "thinking", "thinking": speech.thought}
         content.append({**thought, "signature": speech.seal} if speech.seal else thought)
+    if speech.served:
+        content += [_search(f"srvtoolu_{speech.number}"), _found(f"srvtoolu_{speech.number}")]
     if speech.text:
         content.append({"type": "text", "text": speech.text, "citations": None})
+    if speech.paused and not speech.calls:
+        content.append(_search(f"srvtoolu_{speech.number}_p"))
     content += [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": {"q": call.mark}}
         for call in speech.calls
@@ -103,19 +111,23 @@ def _anthropic(speech: Speech) -> Reply:
     return Reply("anthropic", {**envelope, **message}, [message])
 
 
+def _search(key: str) -> Json:
+    asked = {"query": "weather"}
+    return {"type": "server_tool_use", "id": key, "name": "web_search", "input": asked}
+
+
+def _found(key: str) -> Json:
+    page = {"type": "web_search_result", "url": "https://example.org/", "title": "Weather"}
+    sealed = {**page, "encrypted_content": "EqgfCioIARgBIiQ3YTAwMjY1Mi1mZjM5LTQ1NGUt"}
+    return {"type": "web_search_tool_result", "tool_use_id": key, "content": [sealed]}
+
+
 def _openai_chat(speech: Speech) -> Reply:
     message: Json = {"role": "assistant", "content": speech.text or None}
     if speech.thought:
         message["reasoning_content"] = speech.thought
     if speech.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps({"q": call.mark})},
-            }
-            for call in speech.calls
-        ]
+        message["tool_calls"] = [_chat_call(call) for call in speech.calls]
     sent = {**message, "refusal": None, "annotations": []}
     response = {
         "id": f"chatcmpl-{speech.number}",
@@ -126,6 +138,14 @@ def _openai_chat(speech: Speech) -> Reply:
         "usage": {"total_tokens": 15},
     }
     return Reply("openai-chat", response, [message])
+
+
+def _chat_call(call: Asked) -> Json:
+    if call.custom:
+        custom = {"name": call.name, "input": call.mark}
+        return {"id": call.id, "type": "custom", "custom": custom}
+    function = {"name": call.name, "arguments": json.dumps({"q": call.mark})}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _openai_responses(speech: Speech) -> Reply:
@@ -139,16 +159,11 @@ def _openai_responses(speech: Speech) -> Reply:
         text = {"type": "output_text", "text": speech.text, "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
         items.append({**item, "status": "completed", "content": [text]})
-    items += [
-        {
-            "type": "function_call",
-            "id": f"fc_{number}_{index}",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": json.dumps({"q": call.mark}),
-        }
-        for index, call in enumerate(speech.calls)
-    ]
+    if speech.served:
+        action = {"type": "search", "query": "weather"}
+        item = {"type": "web_search_call", "id": f"ws_{number}", "status": "completed"}
+        items.append({**item, "action": action})
+    items += [_item(call, number, index) for index, call in enumerate(speech.calls)]
     output = [
         {**item, "status": "completed"} if item["type"] == "function_call" else item
         for item in items
@@ -165,10 +180,22 @@ def _openai_responses(speech: Speech) -> Reply:
     return Reply("openai-responses", response, items)
 
 
+def _item(call: Asked, number: int, index: int) -> Json:
+    known = {"call_id": call.id, "name": call.name}
+    if call.custom:
+        place = {"type": "custom_tool_call", "id": f"ctc_{number}_{index}"}
+        return {**place, **known, "input": call.mark}
+    place = {"type": "function_call", "id": f"fc_{number}_{index}"}
+    return {**place, **known, "arguments": json.dumps({"q": call.mark})}
+
+
 def _gemini(speech: Speech) -> Reply:
     parts: list[Json] = []
     if speech.thought:
         parts.append({"text": speech.thought, "thought": True})
+    if speech.served:
+        parts.append({"executableCode": {"language": "PYTHON", "code": "print(1)"}})
+        parts.append({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}})
     if speech.text:
         parts.append({"text": speech.text})
     for call in speech.calls:
@@ -244,6 +271,32 @@ _WRITERS: dict[str, Callable[[Speech], Reply]] = {
     "gemini": _gemini,
     "bedrock": _bedrock,
     "langchain": _langchain,
+}
+
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PICTURES: dict[str, Json] = {
+    "anthropic": {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
+    },
+    "openai-chat": {
+        "type": "image_url",
+        "image_url": {"url": f"data:image/png;base64,{PIXEL}"},
+    },
+    "openai-responses": {
+        "type": "input_image",
+        "image_url": f"data:image/png;base64,{PIXEL}",
+    },
+    "gemini": {"inlineData": {"mimeType": "image/png", "data": PIXEL}},
+    "bedrock": {"image": {"format": "png", "source": {"bytes": PIXEL}}},
+    "langchain": {
+        "type": "image_url",
+        "image_url": {"url": f"data:image/png;base64,{PIXEL}"},
+    },
 }
 
 

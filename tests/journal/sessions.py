@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lockstitch.journal.records import Record, blob_name
 
-from .replies import DIALECTS, MODELS, Asked, Speech, given_in, reply_of, said_in
+from .replies import DIALECTS, MODELS, PICTURES, Asked, Speech, given_in, reply_of, said_in
 
 NAMES = ("read_file", "grep", "bash")
 SHARED_IDS = ("call00001", "call00002", "call00003")
@@ -146,23 +146,29 @@ class Writer:
     def say(self) -> None:
         dialect = self.pick("", "", *self.dialects)
         text = self.text()
-        self.put("said", said_in(dialect, text) if dialect else text, dialect=dialect)
+        content = said_in(dialect, text) if dialect else text
+        if dialect and self.chance(6):
+            content.append(PICTURES[dialect])
+        self.put("said", content, dialect=dialect)
         self.turn = True
 
     def speech(self) -> Speech:
         count = self.pick(0, 0, 1, 1, 2, 3, 5)
         calls = tuple(
-            Asked(self.call_id(), self.pick(*NAMES), self.mark("A")) for _ in range(count)
+            Asked(self.call_id(), self.pick(*NAMES), self.mark("A"), self.chance(8))
+            for _ in range(count)
         )
         thinks = self.pick("", "", "signed", "signed", "redacted", "unsigned")
         self.marks += 1
         return Speech(
             self.marks,
-            self.text() if not calls or self.chance(2) else "",
+            self.text() if self.chance(2) or (not calls and not self.chance(8)) else "",
             calls,
             self.mark("R") if thinks in {"signed", "unsigned"} else "",
             self.seal() if thinks in {"signed", "redacted"} else "",
             redacted=thinks == "redacted",
+            served=self.chance(6),
+            paused=self.chance(10),
         )
 
     def seal(self) -> str:
@@ -237,6 +243,8 @@ class Writer:
         dialect = self.pick("", "", *self.dialects)
         text = self.text()
         payload: Any = given_in(dialect, text) if dialect else text
+        if isinstance(payload, list) and self.chance(6):
+            payload.append(PICTURES[dialect])
         if not dialect and self.chance(6):
             payload = {"rows": [text]}
         outcome = self.pick(*OUTCOMES)

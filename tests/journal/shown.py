@@ -102,6 +102,11 @@ class Claims:
         """Every mark of what was said, replied and noted, in order."""
         return [mark for seq in self.items() for mark in self.marks(seq)]
 
+    def said(self) -> list[str]:
+        """Every mark of what the user said, in order."""
+        shown = [seq for kind, seq in self.seen.items if kind == "said" and not self.hides(seq)]
+        return [mark for seq in shown for mark in self.marks(seq)]
+
     def gone(self) -> list[str]:
         """Marks of what was taken back, and of parts that a whole reply stands for."""
         seen = self.seen

@@ -29,7 +29,7 @@ for line in sys.stdin:
         assert made[0] == made[1]
         print(dump(made[0]))
 """
-BATCH = 40
+BATCH = 15
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +62,4 @@ def _run(batch: str, seed: str) -> str:
 def test_every_process_makes_the_same_request(batch: str) -> None:
     first = _run(batch, "0")
     assert first.count("\n") == (batch.count("\n") + 1) * 23
-    assert all(_run(batch, seed) == first for seed in ("1", "4242"))
+    assert _run(batch, "4242") == first

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
@@ -18,6 +18,7 @@ from .sessions import Session
 from .shown import THOUGHT, refused, text_of
 
 Issuer = tuple[str, str, str]
+FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 
 ISSUERS: tuple[Issuer, ...] = tuple(
     issuer
@@ -95,6 +96,7 @@ def _is_own(reply: tuple[Issuer, Reply], receiver: Issuer) -> bool:
     return reply[0] == receiver
 
 
+@FEWER
 @given(talk=talks())
 def test_a_reply_goes_back_to_its_issuer_as_it_came(talk: Talk) -> None:
     for receiver in {issuer for issuer, _ in talk.replies}:
@@ -104,6 +106,7 @@ def test_a_reply_goes_back_to_its_issuer_as_it_came(talk: Talk) -> None:
                 assert message in messages, "a reply is not what it was"
 
 
+@FEWER
 @given(talk=talks(), receiver=st.sampled_from(ISSUERS))
 def test_nobody_else_gets_its_seals(receiver: Issuer, talk: Talk) -> None:
     text = text_of(_request(talk, len(talk.session.records), receiver))
@@ -113,6 +116,7 @@ def test_nobody_else_gets_its_seals(receiver: Issuer, talk: Talk) -> None:
         assert [mark for mark in bound if mark in text] == []
 
 
+@FEWER
 @given(talk=talks())
 def test_what_was_sent_before_is_sent_again(talk: Talk) -> None:
     """Prompt caches and thoughts bound to their past live on an unchanged beginning."""

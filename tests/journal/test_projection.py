@@ -14,7 +14,7 @@ from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.state import View
 
 from .sessions import Session, sessions
-from .shown import DIALECT_RECEIVERS, OTHER_RECEIVERS, Receiver, claims, refused
+from .shown import DIALECT_RECEIVERS, OTHER_RECEIVERS, Receiver, claims, refused, text_of
 
 FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 
@@ -53,8 +53,10 @@ def test_every_prefix_of_anything_is_valid(session: Session) -> None:
     state = State()
     for count, record in enumerate(session.records, 1):
         state.apply(record)
+        said = claims(session, count).said()
         for receiver in _receivers(count):
-            _projected(state.view, session, receiver)
+            text = text_of(_projected(state.view, session, receiver))
+            assert [mark for mark in said if mark not in text] == []
 
 
 @FEWER

@@ -11,7 +11,7 @@ from lockstitch.journal.events import Ended, Event, Replied, Said, entry_of, tex
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import Backend
 
-THREADS = 32
+THREADS = 16
 CHUNK = 2000
 TEMPLATE = "a-template"
 TURN = 3

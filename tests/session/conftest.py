@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.session.store import Store
 from lockstitch.stores.memory import MemoryBackend
-from lockstitch.stores.sqlite import SqliteBackend
+from lockstitch.stores.opening import open_backend
 
 from .twins import KINDS, Twin
 
@@ -23,7 +23,7 @@ def store() -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Store]:
-    with Store(SqliteBackend(tmp_path / "agent.db")) as store:
+@pytest.fixture(params=["sqlite", "jsonl"])
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+    with Store(open_backend(f"{request.param}:///{tmp_path}/agent")) as store:
         yield store

@@ -70,7 +70,7 @@ def replies(draw: st.DrawFn) -> list[Piece]:
         if kind == "t":
             pieces.append(Thought(draw(texts) or "hm", f"c2ln{next(numbers):04}"))
         elif kind == "w":
-            pieces.append(Said(draw(texts)))
+            pieces.append(Said(draw(st.one_of(texts, st.sampled_from(("", " ", "\n\n"))))))
         else:
             pieces.append(Searched(f"srvtoolu_{next(numbers)}", draw(texts)))
     asked = draw(st.lists(arguments, max_size=3))

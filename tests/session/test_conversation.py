@@ -83,6 +83,28 @@ def test_what_is_said_while_a_batch_is_open_stands_behind_it(twin: Twin, store: 
     twin.run(body)
 
 
+def test_a_reply_stands_behind_what_it_answers_whoever_made_the_request(
+    twin: Twin, store: Store
+) -> None:
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await session.say("One")
+            await session.request("anthropic")
+            await session.record(says("anthropic", "First"))
+            await session.say("Two")
+            await session.record(says("anthropic", "Second"))
+            await session.rewind(session.checkpoints[0])
+            await session.say("Three")
+            await session.record(says("anthropic", "Third"))
+            messages = await session.request("openai-chat")
+            assert [m["content"] for m in messages] == ["One", "First", "Three", "Third"]
+            await session.undo_rewind()
+            messages = await session.request("openai-chat")
+            assert [m["content"] for m in messages] == ["One", "First", "Two", "Second"]
+
+    twin.run(body)
+
+
 def test_a_large_reply_and_a_large_result_come_back_from_their_blobs(
     twin: Twin, disk: Store
 ) -> None:

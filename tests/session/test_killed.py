@@ -31,7 +31,7 @@ def agent(folder: Path, mode: str, *arguments: str) -> Iterator[subprocess.Popen
         yield child
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait(20)
+        child.wait(60)
         assert child.stdout
         child.stdout.close()
 

@@ -137,7 +137,8 @@ def test_again_while_the_outcomes_are_written(tmp_path: Path, mode: str) -> None
     """The disk is slow, so the second and the third hit the write that the first has caused."""
     with terminal(slowed(tmp_path, mode)) as screen:
         press_when_two_are_done(screen, tmp_path)
-        for _ in range(4):
+        # asyncio.run ends the loop at the third, whatever still runs in it
+        for _ in range(1 if mode == "on_asyncio" else 4):
             screen.read_for(0.15)
             screen.press_control_c()
         screen.wait_for_end()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from lockstitch.errors import UsageError
+from lockstitch.errors import Busy, UsageError
 from lockstitch.journal.events import Interrupted, Partial, Replied
+from lockstitch.journal.records import Entry, Head
 from lockstitch.session import streaming
 from lockstitch.session.store import Store
+from lockstitch.stores.base import Lease
 from lockstitch.stores.memory import MemoryBackend
 
 from .events import WHOLE
@@ -46,14 +48,16 @@ class AsyncWire(Wire):
     """The same for async sessions."""
 
     async def __aenter__(self) -> AsyncIterator[Any]:
-        return self._later()
+        self.given = self._later()
+        return self.given
 
-    async def _later(self) -> AsyncIterator[Any]:
+    async def _later(self) -> AsyncGenerator[Any, None]:
         for event in self._given():
             await anyio.lowlevel.checkpoint()
             yield event
 
     async def __aexit__(self, *_: object) -> None:
+        await self.given.aclose()
         self.closed += 1
 
 
@@ -239,6 +243,38 @@ def test_one_stream_at_a_time(store: Store) -> None:
             session.say("And quickly")
         with session.stream(WHOLE["openai-chat"]()) as stream:
             assert stream.finish().complete
+
+
+def test_a_stream_that_is_never_read_changes_nothing(store: Store) -> None:
+    with store.session("s") as session:
+        session.say("Go")
+        session.stream(WHOLE["anthropic"]())
+        with session.stream(WHOLE["anthropic"]()) as stream:
+            stream.finish()
+        assert session.turn.state == "open"
+
+
+class BusyOnce(MemoryBackend):
+    """A store that is busy when it is first asked to keep a part of a reply."""
+
+    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        if any(b'"partial"' in entry.body for entry in entries) and not hasattr(self, "was"):
+            self.was = True
+            raise Busy("another program has held the database for 5 seconds")
+        return super().append(lease, entries, after)
+
+
+def test_a_busy_store_does_not_end_a_stream(twin: Twin) -> None:
+    store = Store(BusyOnce())
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await session.say("Go")
+            await read(twin, session, wire(twin, WHOLE["anthropic"]()), 6)
+            messages = await session.request("openai-chat")
+            assert texts(messages, "assistant") == ["Let me see."]
+
+    twin.run(body)
 
 
 def test_closing_the_session_ends_its_stream(store: Store) -> None:

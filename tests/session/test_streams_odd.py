@@ -170,6 +170,14 @@ class TestChat:
         assert made.complete
         assert made.closed() is None
 
+    def test_a_call_in_free_text_is_kept_once_something_follows_it(self) -> None:
+        custom = {"type": "custom", "id": "c1", "custom": {"name": "sh", "input": "ls"}}
+        begun = self.chunk(tool_calls=[{"index": 0, **custom}])
+        more = self.chunk(tool_calls=[{"index": 0, "custom": {"input": " -l"}}])
+        assert fed("openai-chat", [begun, more]).closed() is None
+        closed = fed("openai-chat", [begun, more, self.chunk("tool_calls")]).closed()
+        assert closed["tool_calls"][0]["custom"]["input"] == "ls -l"
+
     def test_a_refusal_is_words(self) -> None:
         events = [self.chunk(refusal="I ca"), self.chunk(refusal="nnot")]
         closed = fed("openai-chat", events).closed()
@@ -302,6 +310,15 @@ class TestGemini:
 
 
 class TestBedrock:
+    def test_a_thought_that_was_never_signed_is_left_out(self) -> None:
+        deltas: list[Any] = [(0, {"reasoningContent": {"text": "hm"}}), (1, {"text": "so"})]
+        events: list[dict[str, Any]] = [
+            {"contentBlockDelta": {"delta": delta, "contentBlockIndex": index}}
+            for index, delta in deltas
+        ]
+        events.append({"contentBlockStop": {"contentBlockIndex": 0}})
+        assert fed("bedrock", events).closed()["content"] == [{"text": "so"}]
+
     def test_citations_make_another_kind_of_block(self) -> None:
         citation = {"title": "t", "location": {"documentChar": {"start": 0}}}
         deltas: list[dict[str, Any]] = [{"text": "so"}, {"citation": citation}]

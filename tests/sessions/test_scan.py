@@ -86,6 +86,14 @@ def test_the_environment_may_move_the_sessions(home: Path, tmp_path: Path) -> No
     assert len(json.loads(done.stdout)["sessions"]) == 3
 
 
+def test_a_first_line_larger_than_what_is_looked_at_first(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"{claude.SESSION}.jsonl"
+    prompt = claude.line(1, None, "user", "look at this: " + "x" * 400_000)
+    file.write_text(prompt + claude.line(2, 1, "assistant", claude.said("seen")), "utf-8")
+    done = run(home, "check", file, "--json")
+    assert json.loads(done.stdout)["sessions"][0]["format"] == "claude-code"
+
+
 def test_a_path_that_is_not_there(home: Path) -> None:
     done = run(home, "scan", home / "nowhere")
     assert done.returncode == 2

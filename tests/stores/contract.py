@@ -70,7 +70,7 @@ def _url(kind: str, folder: Path) -> str:
     if kind == "postgres":
         from tests.postgres_server import shared
 
-        return shared().fresh()
+        return shared().prepared()
     return {
         "memory": "memory:",
         "jsonl": f"jsonl:///{folder}/sessions",

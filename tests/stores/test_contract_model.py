@@ -195,7 +195,7 @@ def outcome(call: Callable[[], object], expected: type[LockstitchError] | None) 
     return caught.value
 
 
-EXAMPLES = {"memory": 60, "jsonl": 15, "sqlite": 15, "postgres": 10}
+EXAMPLES = {"memory": 40, "jsonl": 10, "sqlite": 10, "postgres": 5}
 
 
 def test_a_store_does_what_the_model_does(place: Place) -> None:

@@ -48,7 +48,7 @@ def test_relative_and_absolute_paths(
 
 
 def test_a_store_tells_its_address(tmp_path: Path) -> None:
-    for url in (f"jsonl:///{tmp_path}/folder", f"sqlite:///{tmp_path}/s.db"):
+    for url in (f"jsonl:///{tmp_path}/a%3Ffolder", f"sqlite:///{tmp_path}/a%20file.db"):
         with open_backend(url) as backend:
             backend.append(backend.acquire("s"), entries("a"), 0)
         with open_backend(backend.url, create=False) as again:

@@ -163,7 +163,7 @@ def test_third_parties_are_few(module: str) -> None:
         "provider": {"aiohttp"},
         "compaction": {"anyio"},
         "session": {"anyio"},
-        "stores": {"psycopg", "psycopg_pool"},
+        "stores": {"psycopg"},
     }
     allowed = {"msgspec"} | extra.get(room_of(module), set())
     assert foreign(imported(MODULES[module])) <= allowed

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, TextIO
 
 from lockstitch.cli.page import Page, glyphs_of
 from lockstitch.cli.pieces import Note, called
 from lockstitch.cli.transcript import Show
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.render_script import Piece, Words
 from lockstitch.dialects.replies import messages_in
 from lockstitch.errors import UsageError
-from lockstitch.journal.answers import answer_in, answer_to, answered, late_pieces, said_as
+from lockstitch.journal.answers import answer_in, answer_to, answered, known, late_pieces, said_as
 from lockstitch.journal.events import (
     Compacted,
     Denied,
@@ -112,7 +113,7 @@ class _Told:
         self.journal = journal
         self.page = page
         line = journal.line()
-        self.marks = [fact for fact in line if _is_mark(fact.event)]
+        self.marks = deque(fact for fact in line if _is_mark(fact.event))
         self.checkpoints = {one.seq: one for one in journal.view.checkpoints}
         self.replaced = {
             (fact.event.reply, fact.event.index)
@@ -125,8 +126,10 @@ class _Told:
         chosen = range(len(items)) if chosen is None else chosen
         turns = {start: number for number, start in enumerate(_starts(items), 1)}
         yield from self._left_out(range(chosen.start), turns, "earlier")
-        for place in range(len(items)):
-            marks = self._due(min(item.seq for item in items[place:]))
+        # A reply stands before what was said while it was under way, so numbers may go back.
+        firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
+        for place, first in enumerate(firsts):
+            marks = self._due(first)
             if place in chosen:
                 yield from self._between(marks)
                 yield from self._item(items[place], turns.get(place))
@@ -141,8 +144,9 @@ class _Told:
 
     def _due(self, seq: int) -> list[Fact]:
         """Take the marks that stand before a record."""
-        due = [fact for fact in self.marks if fact.seq < seq]
-        self.marks = self.marks[len(due) :]
+        due: list[Fact] = []
+        while self.marks and self.marks[0].seq < seq:
+            due.append(self.marks.popleft())
         return due
 
     def _item(self, item: Item, turn: int | None) -> Iterator[str]:
@@ -156,11 +160,10 @@ class _Told:
             yield from self._late(item)
 
     def _spoken(self, item: Spoken) -> Iterator[str]:
-        content, dialect = self.journal.value(item.event), item.event.dialect
-        if not dialect or content is None or isinstance(content, str):
+        content, name = self.journal.value(item.event), known(item.event.dialect)
+        if not name or content is None or isinstance(content, str):
             yield from self.page.said(as_text(content), USER)
         else:
-            name = profile_named(dialect).dialect
             yield from Show([said_as(name, content)], name, {}, self.page).body()
 
     def _reply(self, item: Reply) -> Iterator[str]:
@@ -169,7 +172,10 @@ class _Told:
             yield from self._checkpoint(checkpoint)
         if isinstance(item.event, Partial):
             yield from self.page.note(Note("[the reply broke off here]", "yellow"))
-        name = profile_named(item.event.dialect).dialect
+        name = known(item.event.dialect)
+        if not name:
+            yield from self.page.note(Note("[a reply that this version cannot read]", "yellow"))
+            return
         value = self.journal.value(item.event)
         messages = messages_in(name, value) if value is not None else []
         outcomes = [call.outcome.fact if call.outcome else None for call in item.calls]
@@ -195,7 +201,7 @@ class _Told:
             failed=answer.failed,
         )
 
-    def _between(self, marks: Sequence[Fact]) -> Iterator[str]:
+    def _between(self, marks: Iterable[Fact]) -> Iterator[str]:
         for fact in marks:
             checkpoint = self.checkpoints.get(fact.seq)
             if checkpoint is not None:

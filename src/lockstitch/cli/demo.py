@@ -64,7 +64,7 @@ def _plain(stage: Stage, *, quiet: bool) -> Act:
         terminal.say("")
         terminal.say(f"    {terminal.paint(terminal.harmless(act.error), 'red')}")
         terminal.say("")
-        terminal.say("Both results are lost, and so will every later request be refused.")
+        terminal.say("Both results are lost, and every later request will be refused, too.")
     return act
 
 

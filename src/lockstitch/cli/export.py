@@ -96,13 +96,22 @@ def _events(journal: Journal, *, redact: bool) -> Iterator[bytes]:
         key = dump(record.key).encode()
         head = b'{"seq":%d,"epoch":%d,"at":%d,"key":%s,"event":'
         tail = b"}\n" if large is None else b',"payload":%s}\n' % large
-        line = head % (record.seq, record.epoch, record.at, key) + record.body + tail
+        line = head % (record.seq, record.epoch, record.at, key) + _body(record.body) + tail
         if redact:
             line, count = _redacted_line(line)
             found += count
         yield line
     if redact:
         terminal.note(f"Redacted {several(found, 'place')}.")
+
+
+def _body(raw: bytes) -> bytes:
+    """Give an event as it is; as a text if somebody wrote one that is no JSON."""
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return dump(raw.decode("utf-8", "backslashreplace")).encode()
+    return raw
 
 
 def _redacted_line(line: bytes) -> tuple[bytes, int]:

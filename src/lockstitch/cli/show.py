@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lockstitch import sessions
@@ -57,12 +58,8 @@ def _show_journal(
     elif place is not None:
         chosen = conversation.around(journal, _number(place, "--around takes a record's number"))
     width = shutil.get_terminal_size((100, 24)).columns
-    paged(
-        [
-            *_journal_head(public(target), journal),
-            *conversation.lines(journal, width, chosen=chosen, full=full),
-        ]
-    )
+    shown = conversation.lines(journal, width, chosen=chosen, full=full)
+    paged(chain(_journal_head(public(target), journal), shown))
     return FINDINGS if journal.fault else CLEAN
 
 

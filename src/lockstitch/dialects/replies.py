@@ -22,6 +22,7 @@ from lockstitch.model.parts import ASSISTANT, CALL, RESULT, TEXT, Message, Part
 
 Fields = dict[str, Any]
 
+_CHAT_OWN = frozenset({"role", "content", "tool_calls"})
 _CHAT_NULLS = ("refusal", "audio", "function_call", "tool_calls", "name")
 # Providers that check fields refuse these; the ones that wrote them have no use for them.
 _CHAT_WRITTEN = ("annotations", "parsed")
@@ -169,7 +170,7 @@ def _chat(value: Any) -> list[Any]:
     choices = value.get("choices") if isinstance(value, dict) else None
     found = choices[0] if isinstance(choices, list) and choices else value
     message = found.get("message", found) if isinstance(found, dict) else None
-    if not isinstance(message, dict) or not ({"role", "content", "tool_calls"} & set(message)):
+    if not isinstance(message, dict) or _CHAT_OWN.isdisjoint(message):
         return []
     if message.get("role", "assistant") != "assistant":
         return [message]
@@ -196,11 +197,14 @@ def _chat_calls(calls: list[Any]) -> list[Any]:
 
 
 def _chat_call(call: Fields) -> Fields:
+    body: Any = call.get("function")
+    is_parsed = isinstance(body, dict) and "parsed_arguments" in body
+    if "index" not in call and not is_parsed:
+        return call
     kept = {key: value for key, value in call.items() if key != "index"}
-    body = kept.get("function")
-    if isinstance(body, dict) and "parsed_arguments" in body:
+    if is_parsed:
         kept["function"] = {k: v for k, v in body.items() if k != "parsed_arguments"}
-    return _kept(call, kept)
+    return kept
 
 
 def _responses(value: Any) -> list[Any]:

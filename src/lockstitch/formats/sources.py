@@ -138,11 +138,12 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     values = [*_first_values(head)]
     if any(type(value) is dict for value in values) and not _is_document(values, head):
         return LINES, values
+    data = head if len(head) < _HEAD else Path(path).read_bytes()
     try:
-        data = head if len(head) < _HEAD else Path(path).read_bytes()
         return DOCUMENT, [lines.decode(data.removeprefix(b"\xef\xbb\xbf"))]
     except (ValueError, RecursionError):
-        return LINES, values
+        # a first line that is longer than the head, as a prompt with a picture is
+        return LINES, values or [*_first_values(data)]
 
 
 def _is_document(values: Sequence[Any], head: bytes) -> bool:

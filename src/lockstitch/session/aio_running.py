@@ -50,7 +50,8 @@ class AsyncWatch:
             raise
         except BaseException as error:
             reason = "error" if isinstance(error, Exception) else "cancelled"
-            await through(lambda: self._batch.break_off(reason), insist=True)
+            with suppress(LockstitchError):
+                await through(lambda: self._batch.break_off(reason), insist=True)
             raise
         if self._is_aborted():
             await through(lambda: self._batch.break_off("aborted"), insist=True)

@@ -38,6 +38,7 @@ class AsyncStream:
 
     async def __aenter__(self) -> Self:
         """Go in."""
+        self._gathering.begin()
         try:
             if inspect.isawaitable(self._source):
                 self._source = await self._source

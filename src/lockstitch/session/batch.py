@@ -198,6 +198,7 @@ class Batch:
 
     def cancel(self, job: Job) -> None:
         """Say that a call was broken off; it may have taken effect."""
+        job.call.abort.set()
         self.finish(job, core.cancelled(job.event))
 
     def _leave(self, job: Job) -> None:

@@ -100,9 +100,16 @@ class Conversation(Readable):
         key: str | None = None,
     ) -> Turn:
         event = received(reply, dialect, provider=provider, model=model)
-        event = structs.replace(event, after=self.writer.asked)
-        self.add_reply(event, key)
+        self.add_reply(structs.replace(event, after=self.last_request()), key)
         return self.turn
+
+    def last_request(self) -> int:
+        """Give the record that the last request was made from, once: a reply answers one request.
+
+        0 if nobody knows, since no request was made here since the last reply.
+        """
+        asked, self.writer.asked = self.writer.asked, 0
+        return asked
 
     def add_reply(self, event: Replied, key: str | None = None) -> None:
         name = _named("reply", key)
@@ -169,6 +176,7 @@ class Conversation(Readable):
 
     def _rewound(self, decide: Callable[[State], Sequence[Event]]) -> Turn:
         self.writer.decide(decide)
+        self.writer.asked = 0
         live = self._live()
         if self.writer.look(lambda state: core.orphaned(state, live)):
             self.writer.decide(lambda state: core.orphaned(state, live))

@@ -189,7 +189,7 @@ def still(state: State, candidate: Candidate) -> bool:
         return False
     if candidate.is_approved:
         return call.status == "approved"
-    return call.status == "closed" if candidate.is_repeat else _is_fresh(call)
+    return _may_repeat(call, lambda _: True) if candidate.is_repeat else _is_fresh(call)
 
 
 def started(candidate: Candidate, effect: str) -> Started:

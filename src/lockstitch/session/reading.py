@@ -39,17 +39,22 @@ class Seen:
 
     def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""
-        return self.take(self.backend.read(self.session, self.head))
+        with self._looking:
+            before = self.state.seq
+            self.take(self.backend.read(self.session, self.head))
+            return [self.state.facts[seq] for seq in range(before + 1, self.state.seq + 1)]
 
-    def take(self, records: Iterable[Record]) -> list[Fact]:
-        """Add up records that follow those before."""
-        added: list[Fact] = []
-        for record in records:
-            with self._looking:
-                self.state.apply(record)
-                self.head = Head(record.seq, record.digest, record.epoch)
-                added.append(self.state.facts[record.seq])
-        return added
+    def take(self, records: Iterable[Record]) -> None:
+        """Add up records that follow those before; up to a damaged one, if there is one."""
+        last: Record | None = None
+        apply = self.state.apply
+        with self._looking:
+            try:
+                for last in records:
+                    apply(last)
+            finally:
+                if last is not None:
+                    self.head = Head(last.seq, last.digest, last.epoch)
 
     def look(self, question: Callable[[State], T]) -> T:
         """Ask something of the state while nothing changes it."""

@@ -95,5 +95,6 @@ class Watch:
         """Close what can be closed; where the store is the trouble, opening it again does."""
         if isinstance(error, LockstitchError):
             self._batch.stop()
-        else:
+            return
+        with suppress(LockstitchError):
             self._batch.break_off("error" if isinstance(error, Exception) else "cancelled")

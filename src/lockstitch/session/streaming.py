@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec import structs
 
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
-from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Asked, Partial
 from lockstitch.session import core
 from lockstitch.session.conversation import Conversation
@@ -39,8 +40,6 @@ class Gathering:
         model: str | None = None,
         key: str | None = None,
     ) -> None:
-        if conversation.streams:
-            raise UsageError("a stream of this session is still open: end it first")
         self.is_settled = False
         self.is_complete = False
         self.reply: dict[str, Any] | None = None
@@ -49,14 +48,24 @@ class Gathering:
         self._key = key
         self._clock = time.monotonic
         self._name = new_name()
-        self._after = conversation.writer.asked
+        self._after = 0
         self._dialect = dialect
         self._gathered: Accumulator | None = accumulator_for(dialect) if dialect else None
         self._early: list[Any] = []
         self._closed = 0
         self._written: Any = None
         self._at = self._clock()
-        conversation.streams.append(self)
+        self._require_no_other()
+
+    def begin(self) -> None:
+        """Be the one stream of the session from now on."""
+        self._require_no_other()
+        self._after = self._conversation.last_request()
+        self._conversation.streams.append(self)
+
+    def _require_no_other(self) -> None:
+        if self._conversation.streams:
+            raise UsageError("a stream of this session is still open: end it first")
 
     def take(self, event: Any) -> bool:
         """Take the next event; tells whether it is time for :meth:`keep`."""
@@ -73,20 +82,23 @@ class Gathering:
         return self._gathered.blocks_closed > self._closed or self._clock() - self._at >= OFTEN
 
     def keep(self) -> None:
-        """Write what has come so far, if there is anything new in it."""
+        """Write what has come so far, if there is anything new in it.
+
+        A store that is busy now is asked again with the next event.
+        """
         part = self._part()
-        if part is not None:
-            self._conversation.writer.add(part)
+        if part is not None and self._gathered is not None:
+            with suppress(Busy):
+                self._conversation.writer.add(part)
+                self._written = part.payload
+                self._closed, self._at = self._gathered.blocks_closed, self._clock()
 
     def _part(self) -> Partial | None:
         if self._gathered is None:
             return None
-        self._closed, self._at = self._gathered.blocks_closed, self._clock()
         message = self._gathered.closed()
-        if message is None or message == self._written:
-            return None
-        self._written = message
-        return self._partial(message, self._gathered)
+        part = None if message is None else self._partial(message, self._gathered)
+        return None if part is None or part.payload == self._written else part
 
     def _partial(self, message: Any, gathered: Accumulator) -> Partial:
         name = gathered.profile.full_name
@@ -166,6 +178,7 @@ class Stream:
 
     def __enter__(self) -> Self:
         """Go in."""
+        self._gathering.begin()
         try:
             source = opened(self._source)
             enter = getattr(source, "__enter__", None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -12,6 +14,20 @@ import anyio
 import anyio.lowlevel
 
 T = TypeVar("T")
+
+PATIENCE = 5.0
+# Threads that write what must not be lost if the program ends while they do.
+_WRITING: set[threading.Thread] = set()
+
+
+@atexit.register
+def _see_through() -> None:
+    """Let writes that were begun come to their end, however often somebody presses Ctrl-C."""
+    end = time.monotonic() + PATIENCE
+    for thread in list(_WRITING):
+        while thread.is_alive() and time.monotonic() < end:
+            with suppress(KeyboardInterrupt):
+                thread.join(end - time.monotonic())
 
 
 class _Work(Generic[T]):
@@ -28,12 +44,21 @@ class _Work(Generic[T]):
         self._result: list[T] = []
         self._error: BaseException | None = None
 
-    def start(self) -> None:
+    def start(self, *, insist: bool = False) -> None:
         target = self._context.run
         name = "lockstitch work"
-        threading.Thread(target=target, args=(self._run,), name=name, daemon=True).start()
+        thread = threading.Thread(target=target, args=(self._run,), name=name, daemon=True)
+        if insist:
+            _WRITING.add(thread)
+        thread.start()
 
     def _run(self) -> None:
+        try:
+            self._do()
+        finally:
+            _WRITING.discard(threading.current_thread())
+
+    def _do(self) -> None:
         try:
             self._result.append(self._function())
         except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
@@ -79,7 +104,7 @@ async def through(function: Callable[[], T], *, insist: bool = False) -> T:
     if not insist:
         await anyio.lowlevel.checkpoint_if_cancelled()
     work = _Work(function)
-    work.start()
+    work.start(insist=insist)
     caught: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not work.is_told:

@@ -35,12 +35,7 @@ class Job:
         if not self.is_settled:
             self.error = self.error or error
             self.is_settled = True
-            self._wake()
-
-    def lead(self) -> None:
-        """Make its thread the one that works."""
-        self.leads = True
-        self._wake()
+        self.wake()
 
     def outcome(self) -> Any:
         """Give the result, or raise the error, each thread an error of its own."""
@@ -48,79 +43,94 @@ class Job:
             raise self.error
         return self.result
 
-    def _wake(self) -> None:
-        if self.signal is not None:
+    def wake(self) -> None:
+        """Wake its thread; once more does no harm, since it waits only once."""
+        if self.signal is not None and self.signal.locked():
             self.signal.release()
 
 
 class Combiner:
-    """Passes jobs to ``commit``, a batch at a time; it must settle every one of them."""
+    """Passes jobs to ``commit``, a batch at a time; it must settle every one of them.
+
+    An interrupt may be raised in any line here. Whoever leads has ``leads`` set in their job
+    and gives the lead up in the end, whatever happens; only the locks of the interpreter itself
+    are used, which an interrupt cannot leave locked.
+    """
 
     def __init__(self, commit: Callable[[list[Job]], None]) -> None:
         self._commit = commit
         self._guard = threading.Lock()
         self._queue: deque[Job] = deque()
-        self._is_led = False
+        self._batch: list[Job] = []
+        self._leader: Job | None = None
 
     def do(self, run: Callable[[Any], Any]) -> Any:
         """Have a piece of work committed, with whatever else waits for it."""
         job = Job(run)
-        if self._joined(job) or self._promoted(job):
-            self._lead(job)
+        try:
+            self._join(job)
+            if job.leads:
+                self._lead(job)
+        finally:
+            try:
+                self._leave(job)
+            except BaseException:
+                self._leave(job)
+                self._rouse()
+                raise
         return job.outcome()
 
     def put_back(self, batch: list[Job]) -> None:
-        """Have all but the leader's job of a batch done later: nothing of them was."""
+        """Have all but the leader's job of a batch done later, if nothing of them was."""
         with self._guard:
-            while len(batch) > 1:
+            while len(batch) > 1 and not batch[-1].is_settled:
                 job = batch.pop()
                 job.result = job.error = None
                 self._queue.appendleft(job)
 
-    def _joined(self, job: Job) -> bool:
-        """Lead, if nobody does; else queue up."""
+    def _join(self, job: Job) -> None:
+        """Lead, if nobody does; else wait until the job is done or it is our turn to lead."""
         with self._guard:
-            if not self._is_led:
-                self._is_led = True
-                return True
-            job.signal = threading.Lock()
-            job.signal.acquire()
+            if self._leader is None:
+                job.leads = True
+                self._leader = job
+                return
+            job.signal = signal = threading.Lock()
+            signal.acquire()
             self._queue.append(job)
-            return False
-
-    def _promoted(self, job: Job) -> bool:
-        """Wait until the job is done, or until it is this thread's turn to lead."""
-        assert job.signal is not None  # noqa: S101
-        try:
-            job.signal.acquire()
-        except BaseException:
-            self._leave(job)
-            raise
-        return not job.is_settled
-
-    def _leave(self, job: Job) -> None:
-        """Stop waiting: a job that nobody has begun is not done, and a lead is passed on."""
-        with self._guard:
-            if job in self._queue:
-                self._queue.remove(job)
-        if job.leads:
-            self._pass_on()
+        signal.acquire()
 
     def _lead(self, job: Job) -> None:
-        batch = [job]
-        try:
-            with self._guard:
-                while self._queue and len(batch) < MOST:
-                    batch.append(self._queue.popleft())
-            self._commit(batch)
-        finally:
-            for one in batch:
-                one.settle(Unsure("the write was broken off: open the session again"))
-            self._pass_on()
-
-    def _pass_on(self) -> None:
         with self._guard:
-            if self._queue:
-                self._queue.popleft().lead()
-            else:
-                self._is_led = False
+            self._batch = batch = [job]
+            while self._queue and len(batch) < MOST:
+                batch.append(self._queue.popleft())
+        self._commit(batch)
+
+    def _leave(self, job: Job) -> None:
+        """Wait no more: what nobody has begun is not done, and a lead is passed on."""
+        if job.leads:
+            for one in self._batch:
+                one.settle(Unsure("the write was broken off: open the session again"))
+        with self._guard:
+            if job.leads:
+                self._pass_on(job)
+            elif not job.is_settled and job in self._queue:
+                self._queue.remove(job)
+
+    def _pass_on(self, job: Job) -> None:
+        self._batch = []
+        job.leads = False
+        if self._queue:
+            self._leader = self._queue[0]
+            del self._queue[0]
+            self._leader.leads = True
+            self._leader.wake()
+        else:
+            self._leader = None
+
+    def _rouse(self) -> None:
+        """Wake who leads now: an interrupt may have come just before that."""
+        with self._guard:
+            if self._leader is not None:
+                self._leader.wake()

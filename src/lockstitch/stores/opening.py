@@ -19,8 +19,8 @@ def open_backend(url: str, *, create: bool = True) -> Backend:
 
     One slash behind the two begins a relative path, a second one an absolute path. Options stand
     behind a question mark: ``lease=30`` is how many seconds a silent writer keeps a session, and
-    ``compress=1`` makes SQLite keep its records compressed. Without ``create``, a store that
-    does not exist raises ``Unreadable``, and nothing is made.
+    ``compress=1`` makes SQLite keep its records compressed. Without ``create``, the store is
+    for reading: one that does not exist raises ``Unreadable``, and nothing is made or changed.
     """
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _OPENERS:
@@ -44,8 +44,8 @@ def _sqlite(url: str, create: bool) -> Backend:
         raise Unreadable("no such file")
     from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
-    compress = _is_on(options.get("compress", "0"))
-    return SqliteBackend(path, compress=compress, lease_seconds=_lease(options))
+    compress, lease = _is_on(options.get("compress", "0")), _lease(options)
+    return SqliteBackend(path, compress=compress, lease_seconds=lease, readonly=not create)
 
 
 def _jsonl(url: str, create: bool) -> Backend:

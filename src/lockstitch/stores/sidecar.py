@@ -85,6 +85,7 @@ class Sidecar:
         handle, self._handle = self._handle, -1
         waiting = _Waiting(handle)
         try:
+            waiting.start()
             waiting.join(deadline - time.monotonic())
             self._handle = handle
         except BaseException:
@@ -108,9 +109,14 @@ class _Waiting:
     def __init__(self, handle: int) -> None:
         self._handle = handle
         self._guard = threading.Lock()
-        self._ended = threading.Event()
+        self._bell = threading.Lock()
+        self._bell.acquire()
         self._error: OSError | None = None
+        self._is_over = False
         self._is_given_up = False
+
+    def start(self) -> None:
+        """Begin to wait."""
         threading.Thread(target=self._run, name="lockstitch-lock", daemon=True).start()
 
     def _run(self) -> None:
@@ -119,22 +125,23 @@ class _Waiting:
         except OSError as error:
             self._error = error
         with self._guard:
-            self._ended.set()
+            self._is_over = True
             if self._is_given_up:
                 os.close(self._handle)
+        self._bell.release()
 
     def join(self, seconds: float) -> None:
         """Wait for the thread; raises ``TimeoutError`` if that takes too long."""
-        if not self._ended.wait(max(seconds, 0)):
+        if not self._bell.acquire(timeout=max(seconds, 0)):
             raise TimeoutError
         if self._error is not None:
             raise self._error
 
     def give_up(self) -> None:
-        """Leave the open file to the thread."""
+        """Leave the open file to the thread, or close it if that has ended."""
         with self._guard:
             self._is_given_up = True
-            if self._ended.is_set():
+            if self._is_over:
                 os.close(self._handle)
 
 

@@ -46,8 +46,8 @@ def stop() -> None:
 
 
 def add(store: JsonlBackend, lease: Lease, after: int) -> None:
-    """Append what is missing, two records and then a third."""
-    for start, end in pairwise(ENDS):
+    """Append what is missing, twice two records and then the last."""
+    for start, end in pairwise((0, *ENDS)):
         if after == start:
             after = store.append(lease, [entry(n + 1) for n in range(start, end)], start).seq
             say(f"acked {after}")

@@ -11,27 +11,30 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from lockstitch.stores.base import Fault
 from lockstitch.stores.jsonl import JsonlBackend
+from tests.driven import Driven
 from tests.stores.contract import entries
 from tests.stores.jsonl.driver import BEFORE, ENDS, LEASE, SESSION, entry
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")
 PIPE = subprocess.PIPE
 BARE = "strace is not installed: apt install strace"
-STEP = 1 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 7
+STEP = 1 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 11
 CHANGING = ("openat", "write", "pwrite64", "fdatasync", "fsync", "flock", "unlink", "rename")
 
 
-class Driven:
+class Writing(Driven):
     """The writing program, one child after the other, always on the same store."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self.process = process
+        super().__init__(process)
         self.folder = folder
         self.path = folder / f"{SESSION}.jsonl"
         self.template = self.path.read_bytes()
@@ -40,20 +43,9 @@ class Driven:
         """Start a writer on the store as it was."""
         shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700)
-        self.path.write_bytes(self.template)
-        assert self.process.stdin
-        self.process.stdin.write(f"{order}\n")
-        self.process.stdin.flush()
-
-    def read(self, word: str) -> tuple[str, list[str]]:
-        """What stands behind the next line that begins with a word, and the lines before it."""
-        assert self.process.stdout
-        before: list[str] = []
-        for line in self.process.stdout:
-            if line.startswith(word):
-                return line.removeprefix(word).strip(), before
-            before.append(line.strip())
-        raise AssertionError("the driver died")
+        if self.template:
+            self.path.write_bytes(self.template)
+        self.tell(order)
 
     def start(self, order: str, *options: str) -> tuple[int, subprocess.Popen[str]]:
         """Start a writer under strace."""
@@ -113,18 +105,24 @@ def wait_until_stopped(pid: int) -> None:
 
 
 @pytest.fixture
-def driven(folder: Path) -> Iterator[Driven]:
+def seconds() -> float:
+    """How long a lease lasts: so long that nothing but the writer's own steps is counted."""
+    return 600
+
+
+@pytest.fixture
+def driven(folder: Path, seconds: float) -> Iterator[Writing]:
     store = folder / "store"
     with JsonlBackend(store) as backend:
         backend.append(backend.acquire(SESSION), [entry(n + 1) for n in range(BEFORE)], 0)
-    command = [sys.executable, "-m", "tests.stores.jsonl.driver", str(store), str(LEASE)]
+    command = [sys.executable, "-m", "tests.stores.jsonl.driver", str(store), str(seconds)]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
-        yield Driven(process, store)
+        yield Writing(process, store)
         assert process.stdin
         process.stdin.close()
 
 
-def test_killed_at_every_system_call(driven: Driven, tmp_path: Path) -> None:
+def test_killed_at_every_system_call(driven: Writing, tmp_path: Path) -> None:
     calls = driven.calls("all", tmp_path / "log")
     assert set(CHANGING) <= set(calls)
     outcomes: Counter[tuple[str, int]] = Counter()
@@ -142,13 +140,16 @@ FALLIBLE = tuple(dict.fromkeys((*CHANGING, "mkdir", "link", *READING)))
 
 
 @pytest.mark.parametrize(("error", "when"), [("EIO", ""), ("ENOSPC", ""), ("EIO", "+")])
-def test_failed_at_every_system_call(driven: Driven, tmp_path: Path, error: str, when: str) -> None:
+def test_failed_at_every_system_call(
+    driven: Writing, tmp_path: Path, error: str, when: str
+) -> None:
     calls = driven.calls("all", tmp_path / "log")
     outcomes: Counter[tuple[str, int]] = Counter()
     # What says what was acknowledged is a write, too; and reading needs no space.
     left_out = ("write",) if when else READING if error == "ENOSPC" else ()
     for name in (one for one in FALLIBLE if one not in left_out):
-        for number in range(1, calls[name] + 1):
+        step = STEP if name in READING else 1
+        for number in range(1, calls[name] + 1, step):
             inject = f"inject={name}:error={error}:when={number}{when}"
             status, said = driven.run("all", "-o", "/dev/null", "-e", inject)
             seq = driven.check(said)
@@ -159,7 +160,7 @@ def test_failed_at_every_system_call(driven: Driven, tmp_path: Path, error: str,
     assert outcomes["1", ENDS[0 if when else -1]] > 5
 
 
-def test_no_space_at_every_byte(driven: Driven) -> None:
+def test_no_space_at_every_byte(driven: Writing) -> None:
     """Files may grow to every size in turn, so writes end in the middle of every line."""
     driven.send("run")
     assert driven.read("ended")[0] == "0"
@@ -176,10 +177,56 @@ def test_no_space_at_every_byte(driven: Driven) -> None:
     assert outcomes["1"] == len(sizes) - 1
 
 
-STOPPING = ("flock", "write", "fdatasync", "pwrite64", "lseek")
+DONE = re.compile(r'^\d+ +(\w+)\((?:\d+<([^>]*)>)?(?:.*?"([^"]*)")?(?:.*"([^"]*)")?.*\) += \d')
 
 
-def test_stopped_at_system_calls_and_taken_over(driven: Driven, tmp_path: Path) -> None:
+class Disk:
+    """What would be lost if the power failed now, from a log of system calls."""
+
+    def __init__(self) -> None:
+        self.lost: set[str] = set()
+
+    def take(self, name: str, handle: str, path: str, line: str) -> None:
+        if name in {"write", "pwrite64"}:
+            self.lost.add(handle)
+        elif name in {"fsync", "fdatasync"}:
+            self.lost -= {handle, f"names in {handle}"}
+        elif name in {"mkdir", "rename"} or (name == "openat" and "O_CREAT" in line):
+            self.lost.add(f"names in {Path(path).parent}")
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_what_is_acknowledged_survives_a_power_failure(
+    driven: Writing, tmp_path: Path, is_new: bool
+) -> None:
+    """Nothing is named before it is durable, and nothing acknowledged."""
+    if is_new:
+        driven.template = b""
+    log = tmp_path / "log"
+    status, said = driven.run("all", "-y", "-s", "9", "-o", str(log))
+    assert (status, acknowledged(said)) == ("0", [2, 4, 5] if is_new else [4, 5])
+    disk = Disk()
+    seen: Counter[str] = Counter()
+    for line in log.read_text("utf-8", "replace").splitlines():
+        found = DONE.match(line)
+        if found and found[1] != "futex":
+            name, handle, path = found[1], found[2] or "", found[4] or found[3] or ""
+            lost = {one for one in disk.lost if ".leases" not in one and "pipe" not in one}
+            if name == "write" and "pipe" in handle:
+                assert lost == set()
+            if name == "write" and handle == str(driven.path):
+                assert not [one for one in lost if "blobs" in one]
+            disk.take(name, handle, path, line)
+            seen[name] += 1
+    assert seen["fdatasync"] >= 3
+    assert not [one for one in disk.lost if ".leases" not in one and "pipe" not in one]
+
+
+STOPPING = ("flock", "write", "fdatasync", "lseek")
+
+
+@pytest.mark.parametrize("seconds", [LEASE])
+def test_stopped_at_system_calls_and_taken_over(driven: Writing, tmp_path: Path) -> None:
     """Also while it has the lock: then it is passed by, and what it writes later is no record."""
     calls = driven.calls("append", tmp_path / "log")
     outcomes: Counter[str] = Counter()
@@ -197,13 +244,33 @@ def test_stopped_at_system_calls_and_taken_over(driven: Driven, tmp_path: Path) 
     assert outcomes["Fenced"] > 2
 
 
-def taken_over(driven: Driven, pid: int) -> list[str]:
+@contextmanager
+def resumed(pid: int) -> Iterator[None]:
+    """Let a process go on, also if it is only now about to be stopped."""
+    ended = Event()
+
+    def resume() -> None:
+        while not ended.is_set():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            ended.wait(0.1)
+
+    thread = Thread(target=resume)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def taken_over(driven: Writing, pid: int) -> list[str]:
     """Take the session over while its writer stands still, let that go on, and look; its words."""
     with JsonlBackend(driven.folder, lease_seconds=LEASE) as store:
         lease = store.acquire(SESSION, wait=60)
         head = store.append(lease, entries("mine", "too"), lease.head.seq)
-        os.kill(pid, signal.SIGCONT)
-        _, said = driven.read("ended")
+        with resumed(pid):
+            _, said = driven.read("ended")
         head = store.append(lease, entries("still"), head.seq)
         found = [record.key for record in store.read(SESSION)]
         assert found[-3:] == ["mine", "too", "still"]

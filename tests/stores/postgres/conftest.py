@@ -10,8 +10,8 @@ from tests.postgres_server import shared
 
 @pytest.fixture
 def dsn() -> Iterator[str]:
-    """The address of an empty database."""
-    address = shared().fresh()
+    """The address of an empty store."""
+    address = shared().prepared()
     yield address
     shared().recycle(address)
 

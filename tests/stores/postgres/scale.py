@@ -45,12 +45,13 @@ def filled(dsn: str, numbers: range) -> None:
     """Put sessions of three records each behind the store's back, as it would have written them."""
     entries = [Entry(f"k{count}", 1_700_000_000_000, BODY) for count in range(3)]
     records = chained(NEW, 1, entries)
+    first = name_of(numbers.start)
     head = (3, records[-1].digest, 1, 1, records[-1].at)
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         with cursor.copy(SESSIONS) as copy:
             for number in numbers:
                 copy.write_row((name_of(number), *head))
-        cursor.execute("SELECT id FROM lockstitch.sessions WHERE id > %s", (numbers.start,))
+        cursor.execute("SELECT id FROM lockstitch.sessions WHERE session >= %s", (first,))
         fresh = [row[0] for row in cursor]
         with cursor.copy(RECORDS) as copy:
             for number in fresh:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -144,6 +147,36 @@ def test_forking_goes_on_over_a_new_connection(wire: Proxy, dsn: str) -> None:
             wire.allow(None, received)
             assert backend.fork("s", 2, f"f{received}").seq == 2
             assert keys(backend, f"f{received}") == ["a", "b"]
+
+
+def test_an_append_broken_off_by_a_signal_is_unsure(dsn: str, backend: PostgresBackend) -> None:
+    def broken_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lease = backend.acquire("s")
+    before = signal.signal(signal.SIGUSR1, broken_off)
+    try:
+        with psycopg.connect(dsn) as other:
+            other.execute("SELECT FROM lockstitch.sessions FOR UPDATE")
+            signaller = threading.Thread(target=signal_when_waiting, args=(dsn,))
+            signaller.start()
+            with pytest.raises(KeyboardInterrupt):
+                backend.append(lease, entries("a"), 0)
+            signaller.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(Unsure):
+        backend.append(lease, entries("a"), 0)
+    again = backend.acquire("s")
+    assert backend.append(again, entries("a"), again.head.seq).seq == 1
+
+
+def signal_when_waiting(dsn: str) -> None:
+    for _ in range(2000):
+        if run(dsn, "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            return
+        time.sleep(0.005)
 
 
 def test_servers_processes_are_ended_under_load(dsn: str) -> None:

@@ -127,9 +127,8 @@ def test_large_values_are_checked(dsn: str, backend: PostgresBackend) -> None:
 def test_records_of_nobody_are_found(written: str) -> None:
     run(written, "DELETE FROM lockstitch.sessions")
     with PostgresBackend(written) as backend:
-        assert [one.message for one in faults(backend)] == [
-            "5 records belong to no session (number 1)"
-        ]
+        (fault,) = faults(backend)
+        assert fault.message.startswith("5 records belong to no session")
 
 
 def test_one_bad_session_does_not_hide_another(dsn: str, backend: PostgresBackend) -> None:
@@ -166,9 +165,10 @@ def own_program(server: Server, name: str, *options: str) -> None:
 @pytest.mark.parametrize("checksums", ["off", "on"])
 def test_a_bit_that_rots_on_the_disk_is_found(checksums: str) -> None:
     with running({"fsync": "off", "full_page_writes": "on"}) as server:
-        if checksums == "on":
+        if server.execute("SHOW data_checksums") != [(checksums,)]:
             server.stop()
-            own_program(server, "pg_checksums", "--enable", "--no-sync")
+            switch = "--enable" if checksums == "on" else "--disable"
+            own_program(server, "pg_checksums", switch, "--no-sync")
             server.start()
         dsn = server.fresh()
         with PostgresBackend(dsn) as backend:

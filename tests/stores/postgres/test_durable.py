@@ -10,10 +10,11 @@ LAZY = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "synchronous
 
 
 def test_a_server_killed_under_load_loses_and_doubles_nothing() -> None:
-    outcome = killing.run(kills=3, writers=3, pause=0.5)
+    blows = [killing.killed, killing.cut, killing.killed, killing.stopped, killing.killed]
+    outcome = killing.run(blows, writers=3, pause=0.4)
     assert outcome.acknowledged > 50
-    expected = killing.Outcome(kills=3, acknowledged=outcome.acknowledged, unknown=outcome.unknown)
-    assert outcome == expected
+    told = killing.Outcome(blows=5, acknowledged=outcome.acknowledged, unknown=outcome.unknown)
+    assert outcome == told
 
 
 def test_an_append_waits_for_the_disk_whatever_the_default_is() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lockstitch.stores.base import Backend
 from lockstitch.stores.postgres import PostgresBackend
-from tests.postgres_server import pooled, running, shared, through_pooler
+from tests.postgres_server import pooled, running, through_pooler
 from tests.stores.contract import Place
 from tests.stores.postgres.making import entries, keys
 from tests.stores.test_contract_append import *  # noqa: F403
@@ -23,9 +23,8 @@ from tests.stores.test_contract_reading import *  # noqa: F403
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     with Place("postgres", tmp_path) as made:
-        direct, made.url = made.url, through_pooler(made.url)
+        made.url = through_pooler(made.url)
         yield made
-    shared().recycle(direct)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from lockstitch.errors import Unreadable
 from lockstitch.stores.postgres import PostgresBackend, schema
+from tests.postgres_server import shared
 from tests.stores.postgres.making import entries, keys, run
 
 VERSIONS = "SELECT version FROM lockstitch.versions ORDER BY version"
@@ -27,6 +28,12 @@ sys.stdin.readline()
 PostgresBackend(sys.argv[1]).close()
 """
 ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def dsn() -> str:
+    """The address of a database that was never used."""
+    return shared().fresh()
 
 
 def test_everything_lives_in_a_schema_of_its_own(dsn: str) -> None:

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockstitch.journal.records import NEW, Entry, blob_name, chained
-from lockstitch.stores.postgres import PostgresBackend
-from lockstitch.stores.postgres import backend as module
+from lockstitch.stores.postgres import PostgresBackend, reading
 from tests.postgres_server import shared
 from tests.stores.postgres.making import entries, entry, keys, records, run
 
@@ -69,28 +68,28 @@ def test_a_long_session_is_read_in_chunks(
     wanted = [f"k{number}" for number in range(100)]
     backend.append(lease, entries(*wanted), 0)
     for records_a_chunk, bytes_a_chunk in ((1, 1 << 20), (7, 1 << 20), (100, 1), (1000, 100)):
-        monkeypatch.setattr(module, "CHUNK", records_a_chunk)
-        monkeypatch.setattr(module, "CHUNK_BYTES", bytes_a_chunk)
+        monkeypatch.setattr(reading, "CHUNK", records_a_chunk)
+        monkeypatch.setattr(reading, "CHUNK_BYTES", bytes_a_chunk)
         assert keys(backend, "s") == wanted
 
 
 def test_a_reading_is_one_view_although_it_comes_in_chunks(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 2)
+    monkeypatch.setattr(reading, "CHUNK", 2)
     lease = backend.acquire("s")
     backend.append(lease, entries("a", "b", "c", "d", "e"), 0)
-    reading = backend.read("s")
-    assert next(reading).key == "a"
+    rest = backend.read("s")
+    assert next(rest).key == "a"
     backend.append(lease, entries("f"), 5)
-    assert [record.key for record in reading] == ["b", "c", "d", "e"]
+    assert [record.key for record in rest] == ["b", "c", "d", "e"]
 
 
 def test_a_reading_that_is_left_holds_no_connection(dsn: str) -> None:
     with PostgresBackend(dsn, connections=1) as backend:
         backend.append(backend.acquire("s"), entries("a", "b"), 0)
         readings = [backend.read("s") for _ in range(5)]
-        assert [next(reading).key for reading in readings] == ["a"] * 5
+        assert [next(each).key for each in readings] == ["a"] * 5
         assert keys(backend, "s") == ["a", "b"]
 
 

@@ -17,12 +17,14 @@ from lockstitch.stores.base import Lease
 from lockstitch.stores.postgres import PostgresBackend
 from tests.stores.postgres.making import entry
 
+LEASE_SECONDS = 2.0
+
 
 def opened(dsn: str) -> PostgresBackend:
     """Open the store, however long the server is away."""
     while True:
         try:
-            return PostgresBackend(dsn, lease_seconds=2)
+            return PostgresBackend(dsn, lease_seconds=LEASE_SECONDS)
         except Unreadable:
             time.sleep(0.02)
 

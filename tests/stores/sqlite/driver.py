@@ -54,7 +54,7 @@ def write(path: Path, order: str) -> None:
 
 
 def again(path: Path) -> None:
-    """After a failure: whatever is there now, one record more than before it is there in the end."""
+    """After a failure: whatever is there now, one record more is there in the end."""
     with SqliteBackend(path) as store:
         lease = store.acquire(SESSION)
         if lease.head.seq <= BEFORE:

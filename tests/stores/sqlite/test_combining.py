@@ -148,24 +148,29 @@ def test_what_a_leader_puts_back_is_done_by_the_next() -> None:
     crowd.combiner._commit = commit  # noqa: SLF001
     outcomes = crowd.end()
     assert sorted(map(str, outcomes.values())) == sorted(
-        [str(KeyboardInterrupt), *(str(n) for n in outcomes if outcomes[n] is not KeyboardInterrupt)]
+        [
+            str(KeyboardInterrupt),
+            *(str(n) for n in outcomes if outcomes[n] is not KeyboardInterrupt),
+        ]
     )
     assert crowd.gate.batches == [1, 3]
 
 
-def test_who_stops_waiting_leaves_the_queue_and_passes_the_lead_on() -> None:
+def test_who_stops_waiting_leaves_the_queue() -> None:
     crowd = Crowd()
     crowd.queue(1)
     job = Job(lambda _: "never")
-    assert not crowd.combiner._joined(job)  # noqa: SLF001
+    crowd.combiner._queue.append(job)  # noqa: SLF001
     crowd.combiner._leave(job)  # noqa: SLF001
     assert crowd.end() == {0: 0, 1: 1}
     assert crowd.combiner.do(lambda _: "next") == "next"
 
+
+def test_who_was_to_lead_and_stops_waiting_passes_the_lead_on() -> None:
     crowd = Crowd()
     crowd.queue(0)
     job = Job(lambda _: "never")
-    assert not crowd.combiner._joined(job)  # noqa: SLF001
+    crowd.combiner._queue.append(job)  # noqa: SLF001
     crowd.end()
     assert job.leads
     crowd.combiner._leave(job)  # noqa: SLF001

@@ -113,9 +113,7 @@ def test_records_of_no_session_are_found(filled: Path) -> None:
     assert len(faults(filled)) == 1
 
 
-@pytest.mark.parametrize(
-    "what", ["body = zeroblob(100)", "body = 'text'", "codec = 'x'"]
-)
+@pytest.mark.parametrize("what", ["body = zeroblob(100)", "body = 'text'", "codec = 'x'"])
 def test_a_changed_large_value_is_found(filled: Path, what: str) -> None:
     name = blob_name(entries(8)[3].blobs[0])
     change(filled, f"update blobs set {what} where name = ?", bytes.fromhex(name))  # noqa: S608

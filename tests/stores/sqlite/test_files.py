@@ -28,7 +28,10 @@ def mode_of(path: Path) -> int:
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Everything in a folder, byte for byte, and when it was changed."""
     return {
-        str(one.relative_to(folder)): (one.read_bytes() if one.is_file() else b"", one.lstat().st_mtime_ns)
+        str(one.relative_to(folder)): (
+            one.read_bytes() if one.is_file() else b"",
+            one.lstat().st_mtime_ns,
+        )
         for one in sorted(folder.rglob("*"))
     }
 
@@ -139,6 +142,15 @@ def test_a_later_version_is_named(path: Path) -> None:
     newer(newer_than_this)
     with pytest.raises(Unreadable, match="later version of Lockstitch"):
         SqliteBackend(path)
+
+
+def test_a_store_is_not_made_beside_the_log_of_another(path: Path) -> None:
+    killed_writer(path)
+    path.unlink()
+    before = contents(path.parent)
+    with pytest.raises(Unreadable, match="move it away"):
+        SqliteBackend(path)
+    assert contents(path.parent) == before
 
 
 def test_an_empty_file_becomes_a_store(path: Path) -> None:

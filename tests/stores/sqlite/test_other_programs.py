@@ -14,8 +14,8 @@ import pytest
 
 from lockstitch.errors import Busy, Unreadable
 from lockstitch.stores.base import Fault
-from lockstitch.stores.sqlite import SqliteBackend, connections, files, writing
 from lockstitch.stores.sidecar import Sidecar
+from lockstitch.stores.sqlite import SqliteBackend, connections, files, writing
 from tests.stores.sqlite.conftest import entries
 
 
@@ -138,7 +138,8 @@ def test_a_huge_log_is_cut_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from lockstitch.stores.sidecar import Sidecar\n"
+        "import sys, time\nfrom pathlib import Path\n"
+        "from lockstitch.stores.sidecar import Sidecar\n"
         "with Sidecar(Path(sys.argv[1])).held(9): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(files.lock_of(filled))]

@@ -7,11 +7,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from lockstitch.errors import Closed, Fenced, Moved, Unsure
+from lockstitch.errors import Closed, Fenced, Moved, Unsure, UsageError
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import Fault, Lease
 from lockstitch.stores.sqlite import SqliteBackend, writing
@@ -89,10 +90,11 @@ def test_one_that_is_fenced_or_late_does_not_spoil_the_batch(path: Path) -> None
 
 
 class Failing:
-    """A connection that fails at a statement, as on a full or broken disk, after doing it or not."""
+    """A connection that fails at a statement, as on a broken disk, after doing it or not."""
 
     def __init__(self, uri: str) -> None:
         self._connection = connect(uri)
+        self.is_writing = uri.endswith("sessions.db?mode=rw")
         self.statement = ""
         self.error: BaseException = sqlite3.OperationalError("disk I/O error")
         self.does_it = False
@@ -111,6 +113,7 @@ class Failing:
         return self._connection.execute(statement, *values)  # type: ignore[arg-type]
 
     def close(self) -> None:
+        self.is_writing = False
         self._connection.close()
 
 
@@ -125,16 +128,9 @@ def failing(path: Path) -> SqliteBackend:
 
 
 def fail_at(statement: str, error: BaseException | None = None, *, does_it: bool = False) -> None:
-    [writer] = [one for one in ALL if "mode=rw" in _uri(one)]
+    [writer] = [one for one in ALL if one.is_writing]
     writer.statement, writer.does_it = statement, does_it
     writer.error = error or writer.error
-
-
-def _uri(connection: Failing) -> str:
-    try:
-        return "mode=rw" if connection._connection.execute("pragma synchronous").fetchone() == (2,) else ""  # noqa: SLF001
-    except sqlite3.ProgrammingError:
-        return ""
 
 
 @pytest.mark.parametrize("does_it", [False, True])
@@ -185,11 +181,12 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
             for seq in range(EACH):
                 if seq == number % 7 + 3:
                     fail_at("insert into events", KeyboardInterrupt())
-                try:
-                    store.append(leases[number], entries(1, first=seq + 1), seq)
-                except KeyboardInterrupt:
-                    interrupted.append(number)
-                    store.append(leases[number], entries(1, first=seq + 1), seq)
+                while True:
+                    try:
+                        store.append(leases[number], entries(1, first=seq + 1), seq)
+                        break
+                    except KeyboardInterrupt:
+                        interrupted.append(number)
 
         in_threads(work, 6)
         assert interrupted
@@ -236,6 +233,34 @@ def _use(store: SqliteBackend, lease: Lease) -> int:
     store.release(lease)
     store.close()
     return 0
+
+
+def test_a_wrong_entry_spoils_nobody(path: Path) -> None:
+    with SqliteBackend(path) as store:
+        lease = store.acquire("s")
+        for wrong in (Entry("k", 1 << 63, b"{}"), Entry("k k", 1, b"{}")):
+            with pytest.raises(UsageError):
+                store.append(lease, [wrong], 0)
+        assert store.append(lease, entries(1), 0).seq == 1
+
+
+def test_leases_from_before_a_failure_are_not_kept_alive(failing: SqliteBackend) -> None:
+    with failing as store:
+        lease = store.acquire("s")
+        fail_at("commit")
+        with pytest.raises(Unsure):
+            store.append(lease, entries(1), 0)
+        before = deadline_of(store)
+        store._beat()  # noqa: SLF001
+        assert deadline_of(store) == before
+        store.acquire("s")
+        store._beat()  # noqa: SLF001
+        assert deadline_of(store) > before
+
+
+def deadline_of(store: SqliteBackend) -> float:
+    with closing(connect(f"file:{store.path}?mode=ro")) as connection:
+        return connection.execute("select deadline from sessions").fetchone()[0]
 
 
 def test_a_failed_checkpoint_costs_nothing(

@@ -19,7 +19,12 @@ from lockstitch.stores.base import Lease
 from lockstitch.stores.sqlite import SqliteBackend
 from tests.stores.sqlite.conftest import entries
 
-GLANCE = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('select 1 from events'); c.close()"
+GLANCE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("select 1 from events")
+connection.close()
+"""
 
 
 def checkpointed(path: Path) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from lockstitch.errors import (
     Closed,
@@ -53,7 +54,7 @@ class JsonlBackend(Backend):
         if not lease_seconds > 0:
             raise UsageError("a lease lasts longer than 0 seconds")
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100, a link in it stays one
-        self.url = f"jsonl:///{self.folder}"
+        self.url = f"jsonl:///{quote(str(self.folder))}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)
         self._watch = Watch()
@@ -68,7 +69,8 @@ class JsonlBackend(Backend):
 
     def _prepare(self) -> None:
         try:
-            self._files.ensure(self.folder)
+            if not self.folder.is_dir():
+                self._files.ensure(self.folder)
         except OSError as error:
             raise Unreadable(f"{self.folder}: cannot be made: {reason_of(error)}") from error
 
@@ -92,6 +94,7 @@ class JsonlBackend(Backend):
             raise Unreadable(f"session {session}: there is none in {self.folder}")
         try:
             self._require_free(session)
+            self._files.ensure(self.folder)
             self._files.ensure(self._files.leases)
             with locked(self._files.lock(session), lambda waited: self._passes(session, waited)):
                 self._require_free(session)
@@ -203,6 +206,7 @@ class JsonlBackend(Backend):
         self._require_open()
         checked_session(target)
         try:
+            self._files.ensure(self.folder)
             return forked(self._files, source, upto, target)
         except OSError as error:
             reason = error.strerror or "failed"

@@ -82,14 +82,13 @@ class OwnClaim:
 
 def read_claim(path: Path) -> Claim | None:
     """Read the claim of a writer; None if it gave it up or cannot be understood."""
-    for step in (0, *_STEPS):
-        time.sleep(step)
+    for step in _STEPS:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Claim)
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError:
-            continue  # It was being written.
+            time.sleep(step)  # It may have been caught while it was written.
     return None
 
 

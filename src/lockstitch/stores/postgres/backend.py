@@ -8,7 +8,6 @@ one. A lost connection leaves a write of unknown outcome: that lease, and no oth
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import threading
 import time
@@ -43,29 +42,20 @@ from lockstitch.journal.records import (
     chained,
     checked_key,
     checked_session,
-    verified,
 )
 from lockstitch.stores import holders
 from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import errors, schema, verify
+from lockstitch.stores.postgres import reading, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
 from lockstitch.stores.postgres.pool import SIZE, Pool, address_of
+from lockstitch.stores.postgres.server import TRIES, Lost, Row, Server
 
-TRIES = 8
-CHUNK = 1000
-CHUNK_BYTES = 4 << 20
 LISTED = 1000
 # So many leases are kept alive by one statement, which locks them for as long as it takes.
 RENEWED = 200
-
-Row = tuple[Any, ...]
-
-
-class _Lost(Exception):
-    """Nobody knows whether a statement was carried out."""
 
 
 class PostgresBackend(Backend):
@@ -96,6 +86,7 @@ class PostgresBackend(Backend):
         self._counting = threading.Lock()
         self._leases = Leases()
         self._pool = Pool(address, connections)
+        self._server = Server(self._pool)
         self._news = News(address)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         weakref.finalize(self, _let_go, self._pid, self._pool, self._news)
@@ -130,7 +121,9 @@ class PostgresBackend(Backend):
                 self._heartbeat.stop()
         # If the server is out of reach the lease ends by itself, when its time is up.
         try:
-            self._settled(sql.RELEASE, ([lease.token], [lease.session]), _named(lease.session))
+            self._server.settle(
+                sql.RELEASE, ([lease.token], [lease.session]), _named(lease.session)
+            )
         except LockstitchError:
             self._leases.give_up(lease.session, lease.token)
 
@@ -158,12 +151,12 @@ class PostgresBackend(Backend):
     def _sent(self, lease: Lease, values: tuple[Any, ...]) -> Row:
         """Send an append; with an unknown outcome, the lease is in doubt from here on."""
         try:
-            return self._tried(sql.APPEND, values, _named(lease.session))[0]
+            return self._server.tell(sql.APPEND, values, _named(lease.session))[0]
         except LockstitchError:
             raise
         except BaseException as error:
             self._leases.doubt(lease)
-            if not isinstance(error, _Lost):
+            if not isinstance(error, Lost):
                 raise
         raise Unsure(
             f"session {lease.session}: the connection was lost in the middle of a write; "
@@ -194,39 +187,21 @@ class PostgresBackend(Backend):
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         self._require_open()
-        found = self._ask(sql.HEAD, (session,), _named(session))
+        found = self._server.ask(sql.HEAD, (session,), _named(session))
         if not found:
             raise Unreadable(f"session {session}: there is none in this store")
-        ((seq, digest, _epoch, number),) = found
-        last = seq if upto is None else min(seq, upto)
-        where = _named(session)
-        records = verified(self._records(number, after.seq, last, where), after, where)
-        return _ended(records, after, last, bytes(digest) if last == seq else None, where)
-
-    def _records(self, number: int, after: int, upto: int, where: str) -> Iterator[Record]:
-        """Read in chunks: records never change, so what was there at first is one view of it."""
-        while after < upto:
-            values = (number, after, upto, CHUNK, CHUNK_BYTES)
-            rows = self._ask(sql.READ, values, where)
-            if not rows:
-                return
-            for row in rows:
-                yield Record(*row)
-            after = rows[-1][0]
+        return reading.records(self._server, found[0], after, upto, _named(session))
 
     def head(self, session: str) -> Head | None:
         self._require_open()
-        for seq, digest, epoch, _number in self._ask(sql.HEAD, (session,), _named(session)):
+        for seq, digest, epoch, _number in self._server.ask(sql.HEAD, (session,), _named(session)):
             return Head(seq, bytes(digest), epoch)
         return None
 
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         self._require_open()
         wanted = list(dict.fromkeys(names))
-        found: dict[str, bytes] = {}
-        sizes: dict[str, int] = dict(self._ask(sql.BLOB_SIZES, (wanted,), self.url))
-        for group in _groups(wanted, sizes):
-            found.update(self._ask(sql.BLOBS, (group,), self.url))
+        found = reading.blobs(self._server, wanted, self.url)
         return {name: checked_blob(name, found.get(name), self.url) for name in wanted}
 
     def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
@@ -235,7 +210,7 @@ class PostgresBackend(Backend):
 
     def _listed(self, after: str, limit: int | None) -> Iterator[Listed]:
         size = LISTED if limit is None else max(min(LISTED, limit), 1)
-        while rows := self._ask(sql.LIST, (after, size), self.url):
+        while rows := self._server.ask(sql.LIST, (after, size), self.url):
             yield from map(_listed, rows)
             after = rows[-1][0]
 
@@ -243,7 +218,7 @@ class PostgresBackend(Backend):
         self._require_open()
         checked_session(target)
         values = (source, upto, target, START)
-        ((outcome, seq, digest, epoch),) = self._settled(sql.FORK, values, _named(source))
+        ((outcome, seq, digest, epoch),) = self._server.settle(sql.FORK, values, _named(source))
         if outcome == "missing":
             raise Unreadable(f"session {source}: there is none in this store")
         if outcome == "short":
@@ -274,7 +249,7 @@ class PostgresBackend(Backend):
 
     def _follow(self, session: str, seconds: float) -> bool:
         try:
-            return bool(self._run(sql.FOLLOW, (session, seconds))[0][0])
+            return bool(self._server.run(sql.FOLLOW, (session, seconds))[0][0])
         except psycopg.Error:
             return False
 
@@ -283,7 +258,7 @@ class PostgresBackend(Backend):
 
         def ask(statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
             self._require_open()
-            return self._ask(statement, values, self.url)
+            return self._server.ask(statement, values, self.url)
 
         return verify.everything(ask, _listed)
 
@@ -299,10 +274,10 @@ class PostgresBackend(Backend):
 
     def _give_back(self, held: list[tuple[str, str]]) -> None:
         """Give leases back if the server can be reached; else they end when their time is up."""
-        with suppress(LockstitchError, _Lost):
+        with suppress(LockstitchError, Lost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
-                self._tried(sql.RELEASE, (list(tokens), list(sessions)), self.url)
+                self._server.tell(sql.RELEASE, (list(tokens), list(sessions)), self.url)
 
     def _attempt(
         self, session: str, *, create: bool
@@ -332,12 +307,12 @@ class PostgresBackend(Backend):
             gone = self._leases.given_up(session)
             values = (session, holder.token, text, self._lease_seconds, gone, create, START)
             try:
-                return self._tried(sql.ACQUIRE, values, _named(session))[0], holder.token
+                return self._server.tell(sql.ACQUIRE, values, _named(session))[0], holder.token
             except LockstitchError:
                 raise
             except BaseException as error:
                 self._leases.give_up(session, holder.token)
-                if not isinstance(error, _Lost):
+                if not isinstance(error, Lost):
                     raise
         raise Unsure(f"session {session}: the connection was lost while its lease was taken, twice")
 
@@ -364,44 +339,6 @@ class PostgresBackend(Backend):
             with suppress(LockstitchError, psycopg.Error), self._pool.beyond() as connection:
                 lost = connection.execute(sql.RENEW, (tokens, sessions, self._lease_seconds))
                 self._leases.drop({token for (token,) in lost})
-
-    def _ask(self, statement: LiteralString, values: tuple[Any, ...], where: str) -> list[Row]:
-        """Read; over a new connection once more if the first is lost."""
-        for _ in range(2):
-            with suppress(_Lost):
-                return self._tried(statement, values, where)
-        raise Unreadable(f"{where}: the connection was lost while reading, twice")
-
-    def _settled(self, statement: LiteralString, values: tuple[Any, ...], where: str) -> list[Row]:
-        """Write what can be written twice without harm: once more if the outcome is unknown."""
-        for _ in range(2):
-            with suppress(_Lost):
-                return self._tried(statement, values, where)
-        raise Unsure(f"{where}: the connection was lost in the middle of a write, twice")
-
-    def _tried(self, statement: LiteralString, values: tuple[Any, ...], where: str) -> list[Row]:
-        """Run a statement; again only if the server said that it rolled it back for no fault."""
-        for tried in range(TRIES):
-            try:
-                return self._run(statement, values)
-            except psycopg.Error as error:
-                problem = self._problem(error, where, is_last=tried == TRIES - 1)
-            if problem:
-                raise problem
-            time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
-        raise _Lost
-
-    def _problem(self, error: psycopg.Error, where: str, *, is_last: bool) -> Exception | None:
-        """Say what a failed statement comes to; None if it may be run again."""
-        if not errors.is_rolled_back(error):
-            return _Lost()
-        if errors.is_worth_another_try(error) and not is_last:
-            return None
-        return errors.translated(error, where)
-
-    def _run(self, statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
-        with self._pool.connection() as connection, connection.cursor(binary=True) as cursor:
-            return cursor.execute(statement, values).fetchall()
 
     def _require_open(self) -> None:
         if self._closing.is_set():
@@ -437,34 +374,6 @@ def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> Locksti
     if outcome == "missing":
         return Fenced(f"{where}: it is no longer in this store")
     return Fenced(f"{where}: another writer took it over, or the lease was given back")
-
-
-def _ended(
-    records: Iterator[Record], after: Head, last: int, digest: bytes | None, where: str
-) -> Iterator[Record]:
-    """Pass records on, and make sure that the last one is the session's end."""
-    reached = Record(after.seq, 0, "", 0, b"", after.digest)
-    for record in records:
-        reached = record
-        yield record
-    if reached.seq < last:
-        raise Damaged(f"{where}: record {reached.seq + 1} is missing, the session ends at {last}")
-    if digest is not None and reached.seq == last and reached.digest != digest:
-        raise Damaged(f"{where}: record {last} is not the one that was written last (checksum)")
-
-
-def _groups(names: list[str], sizes: dict[str, int]) -> Iterator[list[str]]:
-    """Put names into groups whose values are read at once."""
-    group: list[str] = []
-    weight = 0
-    for name in names:
-        group.append(name)
-        weight += sizes.get(name, 0)
-        if weight >= CHUNK_BYTES:
-            yield group
-            group, weight = [], 0
-    if group:
-        yield group
 
 
 def _holder(text: str) -> holders.Holder | None:

@@ -88,6 +88,8 @@ class Appending:
 
 def _check(entry: Entry) -> None:
     checked_key(entry.key)
+    if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
+        raise UsageError("an entry's time is a whole number of milliseconds since 1970")
     if b"\n" in entry.body:
         raise UsageError("an entry's body is one line of JSON, without a line break")
     if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed,
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.sqlite import checking, connections, rows
 from lockstitch.stores.sqlite.appending import Appending
+from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
@@ -66,13 +66,13 @@ class SqliteBackend(Backend):
         self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
         self._process = os.getpid()
         self._compress = compress
-        self._news = threading.Condition()
+        self._bells = Bells()
         self._is_closed = False
-        self._writer = None if readonly else Writer(self.path, connect, self._announce)
+        self._writer = None if readonly else Writer(self.path, connect, self._bells.ring)
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
-            self._writer.do(_nothing)
+            self._writer.open()
         self._readers = (Onlookers if readonly else Readers)(self.path, connect)
 
     # Leases.
@@ -82,7 +82,7 @@ class SqliteBackend(Backend):
         writer = self._for_writing()
         deadline = time.monotonic() + wait
         token = secrets.token_hex(8)
-        pause = iter(PAUSES)
+        pauses = iter(PAUSES)
         while True:
             try:
                 lease: Lease = writer.do(lambda one: self._take(one, session, create, token))
@@ -95,7 +95,7 @@ class SqliteBackend(Backend):
             else:
                 self._heartbeat.start()
                 return lease
-            self._wait_until_free(session, deadline, next(pause, PAUSES[-1]))
+            self._wait_until_free(session, deadline, pauses)
 
     def _take(self, connection: Connection, session: str, create: bool, token: str) -> Lease:
         self._check_open()
@@ -122,22 +122,28 @@ class SqliteBackend(Backend):
             raise Damaged(f"{self._where(row.name)}: record {seq} is not what was written")
         return row.head
 
-    def _wait_until_free(self, session: str, deadline: float, pause: float) -> None:
-        while (left := deadline - time.monotonic()) > 0:
-            with self._news:
-                self._news.wait(min(left, pause))
-            with self._for_reading().snapshot() as connection:
-                row = rows.session_named(connection, session, self._where(session))
-            if row is None or not self._leases.is_held(row, self._generation()):
-                return
+    def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
+        with self._bells.bell() as bell:
+            while (left := deadline - time.monotonic()) > 0:
+                with self._for_reading().snapshot() as connection:
+                    row = rows.session_named(connection, session, self._where(session))
+                if row is None or not self._leases.is_held(row, self._generation()):
+                    return
+                bell.wait(min(left, next(pauses, PAUSES[-1])))
 
     def release(self, lease: Lease) -> None:
         hold = self._leases.drop(lease.token)
         if hold is not None and not self._is_closed and self._process == os.getpid():
-            if not self._leases.live():
-                self._heartbeat.stop()
+            self._rest()
             self._for_writing().do(lambda connection: rows.give_back(connection, [hold]))
             self._leases.forget(hold.token)
+
+    def _rest(self) -> None:
+        """Let the heart rest if there is nothing to keep alive, also not since a moment ago."""
+        if not self._leases.live():
+            self._heartbeat.stop()
+            if self._leases.live():
+                self._heartbeat.start()
 
     def _beat(self) -> None:
         """Keep the leases alive; those that were taken over are dropped, a failure is a miss."""
@@ -149,6 +155,8 @@ class SqliteBackend(Backend):
     def _keep(self, connection: Connection) -> None:
         deadline = self._leases.deadline()
         for hold in self._leases.live():
+            if hold.generation != self._generation():
+                continue
             if not rows.keep(connection, hold.number, hold.epoch, deadline):
                 self._leases.drop(hold.token)
 
@@ -176,14 +184,18 @@ class SqliteBackend(Backend):
         checked_session(source)
         checked_session(target)
         writer = self._for_writing()
-        head, changed = NEW, 0
+        head, changed, size = NEW, 0, 0
         for record in self.read(source, upto=upto):
             head, changed = Head(record.seq, record.digest, record.epoch), record.at
+            size += len(record.body)
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
-        forked: Head = writer.do(
-            lambda connection: self._fork(connection, source, target, head, changed)
-        )
+
+        def run(connection: Connection) -> Head:
+            writer.weigh(size)
+            return self._fork(connection, source, target, head, changed)
+
+        forked: Head = writer.do(run)
         return forked
 
     def _fork(
@@ -254,15 +266,15 @@ class SqliteBackend(Backend):
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         pause = iter(PAUSES)
-        while True:
-            with self._news:
+        with self._bells.bell() as bell:
+            while True:
                 head = self.head(session)
                 if head is not None and head.seq > after:
                     return True
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._news.wait(min(left, next(pause, PAUSES[-1])))
+                bell.wait(min(left, next(pause, PAUSES[-1])))
 
     def verify(self) -> Iterator[Fault | Listed]:
         return checking.verify(self._for_reading(), self._listed)
@@ -272,7 +284,7 @@ class SqliteBackend(Backend):
             self._is_closed = True
             return
         self._is_closed = True
-        self._announce()
+        self._bells.ring()
         self._heartbeat.stop(wait=True)
         self._readers.close()
         if self._writer is not None:
@@ -285,10 +297,6 @@ class SqliteBackend(Backend):
         rows.give_back(connection, self._leases.drop_all())
 
     # What is common.
-
-    def _announce(self) -> None:
-        with self._news:
-            self._news.notify_all()
 
     def _generation(self) -> int:
         return 0 if self._writer is None else self._writer.generation
@@ -325,7 +333,3 @@ class SqliteBackend(Backend):
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _nothing(_connection: Connection) -> None:
-    """Open the database, and no more."""

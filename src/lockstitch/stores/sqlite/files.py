@@ -94,6 +94,13 @@ def make_folders(folder: Path) -> None:
         raise Unreadable(f"{folder}: cannot be made: {reason_of(error)}") from error
 
 
+def check_alone(path: Path) -> None:
+    """Refuse to make a database beside the log of one that is gone: SQLite would mix the two."""
+    for left in (wal_of(path), path.with_name(f"{path.name}-journal")):
+        if size_of(left):
+            raise Unreadable(f"{left}: is left of a database that is gone; move it away first")
+
+
 def create(path: Path, fill: Callable[[Path], None]) -> None:
     """Make a database under another name, private, and put it in place when it is whole."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lockstitch.errors import LockstitchError, Unreadable
+from lockstitch.errors import Closed, LockstitchError, Unreadable
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import Connect, Connection
 
 IDLE = 8
+_TRIES = 3
 
 
 class Readers:
@@ -46,6 +47,7 @@ class Readers:
                 connection.close()
                 raise
         except sqlite3.Error as error:
+            self._check_open()
             raise connections.translated(error, self.path) from error
         self._give_back(connection)
 
@@ -55,6 +57,10 @@ class Readers:
             idle, self._idle, self._is_closed = self._idle, [], True
         for connection in idle:
             connection.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"{self.path}: the store was closed")
 
     def forget(self) -> None:
         """In a forked child: leave the connections to the parent."""
@@ -69,6 +75,7 @@ class Readers:
     def _taken(self) -> Connection:
         found = files.identity(str(self.path))
         with self._guard:
+            self._check_open()
             idle, self._idle = self._idle, []
             if idle and found == self._file:
                 self._idle = idle
@@ -119,7 +126,19 @@ class Onlookers(Readers):
             raise Unreadable(f"{self.path}: was written while it was read: read it again")
 
     def open(self) -> Connection:
-        """Open one more connection, in the way that fits what lies there now."""
+        """Open one more connection; what lies there may change its form in that moment."""
+        for _ in range(_TRIES):
+            connection = self._opened()
+            try:
+                connections.ask(connection, "pragma schema_version")
+            except sqlite3.OperationalError:
+                connection.close()
+            else:
+                return connection
+        return self._opened()
+
+    def _opened(self) -> Connection:
+        """Open the database in the way that fits what lies there now."""
         if files.size_of(files.shm_of(self.path)) is not None:
             self._lying = None
             return self._connect(connections.uri_of(self.path, mode="ro", readonly_shm="1"))

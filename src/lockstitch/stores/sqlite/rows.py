@@ -279,9 +279,11 @@ def add_blob(connection: Connection, name: str, codec: int, body: bytes) -> None
 
 def blob(connection: Connection, name: str) -> bytes | None:
     """Give a large value as it is kept, None if it is not or makes no sense."""
-    row = connection.execute(
-        "select codec, body from blobs where name = ?", (bytes.fromhex(name),)
-    ).fetchone()
+    try:
+        key = bytes.fromhex(name)
+    except ValueError:
+        return None
+    row = connection.execute("select codec, body from blobs where name = ?", (key,)).fetchone()
     return None if row is None else _value(*row)
 
 

@@ -51,6 +51,14 @@ class Writer:
         """
         return self._combiner.do(run)
 
+    def open(self) -> None:
+        """Open the database now, and make it if it is not there."""
+        try:
+            self._combiner.do(lambda _connection: None)
+        except BaseException:
+            self._sidecar.close()
+            raise
+
     def weigh(self, count: int) -> None:
         """Say how many bytes a job adds to the log; called from inside the job."""
         self._unchecked += count
@@ -59,8 +67,15 @@ class Writer:
         """Write no more; the connection is closed under the lock, since that may checkpoint."""
         with suppress(LockstitchError):
             self._combiner.do(self._end)
+        self._refusal = self._closed()
+        # Refused in its turn: then whoever had the connection in hand has let go of it.
+        with suppress(LockstitchError):
+            self._combiner.do(self._end)
         self._drop()
         self._sidecar.close()
+
+    def _closed(self) -> Closed:
+        return Closed(f"{self.path}: the store was closed")
 
     def forget(self) -> None:
         """In a forked child: leave the connection to the parent."""
@@ -72,33 +87,39 @@ class Writer:
 
     def _transact(self, jobs: list[Job]) -> None:
         try:
-            if self._refusal is not None:
-                raise self._refusal
+            self._check_open()
             with self._sidecar.held(BUSY_SECONDS):
-                self._commit(self._opened(), jobs)
-                if self._is_ending:
-                    self._drop()
-                    self._refusal = Closed(f"{self.path}: the store was closed")
+                self._work(jobs)
         except LockstitchError as error:
             for job in jobs:
                 job.settle(_copy(error))
+        except BaseException:
+            self._combiner.put_back(jobs)
+            raise
 
-    def _commit(self, connection: Connection, jobs: list[Job]) -> None:
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _work(self, jobs: list[Job]) -> None:
         self._is_committing = False
         try:
-            self._begin(connection)
-            is_changed = _run(connection, jobs)
-            self._is_committing = is_changed
-            connection.execute("commit" if is_changed else "rollback")
-            self._check_files()
+            self._commit(self._opened(), jobs)
         except LockstitchError:
             raise
         except Exception as error:
             self._fail()
             raise connections.unsure(error, self.path) from error
         except BaseException as error:
-            self._interrupted(connection, jobs, error)
+            self._interrupted(jobs, error)
             raise
+        self._tidy()
+
+    def _commit(self, connection: Connection, jobs: list[Job]) -> None:
+        self._begin(connection)
+        is_changed = _run(connection, jobs)
+        self._is_committing = is_changed
+        connection.execute("commit" if is_changed else "rollback")
         self._acknowledge(jobs)
 
     def _begin(self, connection: Connection) -> None:
@@ -113,29 +134,43 @@ class Writer:
             ) from error
 
     def _acknowledge(self, jobs: list[Job]) -> None:
+        self._check_files()
         for job in jobs:
             job.settle()
         self._written()
+
+    def _tidy(self) -> None:
+        """Do what nobody waits for: move the log, or close the connection in the end."""
         self._unchecked += _COMMIT
         if self._unchecked >= CHECKPOINT:
             self._checkpoint()
+        if self._is_ending:
+            self._drop()
+            self._refusal = self._closed()
 
-    def _interrupted(self, connection: Connection, jobs: list[Job], error: BaseException) -> None:
+    def _interrupted(self, jobs: list[Job], error: BaseException) -> None:
         """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
 
-        SQLite's own calls run to their end; an interrupt is raised behind them.
+        SQLite's own calls run to their end; an interrupt is raised before or behind them. So
+        what is in a transaction is not done, and what a commit without an error ended is. The
+        jobs of others, if not done, stay for others to do.
         """
+        connection = self._connection
+        if isinstance(error.__context__, sqlite3.Error):
+            self._spoil(jobs, error.__context__)
+            return
         try:
-            if isinstance(error.__context__, sqlite3.Error):
-                self._fail()
-            elif connection.in_transaction:
+            if connection is not None and connection.in_transaction:
                 connection.execute("rollback")
-                self._combiner.put_back(jobs)
             elif self._is_committing:
-                self._check_files()
                 self._acknowledge(jobs)
-        except Exception:  # noqa: BLE001
-            self._fail()
+        except Exception as failure:  # noqa: BLE001
+            self._spoil(jobs, failure)
+
+    def _spoil(self, jobs: list[Job], failure: BaseException) -> None:
+        self._fail()
+        for job in jobs:
+            job.settle(connections.unsure(failure, self.path))
 
     def _opened(self) -> Connection:
         if self._connection is None:
@@ -165,6 +200,7 @@ class Writer:
 
     def _open(self) -> Connection:
         if not files.size_of(self.path):
+            files.check_alone(self.path)
             files.create(self.path, lambda draft: connections.fill(self._connect, draft))
         connection = connections.writable(self._connect, self.path)
         try:

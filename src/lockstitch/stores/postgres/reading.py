@@ -1,0 +1,64 @@
+"""Reading records and large values in chunks: no transaction or connection is held in between.
+
+Records never change, so all up to the end that was found at first are one view of a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lockstitch.errors import Damaged
+from lockstitch.journal.records import Head, Record, verified
+from lockstitch.stores.postgres import statements as sql
+from lockstitch.stores.postgres.server import Row, Server
+
+CHUNK = 1000
+CHUNK_BYTES = 4 << 20
+
+
+def records(
+    server: Server, found: Row, after: Head, upto: int | None, where: str
+) -> Iterator[Record]:
+    """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
+    seq, digest, _epoch, number = found
+    last = seq if upto is None else min(seq, upto)
+    reached = Record(after.seq, 0, "", 0, b"", after.digest)
+    for record in verified(_chunks(server, number, after.seq, last, where), after, where):
+        reached = record
+        yield record
+    if reached.seq < last:
+        raise Damaged(f"{where}: record {reached.seq + 1} is missing, the session ends at {last}")
+    if reached.seq == seq and reached.digest != digest:
+        raise Damaged(f"{where}: record {seq} is not the one that was written last (checksum)")
+
+
+def _chunks(server: Server, number: int, after: int, upto: int, where: str) -> Iterator[Record]:
+    while after < upto:
+        rows = server.ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES), where)
+        if not rows:
+            return
+        for row in rows:
+            yield Record(*row)
+        after = rows[-1][0]
+
+
+def blobs(server: Server, names: list[str], where: str) -> dict[str, bytes]:
+    """Read those large values that are there, not too many at once."""
+    found: dict[str, bytes] = {}
+    sizes: dict[str, int] = dict(server.ask(sql.BLOB_SIZES, (names,), where))
+    for group in _groups(names, sizes):
+        found.update(server.ask(sql.BLOBS, (group,), where))
+    return found
+
+
+def _groups(names: list[str], sizes: dict[str, int]) -> Iterator[list[str]]:
+    group: list[str] = []
+    weight = 0
+    for name in names:
+        group.append(name)
+        weight += sizes.get(name, 0)
+        if weight >= CHUNK_BYTES:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group
