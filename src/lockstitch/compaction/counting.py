@@ -127,7 +127,7 @@ def weights(
 
 def _short(view: View, limit: int) -> View:
     fact = Compacted(shortened=_EVERYTHING, limit=limit)
-    return structs.replace(view, summary=Summary(0, fact, 0))
+    return structs.replace(view, summary=Summary(0, fact, 0, words=view.last_words))
 
 
 def calibrated(view: View, dialect: str, blobs: Mapping[str, bytes] | None = None) -> Counter:

@@ -249,7 +249,7 @@ def _compacted(view: View, fact: Fact, event: Compacted) -> None:
         view.summary = None
     elif 0 <= event.through < fact.seq:
         kept = frozenset(view.unsettled(event.through))
-        view.summary = Summary(fact.seq, event, event.through, kept)
+        view.summary = Summary(fact.seq, event, event.through, kept, view.last_words)
 
 
 def _noted(view: View, fact: Fact, event: Noted) -> None:

@@ -96,13 +96,14 @@ class Summary(Struct, frozen=True, gc=False):
     """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
 
     Records in ``kept`` go out all the same: the last words of the user, and replies of which a
-    call was not settled by then.
+    call was not settled by then. ``words`` are the last words of the user, which go out whole.
     """
 
     seq: int
     event: Compacted
     cut: int
     kept: frozenset[int] = frozenset()
+    words: int = 0
 
     def hides(self, seq: int) -> bool:
         """Tell whether the summary stands for a record."""
@@ -110,7 +111,7 @@ class Summary(Struct, frozen=True, gc=False):
 
     def shortens(self, seq: int) -> bool:
         """Tell whether less is sent of a record's results and media."""
-        return seq <= self.event.shortened
+        return seq <= self.event.shortened and seq != self.words
 
 
 class View(Struct):
@@ -162,8 +163,12 @@ class View(Struct):
         last = self.last_reply.seq if self.last_reply else 0
         calls = (call for call in self.calls.values() if call.reply <= through)
         found = {call.reply for call in calls if _is_unsettled(call, through, last)}
-        spoken = max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
-        return found | {spoken} if 0 < spoken <= through else found
+        return found | {self.last_words} if 0 < self.last_words <= through else found
+
+    @property
+    def last_words(self) -> int:
+        """Where the user spoke last, 0 for nowhere."""
+        return max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
 
     def sent(self) -> list[Item]:
         """Give what goes out behind the summary, in order."""

@@ -14,7 +14,7 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.plan import Unmet
 from lockstitch.compaction.running import Clock, Progress, quiet
-from lockstitch.errors import Moved
+from lockstitch.errors import Busy, Moved
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.batch import Batch
@@ -138,9 +138,11 @@ class AsyncSession(Readable):
         """
         ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
         messages = await through(ask)
-        if budget is None or not self._inner.is_over(budget, dialect, messages):
+        if budget is None:
             return messages
-        with suppress(Unmet, Moved):
+        if not await through(lambda: self._inner.is_over(budget, dialect, messages)):
+            return messages
+        with suppress(Unmet, Moved, Busy):
             await self.compact(summarize, budget=budget, dialect=dialect, deadline=deadline)
             return await through(ask)
         return messages

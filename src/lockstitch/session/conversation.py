@@ -22,6 +22,7 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.fold import State
+from lockstitch.journal.projection import wanted
 from lockstitch.journal.records import checked_key
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
@@ -190,8 +191,12 @@ class Conversation(Readable):
 
     def is_over(self, budget: int, dialect: str, messages: list[Any]) -> bool:
         """Tell whether a request is over a budget, and this a moment to compact."""
-        limit = Budget(budget)
-        return self.writer.look(lambda state: is_over(limit, state.view, messages, dialect))
+
+        def asked(state: State) -> bool:
+            blobs = self.writer.fetched(wanted(state.view))
+            return is_over(Budget(budget), state.view, messages, dialect, blobs)
+
+        return self.writer.look(asked)
 
     def output(self, call: Call) -> Any:
         return self.writer.output(call)

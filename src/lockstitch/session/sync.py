@@ -13,7 +13,7 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.plan import Unmet
 from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
-from lockstitch.errors import Moved, UsageError
+from lockstitch.errors import Busy, Moved, UsageError
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Wish
@@ -104,7 +104,7 @@ class Session(Readable):
         messages = ask()
         if budget is None or not self._inner.is_over(budget, dialect, messages):
             return messages
-        with suppress(Unmet, Moved):
+        with suppress(Unmet, Moved, Busy):
             self.compact(summarize, budget=budget, dialect=dialect, deadline=deadline)
             return ask()
         return messages
