@@ -13,8 +13,7 @@ import pytest
 
 import lockstitch
 from lockstitch import backups, sessions
-from lockstitch.compaction.plan import Unmet
-from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.errors import LockstitchError, Unmet, Unreadable, UsageError
 from lockstitch.journal.projection import SUMMARY
 from tests.formats.claude_files import LAYOUTS, Book, joined
 from tests.formats.stored import marks_in

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from lockstitch import backups, sessions
-from lockstitch.compaction.plan import Unmet
-from lockstitch.errors import Unreadable
+from lockstitch.errors import Unmet, Unreadable
 from lockstitch.journal.projection import SUMMARY
 from tests.formats.claude_cases import CASES as CLAUDE
 from tests.formats.claude_files import Case

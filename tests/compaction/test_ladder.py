@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lockstitch.compaction.chunks import key_of
 from lockstitch.compaction.counting import estimate, size_of
 from lockstitch.compaction.ladder import ATTEMPTS, Compaction, Task, ladder
-from lockstitch.compaction.plan import Budget, Unmet
+from lockstitch.compaction.plan import Budget
+from lockstitch.errors import Unmet
 from lockstitch.journal.events import value_of
 from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import wanted
@@ -22,7 +23,7 @@ from tests.journal.sessions import Session
 from .generated import GOOD, Schedule, schedules, sessions
 from .outcomes import AROUND, After, everywhere, extended, sent
 
-SOME = settings(max_examples=max(1, settings().max_examples // 3))
+SOME = settings(max_examples=max(1, settings().max_examples // 4))
 FEWER = settings(max_examples=max(1, settings().max_examples // 5))
 # Of what a request costs.
 SHARES = st.sampled_from([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 2.0])

@@ -13,8 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from lockstitch.compaction.ladder import ATTEMPTS
-from lockstitch.compaction.plan import Unmet
-from lockstitch.errors import UsageError
+from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
 from tests.session.twins import Twin, check_everywhere

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.compaction.plan import Unmet
-from lockstitch.errors import Moved
+from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
 from tests.session.talk import asks, says

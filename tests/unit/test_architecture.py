@@ -57,6 +57,7 @@ PUBLIC = [
     "Store",
     "Tool",
     "Unhealed",
+    "Unmet",
     "Unreadable",
     "Unsure",
     "UsageError",

@@ -9,7 +9,7 @@ from itertools import accumulate, product
 from msgspec import Struct
 
 from lockstitch.compaction.counting import Weight
-from lockstitch.errors import LockstitchError
+from lockstitch.errors import Unmet
 from lockstitch.journal.state import Item, Reply, Spoken, View
 
 LIMITS = (2000, 400)
@@ -19,10 +19,6 @@ _ROOM_SHARE = 4
 _ROOM_MOST = 8000
 ROOM_LEAST = 64
 BYTES_A_TOKEN = 6
-
-
-class Unmet(LockstitchError):
-    """No compaction can meet the budget; nothing was changed: give more, or begin anew."""
 
 
 class Cost(Struct, frozen=True):

@@ -6,9 +6,9 @@ from collections.abc import MutableMapping
 
 from msgspec import Struct, structs
 
-from lockstitch.compaction.plan import Budget, Unmet
+from lockstitch.compaction.plan import Budget
 from lockstitch.compaction.running import Clock, Progress, Summarize, run
-from lockstitch.errors import Unreadable
+from lockstitch.errors import Unmet, Unreadable
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Format, Transcript
 from lockstitch.formats.compacting import Shortened, Story

@@ -12,9 +12,8 @@ from typing import Any, Self
 from lockstitch.compaction.aio_running import run
 from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.plan import Unmet
 from lockstitch.compaction.running import Clock, Progress, quiet
-from lockstitch.errors import Busy, Moved
+from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.batch import Batch

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from lockstitch.compaction.counting import Counter, calibrated, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
-from lockstitch.compaction.plan import Budget, Cost, Unmet
-from lockstitch.errors import Moved, UsageError
+from lockstitch.compaction.plan import Budget, Cost
+from lockstitch.errors import Moved, Unmet, UsageError
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import project, wanted

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.plan import Unmet
 from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
-from lockstitch.errors import Busy, Moved, UsageError
+from lockstitch.errors import Busy, Moved, Unmet, UsageError
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Wish
