@@ -11,6 +11,7 @@ LockstitchError
 │   ├── Held                another writer holds the session: wait, read it, or fork it
 │   ├── Fenced              another writer took the session over: open it again
 │   └── Moved               the session went on since it was read: read it again
+├── Unmet               no compaction meets the budget: nothing was written, give more
 ├── Unsure              a write failed and may be there or not: open the session again
 └── Closed              the session or store was closed: open it again
 
@@ -76,6 +77,10 @@ class Moved(Conflict):
 
 class Damaged(Unreadable):
     """A store holds other bytes than were written to it; nothing was changed."""
+
+
+class Unmet(LockstitchError):
+    """No compaction can meet the budget; nothing was changed: give more, or begin anew."""
 
 
 class Unsure(LockstitchError):

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, field
@@ -28,7 +28,7 @@ from lockstitch.errors import (
     UsageError,
     reason_of,
 )
-from lockstitch.files import Snapshot
+from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import doctor
 from lockstitch.formats.base import SQLITE
 from lockstitch.formats.doctor import Mended, Options
@@ -46,15 +46,26 @@ from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding
 
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from lockstitch.compaction.ladder import Compaction
+    from lockstitch.compaction.running import Progress, Summarize
+    from lockstitch.formats.compactor import Condensed
+
 __all__ = [
+    "BUDGET",
     "Mended",
     "Opened",
     "Options",
     "Repaired",
     "Report",
+    "Shorter",
     "Source",
     "applied",
     "check",
+    "compact",
+    "condensed",
     "copied",
     "described",
     "opened",
@@ -64,8 +75,13 @@ __all__ = [
     "repair",
     "scan",
     "scan_file",
+    "shortened",
+    "shorter",
     "sources",
 ]
+
+# What a compacted session may have, in tokens: three fifths of a usual window.
+BUDGET = 120_000
 
 _TRIES = 5
 _OWN = (
@@ -81,6 +97,20 @@ class Repaired(Struct):
     remaining: list[Finding] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     quarantine: list[Quarantined] = field(default_factory=list)
+    backup: str | None = None
+    carried: int = 0
+
+
+class Shorter(Struct):
+    """What a compaction did to one session, or would do; ``backup`` says where the original is.
+
+    ``turns`` counts what the summary stands for, ``changes`` what had to be repaired first.
+    """
+
+    report: Report
+    done: Compaction
+    turns: int = 0
+    changes: list[Change] = field(default_factory=list)
     backup: str | None = None
     carried: int = 0
 
@@ -274,3 +304,105 @@ def copied(session: Opened, mended: Mended) -> bytes:
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
     return doctor.bytes_of(mended.after)
+
+
+def compact(  # noqa: PLR0913 - options, all by name
+    source: Source | str,
+    summarize: Summarize | None = None,
+    *,
+    budget: int = BUDGET,
+    most_bytes: int | None = None,
+    deadline: float = 60.0,
+    call_timeout: float | None = None,
+    session: str | None = None,
+    on_progress: Progress | None = None,
+    run: str | None = None,
+    follow_symlinks: bool = False,
+) -> Shorter:
+    """Make a session shorter where it is, as its program does, with a backup.
+
+    ``summarize`` is a function from a prompt to a summary; without it, and when it fails, a digest
+    of what was said and done stands in. Raises ``Unmet`` if ``budget`` tokens, or ``most_bytes``
+    bytes, cannot be met, and ``Conflict`` if it cannot be written safely; nothing is written then.
+    A session in a store of Lockstitch's own is compacted by one more record.
+    """
+    options: dict[str, Any] = {
+        "budget": budget,
+        "most_bytes": most_bytes,
+        "deadline": deadline,
+        "call_timeout": call_timeout,
+        "on_progress": on_progress,
+    }
+    if isinstance(source, str):
+        if places.may_be(source) and places.place_of(source):
+            from lockstitch import stored  # noqa: PLC0415 - most sessions are of other programs
+
+            return stored.compact(source, session, summarize, **options)
+        [source] = sources(source, session=session)
+    known: dict[str, str] = {}
+    for attempt in range(1, _TRIES + 1):
+        opened_now = opened(source, follow_symlinks=follow_symlinks)
+        made = condensed(opened_now, summarize, known=known, **options)
+        try:
+            return shortened(opened_now, made, run or backups.new_run())
+        except Busy:
+            raise
+        except Conflict:
+            if attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")
+
+
+def condensed(  # noqa: PLR0913 - options, all by name
+    session: Opened,
+    summarize: Summarize | None = None,
+    *,
+    budget: int = BUDGET,
+    most_bytes: int | None = None,
+    deadline: float = 60.0,
+    call_timeout: float | None = None,
+    on_progress: Progress | None = None,
+    known: MutableMapping[str, str] | None = None,
+) -> Condensed:
+    """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
+    from lockstitch.compaction.plan import Budget  # noqa: PLC0415 - few commands need it
+    from lockstitch.compaction.running import Clock, quiet  # noqa: PLC0415 - as above
+    from lockstitch.formats import compactor  # noqa: PLC0415 - as above
+
+    if budget < 1 or (most_bytes is not None and most_bytes < 1):
+        raise UsageError("a budget is 1 token or more, and 1 byte or more")
+    try:
+        room = Budget(budget, most_bytes or 0)
+        draft = compactor.drafted(session.source.form, session.transcript, room)
+        answers = {} if known is None else known
+        clock = Clock(deadline, call_timeout)
+        return compactor.condensed(draft, summarize, clock, answers, on_progress or quiet)
+    except (RecursionError, MemoryError):
+        raise Unreadable("is too large or too deep") from None
+
+
+def shorter(session: Opened, made: Condensed) -> Shorter:
+    """Say what a compaction would come to, without writing it."""
+    changes = list(made.draft.mended.changes) if made.changed else []
+    return Shorter(described(session), made.left.done, made.left.turns, changes)
+
+
+def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
+    """Write a compaction, with its backup; Conflict if the session has gone on since."""
+    done = shorter(session, made)
+    if not made.changed or session.before is None:
+        return done
+    before = session.before
+    if snapshot(before.path).digest != before.digest:
+        raise Conflict("has gone on since it was read; nothing was written")
+    details = {
+        "codes": sorted({finding.code for finding in made.draft.mended.findings}),
+        "changes": msgspec.to_builtins(done.changes),
+        "quarantine": msgspec.to_builtins(made.draft.mended.quarantine),
+        "compaction": {"rung": done.done.rung, "turns": done.turns},
+    }
+    backup, replaced = backups.replace(before, doctor.bytes_of(made.after), run, details)
+    done.backup, done.carried = str(backup.file), replaced.carried
+    if not replaced.carried:
+        _keep_time(before)
+    return done

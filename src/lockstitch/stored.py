@@ -19,6 +19,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field, structs
 
+from lockstitch.compaction.counting import calibrated
+from lockstitch.compaction.ladder import Compaction, Task, ladder
+from lockstitch.compaction.running import Clock, Summarize, quiet, run
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.base import find
 from lockstitch.journal.answers import known
@@ -32,9 +35,11 @@ from lockstitch.places import Place, brief, place_of, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding
 from lockstitch.session import core
+from lockstitch.session.compacting import Wish
 from lockstitch.session.forking import forked
 from lockstitch.session.reader import Reader
 from lockstitch.session.sync import Session
+from lockstitch.sessions import Shorter
 from lockstitch.stores.base import Backend, Fault, Listed
 from lockstitch.stores.opening import open_backend
 
@@ -325,6 +330,44 @@ def rewind(
             opened.undo_rewind() if to is None else opened.rewind(to)
             fact = opened.state.facts[was + 1]
         return Moved(name, was, fact.parent, fact.seq)
+
+
+def outlook(journal: Journal, budget: int, most_bytes: int | None = None) -> Compaction:
+    """Say what a compaction would come to without a model; nothing is written."""
+    view, dialect = journal.view, journal.dialect
+    counter = calibrated(view, dialect, journal.blobs)
+    room = Wish(budget, most_bytes).budget
+    task = Task(view, dialect, room, journal.blobs, has_model=False, counter=counter)
+    return run(ladder(task), None, Clock(0.0, None), keep=lambda *_: None, on_progress=quiet)
+
+
+def shorter(target: str, journal: Journal, done: Compaction) -> Shorter:
+    """Say of a compaction how many turns its summary is for."""
+    view = journal.view if done.event is None else journal.state.snapshot(done.event)
+    hidden = [item for item in view.items if done.event and view.hides(item.seq)]
+    turns = sum(isinstance(item, Spoken) for item in hidden)
+    return Shorter(Report(public(target), OWN, journal.session), done, turns)
+
+
+def compact(
+    target: str, session: str | None = None, summarize: Summarize | None = None, **options: Any
+) -> Shorter:
+    """Compact a session as ``Session.compact`` does, with its options; one more record says so."""
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
+        done = opened.compact(summarize, **options)
+    journal = read(target, name)
+    hidden = [item for item in journal.view.items if done.event and journal.view.hides(item.seq)]
+    turns = sum(isinstance(item, Spoken) for item in hidden)
+    return Shorter(Report(public(target), OWN, name), done, turns)
+
+
+def uncompact(target: str, session: str | None = None) -> str:
+    """Take every compaction of a session back; gives its name."""
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
+        opened.uncompact()
+    return name
 
 
 def fork(target: str, session: str | None, new: str, *, at: int | str | None = None) -> int:

@@ -132,6 +132,12 @@ class Client(ABC):
         requests = [body for body in place.bodies() if PROMPT in json.dumps(self.last(body))]
         return Resumed(requests, place.log, status, said)
 
+    def start(self, place: Place, call: Call, patience: float = PATIENCE) -> None:
+        """Start a session whose first turn makes one call, and let it run to its end."""
+        with place.provider(Reply("I start it.", (call,))) as url:
+            command = [*self.program(), *self.starting()]
+            _run(command, place.work, self._environ(place, url), patience)
+
     def die(self, place: Place, shell: str, patience: float = PATIENCE) -> None:
         """Start a session whose first turn runs a shell command, and kill it as that runs.
 

@@ -385,6 +385,12 @@ HISTORIES: dict[str, Any] = {
         "system": "Be brief",
         "messages": [user("Hello")],
     },
+    "a system message that only sets an option": [
+        user("Hi"),
+        {"role": "system", "content": [], "output_config": {"effort": "medium"}},
+        {"role": "assistant", "content": "Hello"},
+        user("Bye"),
+    ],
     "a system message on the way": [
         user("Hello"),
         {"role": "system", "content": "From now on be brief."},

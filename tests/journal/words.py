@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[Fields, tuple[str, ...]]] = {
     "denied": (CALL, ("reply",)),
     "interrupted": ({"reason": str}, ()),
     "ended": ({}, ()),
-    "compacted": ({"through": int}, ("through",)),
+    "compacted": ({"through": int, "shortened": int, "limit": int}, ()),
     "rewound": ({"to": int, "reason": str}, ("to",)),
     "forked": ({"source": str, "at": int}, ("source", "at")),
     "noted": ({"name": str, "label": str}, ("name",)),
@@ -281,10 +281,18 @@ def _mark(seen: Seen, line: list[Told]) -> None:
 
 
 def _shorten(seen: Seen, line: list[Told]) -> None:
-    """A summary stands for all up to a place, but for replies with a call unsettled by then."""
+    """A summary stands for all up to a place, but for what must stay: see the end of this.
+
+    That is the last words of the user, and replies with a call unsettled by then.
+    """
     for at, fact in enumerate(line):
-        through = fact.fields.get("through", -1)
-        if fact.kind != "compacted" or not 0 <= through < fact.seq:
+        if fact.kind != "compacted":
+            continue
+        through = fact.fields.get("through", 0)
+        if not through and not fact.fields.get("shortened", 0):
+            seen.summary = None
+            continue
+        if not 0 <= through < fact.seq:
             continue
         upto = Seen()
         _settle(upto, line[:at])
@@ -296,7 +304,9 @@ def _shorten(seen: Seen, line: list[Told]) -> None:
             if reply <= through
             and _is_unsettled(call, through, is_last=reply == upto.items[last][1])
         }
-        seen.summary = (fact.seq, through, kept) if through else None
+        spoken = max((seq for kind, seq in upto.items if kind == "said"), default=0)
+        kept |= {spoken} if 0 < spoken <= through else set()
+        seen.summary = (fact.seq, through, kept)
 
 
 def _is_unsettled(call: Fields, through: int, *, is_last: bool) -> bool:

@@ -77,7 +77,9 @@ def _shape(message: Any, place: str, last: bool) -> Iterator[str]:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
         yield f"{place}.role: {role!a}"
-    optional = last and role == "assistant"
+    # a system message may hold nothing but an option that counts from there on
+    sets = role == "system" and bool(message.keys() - {"role", "content"})
+    optional = sets or (last and role == "assistant")
     if isinstance(content, str):
         if blank(content) and not (optional and content == ""):
             yield f"{place}.content: blank"

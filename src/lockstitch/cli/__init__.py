@@ -28,6 +28,7 @@ COMMANDS = (
     "show",
     "export",
     "heal",
+    "compact",
     "checkpoints",
     "rewind",
     "fork",

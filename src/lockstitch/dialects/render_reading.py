@@ -140,7 +140,7 @@ class Reader:
 
     def _answer(self, call: Call, number: int) -> Answer:
         part = self.threads.results[number]
-        return Answer(call, number, joined(self._carried(part)), _is_failed(self.dialect, part))
+        return Answer(call, number, joined(self._carried(part)), is_failed(self.dialect, part))
 
     def _carried(self, part: Part) -> list[Piece]:
         """Give what a result carries: its blocks if it has some, else its text and its media."""
@@ -276,7 +276,8 @@ def _without_nul(value: Any) -> Any:
     return [_without_nul(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _is_failed(dialect: Dialect, part: Part) -> bool:
+def is_failed(dialect: Dialect, part: Part) -> bool:
+    """Tell whether a result says that its call failed."""
     outcome = dialect.outcome(part)
     if outcome.get("is_error") is True or outcome.get("status") in ("error", "failed"):
         return True

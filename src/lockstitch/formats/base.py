@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -18,6 +18,9 @@ from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES, WARNING, Finding
+
+if TYPE_CHECKING:
+    from lockstitch.formats.compacting import Shortened, Sorting, Story
 
 LINES = "lines"
 DOCUMENT = "document"
@@ -124,6 +127,17 @@ class Format(ABC):
     def fork(self, transcript: Transcript, line: str) -> bytes:
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
+
+    def sorting(self, transcript: Transcript) -> Sorting:
+        """Tell what of a history is nobody's words, for a compaction."""
+        raise UsageError(
+            f"a session of {self.title} cannot be compacted; those of Claude Code and Codex, "
+            "message lists, and stores of Lockstitch's own can"
+        )
+
+    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+        """Give the records with a compaction, written as the program writes its own."""
+        raise NotImplementedError
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         """Give a finding on the history under the rule that says most about this store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
@@ -35,6 +35,9 @@ from lockstitch.formats.records import Record
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, WARNING, Finding
+
+if TYPE_CHECKING:
+    from lockstitch.formats.compacting import Shortened, Sorting, Story
 
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")
@@ -106,6 +109,16 @@ class ClaudeCode(Format):
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
         return claude_fork.fork(transcript, line)
+
+    def sorting(self, transcript: Transcript) -> Sorting:
+        from lockstitch.formats import claude_compact  # noqa: PLC0415 - few commands need it
+
+        return claude_compact.sorting(transcript)
+
+    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+        from lockstitch.formats import claude_compact  # noqa: PLC0415 - as above
+
+        return claude_compact.compacted(transcript, out)
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         if found.code != "LS103" or not _is_split(found, transcript):

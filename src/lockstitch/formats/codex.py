@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats import codex_repair
 from lockstitch.formats.base import Context, Format, Transcript
@@ -20,6 +20,9 @@ from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.slots import enter
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, WARNING, Finding
+
+if TYPE_CHECKING:
+    from lockstitch.formats.compacting import Shortened, Sorting, Story
 
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 # What the program answers with "aborted" in memory, each time it resumes.
@@ -73,6 +76,16 @@ class Codex(Format):
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         return codex_repair.stitch(transcript, strands)
+
+    def sorting(self, transcript: Transcript) -> Sorting:
+        from lockstitch.formats import codex_compact  # noqa: PLC0415 - few commands need it
+
+        return codex_compact.sorting(transcript)
+
+    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+        from lockstitch.formats import codex_compact  # noqa: PLC0415 - as above
+
+        return codex_compact.compacted(transcript, out)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code not in _ANSWERED:

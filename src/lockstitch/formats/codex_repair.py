@@ -115,7 +115,7 @@ class _Round:
             return None
         text = f"{len(wrong)} ordinals were numbered anew"
         self._note("LS610", "rewritten", min(wrong), text)
-        return _renumbered(self.thread, self.data)
+        return renumbered(self.thread, self.data)
 
 
 def _time(record: Record) -> str | None:
@@ -123,7 +123,8 @@ def _time(record: Record) -> str | None:
     return time if type(time) is str else None
 
 
-def _renumbered(thread: Thread, data: bytes) -> list[Record]:
+def renumbered(thread: Thread, data: bytes) -> list[Record]:
+    """Give the records of a thread with ordinals that count on."""
     wrong = numbering(thread)
     return [
         amended(data, record, ("ordinal",), wrong[number]) if number in wrong else record
@@ -136,7 +137,7 @@ def stitch(transcript: Transcript, strands: Sequence[Strand]) -> list[Record]:
     thread: Thread = transcript.state
     laid = [Strand(spelled(strand.message), strand.origin, strand.parts) for strand in strands]
     records = lay(transcript, thread.homes, laid, _line)
-    return _renumbered(Thread(records), transcript.context.data)
+    return renumbered(Thread(records), transcript.context.data)
 
 
 def _line(item: Any, near: Record) -> Record:

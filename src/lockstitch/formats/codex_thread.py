@@ -41,6 +41,8 @@ _CONTEXT = (
     "<recommended_plugins>",
     "<hook_prompt",
 )
+# Of those, what holds for the whole session.
+_SETTING = _CONTEXT[:4]
 _SUMMARY = "Another language model started to solve this problem"
 _NO_SUMMARY = "(no summary available)"
 
@@ -92,6 +94,21 @@ def is_prompt(item: dict[str, Any]) -> bool:
     if item.get("type") == "agent_message":
         return True
     return _is_message(item, "user") and not _is_context(item)
+
+
+def setting_of(item: dict[str, Any]) -> str:
+    """Name the surroundings that an item tells of, such as the working directory; "" for none."""
+    if not _is_message(item, "user"):
+        return ""
+    texts = [text.lstrip() for text in _texts(item)]
+    return next((tag for tag in _SETTING for text in texts if text.startswith(tag)), "")
+
+
+def summary_in(item: dict[str, Any]) -> str:
+    """Give the words of a summary that the program wrote, "" if an item is none."""
+    if not _is_message(item, "user"):
+        return ""
+    return next((text for text in _texts(item) if text.startswith(_SUMMARY)), "")
 
 
 def _is_message(item: dict[str, Any], role: str) -> bool:

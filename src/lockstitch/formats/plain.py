@@ -7,7 +7,7 @@ as the ``history`` of a SWE-agent trajectory. The dialect is told by the message
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstitch.dialects.detect import dialect_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
@@ -19,6 +19,9 @@ from lockstitch.formats.slots import Home, enter, lay, value_at
 from lockstitch.model.parts import RESULT, USER, Path
 from lockstitch.repair.ledger import Ledger
 from lockstitch.splices import alike
+
+if TYPE_CHECKING:
+    from lockstitch.formats.compacting import Shortened, Sorting, Story
 
 _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")
@@ -64,6 +67,17 @@ class PlainList(Format):
             turns=_turns(dialect, messages),
             state=(homes, stored),
         )
+
+    def sorting(self, transcript: Transcript) -> Sorting:
+        from lockstitch.formats import plain_compact  # noqa: PLC0415 - few commands need it
+
+        return plain_compact.sorting(transcript)
+
+    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+        from lockstitch.formats import plain_compact  # noqa: PLC0415 - as above
+
+        strands = plain_compact.strands(transcript, story, out)
+        return self.stitch(transcript, strands, Ledger([], []))
 
     def dress(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]

@@ -30,6 +30,7 @@ from lockstitch.model.parts import RESULT, USER, Message, Part
 from lockstitch.model.zones import GROUPED
 
 DENIED = "[lockstitch] This tool call was not allowed to run."
+LEFT_OUT = "[lockstitch] {count} characters are left out here; record {seq} has all of it."
 LATE = "[lockstitch] A result of the tool call {label} came in later:"
 _CONCLUDED = {
     "cancelled": CANCELLED,
@@ -71,6 +72,18 @@ def answer_in(fact: Finished, payload: Any) -> Answer:
     if dialect and not isinstance(payload, str):
         return Answer("", failed=failed, content=payload, dialect=dialect)
     return Answer(as_text(payload), failed=failed)
+
+
+def shortened(answer: Answer, limit: int, call: Call) -> Answer:
+    """Give an answer of few characters, with a pointer to all of it; media become notes."""
+    text = "\n".join(_words(piece) for piece in _pieces(answer))
+    if len(text) <= limit or call.outcome is None:
+        return Answer(text, failed=answer.failed) if answer.dialect else answer
+    head = max(limit * 2 // 3, 0)
+    tail = max(limit - head, 0)
+    note = LEFT_OUT.format(count=len(text) - head - tail, seq=call.outcome.seq)
+    parts = (text[:head], note, text[len(text) - tail :])
+    return Answer("\n".join(part for part in parts if part), failed=answer.failed)
 
 
 def late_pieces(call: Call, answer: Answer) -> list[Piece]:

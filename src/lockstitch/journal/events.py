@@ -138,12 +138,16 @@ class Ended(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Compacted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """From here on a summary is sent in place of all up to ``through``; 0 takes that back.
+    """From here on a summary is sent in place of all up to ``through``, and less of what follows.
 
-    The payload is the summary, a JSON string.
+    The payload is the summary, a JSON string. Behind it, results up to record ``shortened`` are
+    sent with ``limit`` characters at most, and media up to there as a note. The last fact of this
+    kind counts, alone: one with neither takes every compaction back.
     """
 
-    through: int
+    through: int = 0
+    shortened: int = 0
+    limit: int = 0
 
 
 class Rewound(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -83,6 +83,13 @@ class State:
             return None
         return event.to if event.to == 0 or event.to in self.facts else None
 
+    def snapshot(self, *events: Event) -> View:
+        """Give the view by itself, as it would be with some more events."""
+        view = _seen(self.line(self.seq))
+        for seq, event in enumerate(events, start=self.seq + 1):
+            _add(view, Fact(seq, 0, event, seq - 1))
+        return view
+
     def line(self, seq: int) -> list[Fact]:
         """Give the facts that lead to a record, oldest first."""
         found: list[Fact] = []
@@ -238,24 +245,11 @@ def _unanswered(view: View) -> int:
 
 
 def _compacted(view: View, fact: Fact, event: Compacted) -> None:
-    if event.through == 0:
+    if not event.through and not event.shortened:
         view.summary = None
-        return
-    if 0 < event.through < fact.seq:
-        last = view.last_reply.seq if view.last_reply else 0
-        unsettled = (c for c in view.calls.values() if _is_unsettled(c, event.through, last))
-        kept = frozenset(call.reply for call in unsettled if call.reply <= event.through)
-        view.summary = Summary(fact.seq, event, event.through, kept)
-
-
-def _is_unsettled(call: Call, through: int, last: int) -> bool:
-    """Tell whether anything is still to come of a call, or came behind what was summed up.
-
-    One that never started, and whose conversation went on without it, is settled.
-    """
-    if call.status == "open":
-        return call.reply == last
-    return call.outcome is None or call.is_running or call.outcome.seq > through
+    elif 0 <= event.through < fact.seq:
+        kept = frozenset(view.unsettled(event.through))
+        view.summary = Summary(fact.seq, event, event.through, kept, view.last_words)
 
 
 def _noted(view: View, fact: Fact, event: Noted) -> None:

@@ -8,7 +8,7 @@ in which order. What comes out is judged by all the rules before it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +18,18 @@ from lockstitch.dialects.base import as_text
 from lockstitch.dialects.models import Traits, same_model, traits_of
 from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.render import scripted, written
-from lockstitch.dialects.render_script import Turn, said
+from lockstitch.dialects.render_script import Turn, Words, all_pictures, said
 from lockstitch.dialects.replies import messages_in, without_reasoning
 from lockstitch.errors import Unreadable
-from lockstitch.journal.answers import answer_in, answer_to, answered, known, late_pieces, said_as
+from lockstitch.journal.answers import (
+    answer_in,
+    answer_to,
+    answered,
+    known,
+    late_pieces,
+    said_as,
+    shortened,
+)
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.state import Item, Late, Reply, Spoken, View
 from lockstitch.lists import Plan, plan
@@ -58,6 +66,24 @@ def project(
     if not made.healed:
         made = plan(projector.foreign(), dialect, model=receiver.model or None)
     return _healed(made)
+
+
+def each_item(
+    view: View, dialect: str, blobs: Mapping[str, bytes] | None = None
+) -> Iterator[tuple[Item, list[Any]]]:
+    """Give every item of a conversation with the messages it would be sent as, by itself."""
+    projector = _Projector(view, _receiver(view, dialect, None, None), blobs or {})
+    for item in view.items:
+        yield item, projector.alone(item)
+
+
+def each_turn(
+    view: View, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
+) -> Iterator[tuple[Item, list[Turn]]]:
+    """Give items in no dialect's spelling: words, calls with their arguments, and results."""
+    projector = _Projector(view, _receiver(view, "anthropic", None, None), blobs or {})
+    for item in items:
+        yield item, projector.turns(item)
 
 
 def _healed(made: Plan) -> list[Any]:
@@ -115,7 +141,7 @@ class _Projector:
         for item in self._items():
             own = self._own(item)
             if own is None:
-                turns += self._turns(item)
+                turns += self.turns(item)
                 continue
             self._put(messages, self._spelled(turns, opens=not messages))
             self._put(messages, own)
@@ -125,13 +151,19 @@ class _Projector:
 
     def foreign(self) -> list[Any]:
         """Give the list with nothing as it came: words, calls and results, spelled anew."""
-        return self._spelled([turn for item in self._items() for turn in self._turns(item)])
+        return self._spelled([turn for item in self._items() for turn in self.turns(item)])
+
+    def alone(self, item: Item) -> list[Any]:
+        """Give the messages of one item."""
+        own = self._own(item)
+        return self._spelled(self.turns(item), opens=False) if own is None else own
 
     def _items(self) -> Iterable[Item | str]:
         self.changed = 0
         summary = self.view.summary
         if summary is not None:
             self.changed = summary.seq
+        if summary is not None and summary.cut:
             yield f"{SUMMARY}\n{as_text(self._value(summary.event))}"
         yield from self.view.sent()
 
@@ -141,6 +173,8 @@ class _Projector:
         if not isinstance(item, OWN) or known(item.event.dialect) != name:
             return None
         if isinstance(item, Spoken):
+            if self._is_shortened(item.seq):
+                return None
             content = self._value(item.event)
             return [said_as(name, content)] if content else None
         messages = self._messages(item)
@@ -152,7 +186,7 @@ class _Projector:
         """Tell whether the model, which minds that, gets to see another past than it replied to."""
         return self.receiver.traits.binds_reasoning and self.changed > reply.after
 
-    def _turns(self, item: Item | str) -> list[Turn]:
+    def turns(self, item: Item | str) -> list[Turn]:
         """Give an item in no dialect's spelling."""
         if isinstance(item, str):
             return [said(USER, item)]
@@ -178,7 +212,8 @@ class _Projector:
         content, dialect = self._value(item.event), known(item.event.dialect)
         if not dialect or isinstance(content, str) or content is None:
             return [said(USER, as_text(content))]
-        return scripted([said_as(dialect, content)], dialect)
+        turns = scripted([said_as(dialect, content)], dialect)
+        return _without_media(turns) if self._is_shortened(item.seq) else turns
 
     def _messages(self, reply: Reply) -> list[Any]:
         return messages_in(known(reply.event.dialect), self._value(reply.event))
@@ -188,8 +223,15 @@ class _Projector:
             return messages
         self.changed = max(self.changed, *(call.changed for call in reply.calls))
         answers = [answer_to(call, self._outcome(call)) for call in reply.calls]
+        if self._is_shortened(reply.seq):
+            limit = self.view.summary.event.limit if self.view.summary else 0
+            pairs = zip(answers, reply.calls, strict=True)
+            answers = [shortened(answer, limit, call) for answer, call in pairs]
         ids = [call.id for call in reply.calls]
         return answered(known(reply.event.dialect), messages, ids, answers)
+
+    def _is_shortened(self, seq: int) -> bool:
+        return self.view.summary is not None and self.view.summary.shortens(seq)
 
     def _outcome(self, call: Any) -> Any:
         return self._value(call.outcome.fact) if call.outcome else None
@@ -216,6 +258,13 @@ class _Projector:
                 messages[-1] = {**before, "content": before["content"] + message["content"]}
             else:
                 messages.append(message)
+
+
+def _without_media(turns: list[Turn]) -> list[Turn]:
+    """Put notes in the place of media."""
+    for pieces, slot, picture in list(all_pictures(turns)):
+        pieces[slot] = Words(picture.note)
+    return turns
 
 
 def _joins(before: Any, message: Any) -> bool:

@@ -95,17 +95,23 @@ class Checkpoint(Struct, frozen=True, gc=False):
 class Summary(Struct, frozen=True, gc=False):
     """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
 
-    Replies in ``kept`` go out all the same, whole: a call of theirs was not settled by then.
+    Records in ``kept`` go out all the same: the last words of the user, and replies of which a
+    call was not settled by then. ``words`` are the last words of the user, which go out whole.
     """
 
     seq: int
     event: Compacted
     cut: int
     kept: frozenset[int] = frozenset()
+    words: int = 0
 
     def hides(self, seq: int) -> bool:
         """Tell whether the summary stands for a record."""
         return seq <= self.cut and seq not in self.kept
+
+    def shortens(self, seq: int) -> bool:
+        """Tell whether less is sent of a record's results and media."""
+        return seq <= self.event.shortened and seq != self.words
 
 
 class View(Struct):
@@ -148,6 +154,22 @@ class View(Struct):
         """Tell whether a summary stands for a record."""
         return self.summary is not None and self.summary.hides(seq)
 
+    def unsettled(self, through: int) -> set[int]:
+        """Give the records up to one that no summary may stand for.
+
+        Those are the last words of the user, and replies of which a call waits or runs, never
+        started and is of the last reply, or has a result that is not among these records.
+        """
+        last = self.last_reply.seq if self.last_reply else 0
+        calls = (call for call in self.calls.values() if call.reply <= through)
+        found = {call.reply for call in calls if _is_unsettled(call, through, last)}
+        return found | {self.last_words} if 0 < self.last_words <= through else found
+
+    @property
+    def last_words(self) -> int:
+        """Where the user spoke last, 0 for nowhere."""
+        return max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
+
     def sent(self) -> list[Item]:
         """Give what goes out behind the summary, in order."""
         return [i for i in self.items if not self.hides(i.seq) and not self._is_told(i)]
@@ -162,9 +184,15 @@ class View(Struct):
 
     def facts(self) -> Iterator[Event]:
         """Give the facts whose payloads a request is made of."""
-        if self.summary:
+        if self.summary and self.summary.cut:
             yield self.summary.event
         for item in self.sent():
             yield item.fact if isinstance(item, Late) else item.event
             if isinstance(item, Reply):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)
+
+
+def _is_unsettled(call: Call, through: int, last: int) -> bool:
+    if call.status == "open":
+        return call.reply == last
+    return call.outcome is None or call.is_running or call.outcome.seq > through

@@ -17,6 +17,7 @@ from lockstitch.model.parts import (
     RESULT,
     SERVER_CALL,
     SERVER_RESULT,
+    SYSTEM,
     TEXT,
     UNKNOWN,
     USER,
@@ -282,6 +283,11 @@ def empty_contents(case: Case) -> Iterator[Finding]:
             yield case.find(EMPTY_CONTENT, place, "this message has no content", wording=wording)
 
 
+def _sets_something(raw: Any) -> bool:
+    """A system message without words may set options from there on, such as the effort."""
+    return isinstance(raw, dict) and bool(raw.keys() - {"role", "content"})
+
+
 def lacks_content(case: Case, position: int) -> bool:
     """Tell whether this receiver refuses a message as empty."""
     message = case.messages[position]
@@ -291,6 +297,8 @@ def lacks_content(case: Case, position: int) -> bool:
     if dialect == "langchain":
         return isinstance(message.raw, dict) and fields_of(message.raw).get("content") is None
     if message.parts:
+        return False
+    if dialect == "anthropic" and message.role == SYSTEM and _sets_something(message.raw):
         return False
     if dialect == "openai-responses":
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])

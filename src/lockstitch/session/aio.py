@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from lockstitch.compaction.aio_running import run
+from lockstitch.compaction.counting import Counter
+from lockstitch.compaction.ladder import Compaction
+from lockstitch.compaction.running import Clock, Progress, quiet
+from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.compacting import Wish
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
@@ -110,21 +117,34 @@ class AsyncSession(Readable):
         gathering = Gathering(self._inner, dialect, provider=provider, model=model, key=key)
         return AsyncStream(gathering, source)
 
-    async def request(
+    async def request(  # noqa: PLR0913 - options, all by name
         self,
         dialect: str,
         *,
         profile: str | None = None,
         model: str | None = None,
         provider: str | None = None,
+        budget: int | None = None,
+        summarize: Callable[[str], Any] | None = None,
+        deadline: float = 60.0,
     ) -> list[Any]:
         """Give the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
+        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
+        longer than ``deadline`` seconds; if that cannot be done, all is sent.
         """
-        request = partial(self._inner.request, dialect, profile=profile, model=model)
-        return await through(lambda: request(provider=provider))
+        ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        messages = await through(ask)
+        if budget is None:
+            return messages
+        if not await through(lambda: self._inner.is_over(budget, dialect, messages)):
+            return messages
+        with suppress(Unmet, Moved, Busy):
+            await self.compact(summarize, budget=budget, dialect=dialect, deadline=deadline)
+            return await through(ask)
+        return messages
 
     async def run_tools(
         self,
@@ -196,6 +216,43 @@ class AsyncSession(Readable):
     async def revert_interrupted(self) -> Turn:
         """Go back to before the message that began the interrupted turn."""
         return await through(self._inner.revert_interrupted)
+
+    async def compact(  # noqa: PLR0913 - options, all by name
+        self,
+        summarize: Callable[[str], Any] | None = None,
+        *,
+        budget: int,
+        most_bytes: int | None = None,
+        deadline: float = 60.0,
+        call_timeout: float | None = None,
+        dialect: str | None = None,
+        counter: Counter | None = None,
+        window: int = 0,
+        on_progress: Progress | None = None,
+    ) -> Compaction:
+        """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
+
+        Old results are shortened first; if that is not enough, ``summarize``, a function from a
+        prompt to a text, sums the beginning up; without one, or when it fails, a digest of what
+        was said and done stands in. The session can be used meanwhile. Nothing is deleted:
+        :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
+        ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+        """
+        has_model = summarize is not None
+        wish = Wish(budget, most_bytes, dialect, counter, window, has_model)
+        work = await through(lambda: self._inner.compacting(wish))
+
+        async def keep(key: str, text: str) -> None:
+            await through(lambda: work.keep(key, text))
+
+        clock = Clock(deadline, call_timeout)
+        show = on_progress or quiet
+        done = await run(work.steps, summarize, clock, keep=keep, on_progress=show)
+        return await through(lambda: work.finish(done))
+
+    async def uncompact(self) -> None:
+        """Take every compaction back: all of the conversation is sent again."""
+        await through(self._inner.uncompact)
 
     async def close(self) -> None:
         """Give the session back; a turn still open is left for later. May be called twice."""

@@ -9,8 +9,10 @@ from typing import Any
 
 from msgspec import Raw, structs
 
+from lockstitch.compaction.plan import Budget
 from lockstitch.errors import Held, LockstitchError, UsageError
 from lockstitch.journal.events import (
+    Compacted,
     Event,
     Finished,
     Noted,
@@ -20,10 +22,12 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.fold import State
+from lockstitch.journal.projection import wanted
 from lockstitch.journal.records import checked_key
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.compacting import Compacting, Wish, is_over
 from lockstitch.session.reading import Readable
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred
@@ -178,6 +182,21 @@ class Conversation(Readable):
         if self.writer.look(lambda state: core.orphaned(state, live)):
             self.writer.decide(lambda state: core.orphaned(state, live))
         return self.turn
+
+    def compacting(self, wish: Wish) -> Compacting:
+        return Compacting(self.writer, wish)
+
+    def uncompact(self) -> None:
+        self.writer.add(Compacted())
+
+    def is_over(self, budget: int, dialect: str, messages: list[Any]) -> bool:
+        """Tell whether a request is over a budget, and this a moment to compact."""
+
+        def asked(state: State) -> bool:
+            blobs = self.writer.fetched(wanted(state.view))
+            return is_over(Budget(budget), state.view, messages, dialect, blobs)
+
+        return self.writer.look(asked)
 
     def output(self, call: Call) -> Any:
         return self.writer.output(call)

@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import UsageError
+from lockstitch.errors import Moved, UsageError
 from lockstitch.journal.events import (
     NOTHING,
     Approved,
+    Compacted,
     Denied,
     Ended,
     Event,
@@ -32,7 +33,8 @@ from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
 
 PAUSED = "paused"
-RESERVED = (CHECKPOINT, PAUSED)
+NOTES = "compaction"
+RESERVED = (CHECKPOINT, PAUSED, NOTES)
 Key = tuple[int, int]
 
 
@@ -311,6 +313,19 @@ def reverted(state: State) -> list[Event]:
     if not began:
         raise UsageError("the last turn was not interrupted, or something was said since")
     return [Rewound(to=state.facts[began].parent, reason="interrupted")]
+
+
+def compacted(state: State, event: Compacted, base: int) -> list[Event]:
+    """Write a compaction down that was made from what there was at ``base``, if that still holds.
+
+    What was added since stays behind it.
+    """
+    if not is_visible(state, base):
+        raise Moved("the session was rewound while it was compacted; nothing was written")
+    since = (fact.event for fact in state.line(state.seq) if fact.seq > base)
+    if any(isinstance(other, Compacted) for other in since):
+        raise Moved("the session was compacted by somebody else meanwhile; nothing was written")
+    return [event]
 
 
 def is_visible(state: State, seq: int) -> bool:

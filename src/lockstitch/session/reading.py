@@ -65,12 +65,12 @@ class Seen:
         """Make the messages of a request from what is known now."""
         with self._looking:
             view = self.state.view
-            values = self._fetched(wanted(view))
+            values = self.fetched(wanted(view))
             messages = project(view, dialect, model=model, provider=provider, blobs=values)
             self.asked = self.state.seq
         return messages
 
-    def _fetched(self, names: list[str]) -> dict[str, bytes]:
+    def fetched(self, names: list[str]) -> dict[str, bytes]:
         """Give large values; they never change, so they are kept."""
         missing = set(names) - self._blobs.keys()
         if missing:
@@ -79,7 +79,7 @@ class Seen:
 
     def payload(self, event: Event) -> bytes:
         """Give an event's payload, wherever it is kept."""
-        return self._fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
+        return self.fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
 
     def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from lockstitch.errors import UsageError
+from lockstitch.compaction.counting import Counter
+from lockstitch.compaction.ladder import Compaction
+from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
+from lockstitch.errors import Busy, Moved, Unmet, UsageError
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.compacting import Wish
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
@@ -75,20 +81,32 @@ class Session(Readable):
         gathering = Gathering(self._inner, dialect, provider=provider, model=model, key=key)
         return Stream(gathering, source)
 
-    def request(
+    def request(  # noqa: PLR0913 - options, all by name
         self,
         dialect: str,
         *,
         profile: str | None = None,
         model: str | None = None,
         provider: str | None = None,
+        budget: int | None = None,
+        summarize: Summarize | None = None,
+        deadline: float = 60.0,
     ) -> list[Any]:
         """Give the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
+        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
+        longer than ``deadline`` seconds; if that cannot be done, all is sent.
         """
-        return self._inner.request(dialect, profile=profile, model=model, provider=provider)
+        ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        messages = ask()
+        if budget is None or not self._inner.is_over(budget, dialect, messages):
+            return messages
+        with suppress(Unmet, Moved, Busy):
+            self.compact(summarize, budget=budget, dialect=dialect, deadline=deadline)
+            return ask()
+        return messages
 
     def run_tools(
         self,
@@ -158,6 +176,38 @@ class Session(Readable):
     def revert_interrupted(self) -> Turn:
         """Go back to before the message that began the interrupted turn."""
         return self._inner.revert_interrupted()
+
+    def compact(  # noqa: PLR0913 - options, all by name
+        self,
+        summarize: Summarize | None = None,
+        *,
+        budget: int,
+        most_bytes: int | None = None,
+        deadline: float = 60.0,
+        call_timeout: float | None = None,
+        dialect: str | None = None,
+        counter: Counter | None = None,
+        window: int = 0,
+        on_progress: Progress | None = None,
+    ) -> Compaction:
+        """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
+
+        Old results are shortened first; if that is not enough, ``summarize``, a function from a
+        prompt to a text, sums the beginning up; without one, or when it fails, a digest of what
+        was said and done stands in. The session can be used meanwhile. Nothing is deleted:
+        :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
+        ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+        """
+        has_model = summarize is not None
+        wish = Wish(budget, most_bytes, dialect, counter, window, has_model)
+        work = self._inner.compacting(wish)
+        clock = Clock(deadline, call_timeout)
+        done = run(work.steps, summarize, clock, keep=work.keep, on_progress=on_progress or quiet)
+        return work.finish(done)
+
+    def uncompact(self) -> None:
+        """Take every compaction back: all of the conversation is sent again."""
+        self._inner.uncompact()
 
     def close(self) -> None:
         """Give the session back; a turn still open is left for later. May be called twice."""

@@ -1,0 +1,332 @@
+"""``lockstitch compact``: a session that is too long made shorter, backed up and undoable."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lockstitch import sessions
+from lockstitch.cli import CLEAN, FINDINGS, terminal, text
+from lockstitch.cli.arguments import FOLLOW, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.progress import Progress
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import is_own, one, told
+from lockstitch.errors import LockstitchError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lockstitch.compaction.ladder import Compaction
+    from lockstitch.formats.sources import Source
+    from lockstitch.sessions import Shorter
+
+_RUNGS = {
+    "nothing": "nothing to do",
+    "shortened": "old results shortened",
+    "summary": "summed up by the command",
+    "digest": "summed up by a digest",
+}
+
+
+class How(Struct, frozen=True):
+    """How the command was asked to go about it."""
+
+    target: str
+    budget: int
+    most_bytes: int | None
+    deadline: float
+    command: str | None
+    yes: bool
+    diff: bool
+    output: str | None
+    follow: bool
+    as_json: bool
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The budget, by the names of the Python call."""
+        return {"budget": self.budget, "most_bytes": self.most_bytes}
+
+
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    target: str | None,
+    budget: str,
+    max_bytes: str | None,
+    model_command: str | None,
+    deadline: str,
+    yes: bool,
+    diff: bool,
+    output: str | None,
+    undo: bool,
+    form: str | None,
+    session: str | None,
+    follow_symlinks: bool,
+    as_json: bool,
+) -> int:
+    """Compact one session, and return the exit status."""
+    if target is None:
+        raise UsageError("nothing to compact: give a file, the id of a session or a store")
+    how = How(
+        target,
+        _count(budget, "--budget"),
+        None if max_bytes is None else _count(max_bytes, "--max-bytes"),
+        _seconds(deadline),
+        model_command,
+        yes,
+        diff,
+        output,
+        follow_symlinks,
+        as_json,
+    )
+    if is_own(target, form):
+        return _own(how, session, undo=undo)
+    if undo:
+        raise UsageError(f"{target}: `lockstitch undo` takes back what was done to a file")
+    source = one(target, form, session)
+    with _named(target):
+        return _file(how, source)
+
+
+def _count(word: str, flag: str) -> int:
+    if not word.isdecimal() or not int(word):
+        raise UsageError(f"{flag} takes a number from 1 on")
+    return int(word)
+
+
+def _seconds(word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise UsageError("--deadline takes a number of seconds")
+    return number
+
+
+@contextmanager
+def _named(target: str) -> Iterator[None]:
+    """Put the target's name before what an error says of it."""
+    try:
+        yield
+    except LockstitchError as error:
+        raise type(error)(f"{text.shown(target)}: {error}") from error
+
+
+def _file(how: How, source: Source) -> int:
+    """Plan without a model, show, ask, and only then have it done."""
+    session = sessions.opened(source, follow_symlinks=how.follow)
+    outlook = sessions.shorter(session, sessions.condensed(session, **how.limits))
+    if how.output is not None and session.before is None:
+        raise UsageError("is in a database; a copy of one session of it cannot be written")
+    _show(how, outlook.done, outlook.turns, len(outlook.changes))
+    if outlook.done.event is None or how.diff:
+        return _end(how, outlook, written=False)
+    if how.output is None and not _agreed(how):
+        _end(how, outlook, written=False)
+        return FINDINGS
+    with ExitStack() as stack:
+        options: dict[str, Any] = {**how.limits, "deadline": how.deadline, **_asking(how, stack)}
+        if how.output is None:
+            done = sessions.compact(source, follow_symlinks=how.follow, **options)
+        else:
+            done = _copied(how, source, options)
+    return _end(how, done, written=True)
+
+
+def _copied(how: How, source: Source, options: dict[str, Any]) -> Shorter:
+    from lockstitch import files
+    from lockstitch.formats import doctor
+
+    session = sessions.opened(source, follow_symlinks=how.follow)
+    made = sessions.condensed(session, **options)
+    files.write_atomically(str(how.output), doctor.bytes_of(made.after))
+    return sessions.shorter(session, made)
+
+
+def _own(how: How, session: str | None, *, undo: bool) -> int:
+    from lockstitch import stored
+
+    if how.output is not None:
+        raise UsageError(f"{how.target}: `lockstitch fork` makes a copy of a session of a store")
+    with told(how.target):
+        if undo:
+            name = stored.uncompact(how.target, session)
+            terminal.note(f"{text.shown(name)}: all of the conversation is sent again.")
+            return CLEAN
+        journal = stored.read(how.target, session)
+        outlook = stored.outlook(journal, how.budget, how.most_bytes)
+        shorter = stored.shorter(how.target, journal, outlook)
+        _show(how, outlook, shorter.turns, 0)
+        if outlook.event is None or how.diff:
+            return _end(how, shorter, written=False)
+        if not _agreed(how):
+            _end(how, shorter, written=False)
+            return FINDINGS
+        with ExitStack() as stack:
+            options = {**how.limits, "deadline": how.deadline, **_asking(how, stack)}
+            done = stored.compact(how.target, journal.session, **options)
+    return _end(how, done, written=True)
+
+
+def _agreed(how: How) -> bool:
+    return how.yes or terminal.agreed(
+        "Compact it? The original is kept.", "--yes compacts without asking"
+    )
+
+
+def _asking(how: How, stack: ExitStack) -> dict[str, Any]:
+    """The model to ask, if there is one, and the bar that shows how far it is."""
+    if how.command is None:
+        return {}
+    from lockstitch.cli.model_command import ModelCommand
+
+    return {
+        "summarize": stack.enter_context(ModelCommand(how.command)),
+        "on_progress": _Bar(stack).show,
+    }
+
+
+class _Bar:
+    """A progress bar that is there from the first question on, when their number is known."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.advance: Callable[[int], None] | None = None
+        self.done = 0
+
+    def show(self, done: int, total: int) -> None:
+        if self.advance is None:
+            self.advance = self.stack.enter_context(Progress("Summing up", total, "parts"))
+        self.advance(max(done - self.done, 0))
+        self.done = max(done, self.done)
+
+
+def _show(how: How, done: Compaction, turns: int, mended: int) -> None:
+    for line in _lines(how, done, turns, mended):
+        terminal.note(line)
+
+
+def _lines(how: How, done: Compaction, turns: int, mended: int) -> Iterator[str]:
+    name = text.shown(how.target)
+    before, after = done.before, done.after
+    if done.event is None:
+        yield f"{name}: is within the budget, with {before.tokens} of {how.budget} tokens."
+        return
+    rung = _RUNGS["summary" if done.rung == "digest" and how.command else done.rung]
+    what = f"{several(turns, 'turn')} {rung}" if turns else rung
+    yield (
+        f"{name}: {before.tokens} tokens ({before.bytes} bytes) become about {after.tokens} "
+        f"({after.bytes}): {what}."
+    )
+    if mended:
+        yield f"{name}: {several(mended, 'change')} of a repair come first."
+
+
+def _end(how: How, shorter: Shorter, *, written: bool) -> int:
+    if how.as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.encode(**_fields(how, shorter, written=written)))
+    elif written:
+        _say(how, shorter)
+    return CLEAN
+
+
+def _say(how: How, shorter: Shorter) -> None:
+    done = shorter.done
+    terminal.note(
+        f"Compacted ({_RUNGS[done.rung]}): {done.before.tokens} tokens before, "
+        f"{done.after.tokens} now."
+    )
+    if done.failures:
+        reasons = ", ".join(dict.fromkeys(done.failures))
+        terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
+    if shorter.backup is not None:
+        terminal.note(f"Backup: {text.shown(shorter.backup)}")
+        terminal.note("`lockstitch undo` takes it back.")
+    elif how.output is None:
+        terminal.note("`lockstitch compact --undo` takes it back.")
+    if shorter.carried:
+        terminal.note("The session went on meanwhile: `lockstitch check` tells if that matters.")
+
+
+def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
+    done, report = shorter.done, shorter.report
+    return {
+        "target": how.target,
+        "format": report.format,
+        "session": report.session,
+        "rung": done.rung,
+        "before": {"tokens": done.before.tokens, "bytes": done.before.bytes},
+        "after": {"tokens": done.after.tokens, "bytes": done.after.bytes},
+        "turns": shorter.turns,
+        "asked": done.asked,
+        "failures": list(done.failures),
+        "edits": shorter.changes,
+        "backup": shorter.backup,
+        "applied": written,
+    }
+
+
+COMMAND = Command(
+    name="compact",
+    run=run,
+    summary="Make a session that is too long shorter, as its own program would.",
+    details=(
+        "For sessions of Claude Code and Codex, message lists, and stores of Lockstitch's own. "
+        "Says what would be done and asks; --yes does not ask, --diff only says it, -o writes a "
+        "compacted copy instead. A summary takes the place of the first turns: that of "
+        "--model-command, which gets a prompt on its stdin for each part and prints the summary, "
+        "or, without it and when it fails, a digest of what was said and done. The last turns "
+        "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
+        "byte; --undo takes the compaction of a session in a store back. A broken session is "
+        "repaired on the way. End its program first: it would go on from what it remembers."
+    ),
+    examples=(
+        "lockstitch compact session.jsonl --diff",
+        "lockstitch compact session.jsonl --budget 50000",
+        "lockstitch compact session.jsonl --model-command 'claude -p' --deadline 600 --yes",
+        "lockstitch compact conversation.json --max-bytes 20000000 -o shorter.json",
+        "lockstitch compact sqlite:///agent.db --session ticket-42 --yes",
+    ),
+    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
+    options=(
+        Option(
+            "budget",
+            ("--budget",),
+            f"Tokens that a request may have afterwards (default: {sessions.BUDGET}).",
+            metavar="TOKENS",
+            default=str(sessions.BUDGET),
+        ),
+        Option(
+            "max_bytes",
+            ("--max-bytes",),
+            "Bytes that a request may have, images included.",
+            metavar="BYTES",
+        ),
+        Option(
+            "model_command",
+            ("--model-command",),
+            "Program that sums up: a prompt on stdin, the summary on stdout; no shell is used.",
+            metavar="CMD",
+        ),
+        Option(
+            "deadline",
+            ("--deadline",),
+            "Seconds that summing up may take in all (default: 300).",
+            metavar="SECONDS",
+            default="300",
+        ),
+        Option("yes", ("--yes", "-y"), "Do not ask."),
+        Option("diff", ("--diff",), "Only say what would be done."),
+        Option("output", ("--output", "-o"), "Write a compacted copy here.", metavar="FILE"),
+        Option("undo", ("--undo",), "Take the compactions of a session in a store back."),
+        FORMAT,
+        SESSION,
+        FOLLOW,
+        JSON,
+    ),
+)

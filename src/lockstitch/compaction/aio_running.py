@@ -1,0 +1,107 @@
+"""Drives a compaction from asyncio or trio; the same as ``running``, with awaits."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Step, Steps
+from lockstitch.compaction.running import LATE, Clock, Progress, attempted, checked, failure_of
+
+AsyncKeep = Callable[[str, str], Awaitable[None]]
+T = TypeVar("T")
+
+
+async def run(
+    steps: Steps,
+    summarize: Callable[[str], Any] | None,
+    clock: Clock,
+    *,
+    keep: AsyncKeep,
+    on_progress: Progress,
+) -> Compaction:
+    """Go through the steps of a compaction; cancelled, it leaves nothing behind."""
+    answer: str | Failure | None = None
+    while True:
+        # a long conversation takes a while to weigh, and the event loop has other things to do
+        step = await _beside(partial(_advanced, steps, answer))
+        if isinstance(step, Compaction):
+            return step
+        answer = None
+        if isinstance(step, Pause):
+            await anyio.sleep(min(step.seconds, clock.left))
+        elif isinstance(step, Found):
+            await keep(step.key, step.text)
+        else:
+            on_progress(step.number - 1, step.total)
+            answer = await _asked(step, summarize, clock.for_one)
+
+
+def _advanced(steps: Steps, answer: str | Failure | None) -> Step | Compaction:
+    try:
+        return steps.send(answer)
+    except StopIteration as stop:
+        done: Compaction = stop.value
+        return done
+
+
+async def _asked(
+    step: Ask, summarize: Callable[[str], Any] | None, seconds: float
+) -> str | Failure:
+    if summarize is None or seconds <= 0:
+        return Failure(LATE)
+    with anyio.move_on_after(seconds):
+        return checked(await _called(summarize, step.prompt))
+    return Failure(f"no answer within {seconds:.1f} seconds")
+
+
+async def _called(summarize: Callable[[str], Any], prompt: str) -> Any:
+    if inspect.iscoroutinefunction(summarize):
+        got = attempted(summarize, prompt)
+    else:
+        got = await _beside(partial(attempted, summarize, prompt))
+    return await _awaited(got) if inspect.isawaitable(got) else got
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except Exception as error:  # noqa: BLE001 - whatever a model's client raises
+        return failure_of(error)
+
+
+async def _beside(function: Callable[[], T]) -> T:
+    """Do something in a thread that nobody waits for once this is cancelled.
+
+    Not even the end of the program does: a model that never answers must not hold it up.
+    """
+    told = anyio.Event()
+    found: list[T] = []
+    errors: list[BaseException] = []
+    native: Any = anyio.lowlevel.current_token().native_token
+    # asyncio's loop has the one, trio's token the other
+    soon = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+    def work() -> None:
+        try:
+            found.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+            errors.append(error)
+        with suppress(Exception):  # the loop may be gone by now
+            soon(told.set)
+
+    target = copy_context().run
+    name = "lockstitch compaction"
+    threading.Thread(target=target, args=(work,), name=name, daemon=True).start()
+    await told.wait()
+    if errors:
+        raise errors[0]
+    return found[0]

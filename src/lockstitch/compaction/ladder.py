@@ -1,0 +1,248 @@
+"""The way down from a conversation that is too long to one that fits, each step only if needed.
+
+Shorten old results; else have a model sum up the beginning; else sum it up without one. This is
+a generator: it asks, and whoever drives it calls the model, keeps the time and sends answers in.
+It never fails because a model did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from lockstitch.compaction import chunks
+from lockstitch.compaction.counting import Counter, Weight, calibrated, size_of, weights
+from lockstitch.compaction.digest import digest
+from lockstitch.compaction.plan import BYTES_A_TOKEN, LIMITS, Budget, Cost, Plan, Planner
+from lockstitch.compaction.telling import Told, told
+from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
+from lockstitch.journal.projection import SUMMARY
+from lockstitch.journal.state import View
+
+Rung = Literal["nothing", "shortened", "summary", "digest"]
+
+ATTEMPTS = 3
+BREAKER = 5
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 20.0
+_CHUNK_MOST = 60_000
+_CHUNK_LEAST = 100
+# Of a model's window, for notes; and how much longer than asked for they may be.
+_NOTES_SHARE = 6
+_OVERSIZE = 2
+
+
+class Ask(Struct, frozen=True):
+    """A question for the model, the ``number``-th of about ``total``; ``key`` names it."""
+
+    prompt: str
+    key: str
+    number: int
+    total: int
+
+
+class Pause(Struct, frozen=True):
+    """Time to let go by before the next question."""
+
+    seconds: float
+
+
+class Found(Struct, frozen=True):
+    """An answer of the model that was taken, to be kept under its key."""
+
+    key: str
+    text: str
+
+
+class Failure(Struct, frozen=True):
+    """A question that got no answer; ``reason`` has nothing of the conversation in it."""
+
+    reason: str
+
+
+class Compaction(Struct, frozen=True):
+    """What a compaction came to; ``event`` is the fact to be written, None if there is none."""
+
+    rung: Rung
+    before: Cost
+    after: Cost
+    event: Compacted | None = None
+    asked: int = 0
+    failures: tuple[str, ...] = ()
+
+
+class Task(Struct):
+    """A conversation to be shortened, and by what means.
+
+    ``window`` is how many tokens the model that sums up may be given at once, 0 if it is not
+    known. ``known`` has answers from before, by key; ``random`` gives numbers from 0 to 1.
+    Without ``shortens`` results stay whole, and a summary is the first thing to try.
+    """
+
+    view: View
+    dialect: str
+    budget: Budget
+    blobs: Mapping[str, bytes]
+    has_model: bool
+    counter: Counter | None = None
+    window: int = 0
+    shortens: bool = True
+    known: Mapping[str, str] = {}
+    random: Callable[[], float] = lambda: 0.5
+
+
+Step = Ask | Pause | Found
+Steps = Generator[Step, str | Failure | None, Compaction]
+Answers = Generator[Step, str | Failure | None, str | None]
+
+
+def ladder(task: Task) -> Steps:
+    """Go down as far as needed; raises ``Unmet`` if the budget cannot be met at all."""
+    return (yield from _Descent(task).run())
+
+
+def _unshortened(weight: Weight) -> Weight:
+    return structs.replace(weight, short=dict.fromkeys(weight.short, (weight.tokens, weight.bytes)))
+
+
+class _Descent:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.counter = task.counter or calibrated(task.view, task.dialect, task.blobs)
+        weighed = weights(task.view, task.dialect, LIMITS, counter=self.counter, blobs=task.blobs)
+        self.weighed = weighed if task.shortens else [_unshortened(one) for one in weighed]
+        self.asked = 0
+        self.failures: list[str] = []
+        self.in_a_row = 0
+
+    def run(self) -> Steps:
+        task = self.task
+        plan = Planner(task.view, self.weighed, task.budget, self._cost_of_previous).planned()
+        if not plan.is_needed:
+            return self._done("nothing", plan)
+        if not plan.room:
+            return self._done("shortened", plan, self._carried(plan))
+        notes = None
+        if task.has_model:
+            notes = yield from self._notes(plan)
+        if notes is not None:
+            return self._done("summary", plan, self._fact(plan, notes))
+        return self._done("digest", plan, self._fact(plan, self._digest(plan)))
+
+    def _done(self, rung: Rung, plan: Plan, event: Compacted | None = None) -> Compaction:
+        return Compaction(rung, plan.before, plan.after, event, self.asked, tuple(self.failures))
+
+    def _carried(self, plan: Plan) -> Compacted:
+        """Shorten, and keep the summary there is."""
+        summary = self.task.view.summary
+        payload = summary.event.payload if summary and summary.cut else NOTHING
+        blob = summary.event.blob if summary and summary.cut else ""
+        return Compacted(
+            through=plan.through,
+            shortened=plan.shortened,
+            limit=plan.limit,
+            payload=payload,
+            blob=blob,
+        )
+
+    def _fact(self, plan: Plan, text: str) -> Compacted:
+        return Compacted(
+            through=plan.through,
+            shortened=plan.shortened,
+            limit=plan.limit,
+            payload=text_payload(text),
+        )
+
+    def _count(self, text: str) -> int:
+        """Count a text's tokens; not fewer than a plan counts on for its bytes."""
+        tokens = self.counter([{"role": "user", "content": text}], self.task.dialect)
+        return max(tokens, len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+
+    @property
+    def _cost_of_previous(self) -> Cost:
+        if not self._previous:
+            return Cost()
+        sent = [{"role": "user", "content": f"{SUMMARY}\n{self._previous}"}]
+        return Cost(self.counter(sent, self.task.dialect), size_of(sent))
+
+    @property
+    def _previous(self) -> str:
+        """The summary that is in force."""
+        summary = self.task.view.summary
+        if summary is None or not summary.cut:
+            return ""
+        event = summary.event
+        raw = self.task.blobs.get(event.blob, b'""') if event.blob else bytes(event.payload)
+        value = value_of(type(event.payload)(raw))
+        return value if isinstance(value, str) else ""
+
+    def _digest(self, plan: Plan) -> str:
+        lines = told(self.task.view, plan.hidden, self.task.blobs)
+        return digest(lines, self._previous, plan.room, self._count)
+
+    def _notes(self, plan: Plan) -> Answers:
+        """Have a model write notes of what is hidden, one part after another."""
+        asking = _Asking(plan, self.task, self._count)
+        notes, lines = self._previous, told(self.task.view, plan.hidden, self.task.blobs)
+        if not plan.hidden or self._count(notes) > asking.longest:
+            notes, lines = "", [Told(0, "assistant", notes), *lines]
+        parts = chunks.parts(lines, asking.part, self._count)
+        for number, part in enumerate(parts, start=1):
+            is_last = number == len(parts)
+            asked = chunks.prompt(part, notes, asking.room)
+            most = asking.most if is_last else asking.longest
+            answer = yield from self._answer(asked, number, len(parts), most)
+            if answer is None:
+                return None
+            notes = answer
+        return notes or None
+
+    def _answer(self, asked: str, number: int, total: int, most: int) -> Answers:
+        """Ask until there is an answer, or often enough."""
+        key = chunks.key_of(asked)
+        known = chunks.accepted(self.task.known.get(key), most, self._count)
+        if known is not None:
+            return known
+        for attempt in range(ATTEMPTS):
+            if self.in_a_row >= BREAKER:
+                return None
+            if attempt:
+                yield Pause(self._pause(attempt))
+            self.asked += 1
+            got = yield Ask(asked, key, number, total)
+            text = self._taken(got, most)
+            if text is not None:
+                yield Found(key, text)
+                return text
+        return None
+
+    def _taken(self, got: str | Failure | None, most: int) -> str | None:
+        """Take an answer for what it is, and count failures."""
+        text = None if isinstance(got, Failure) else chunks.accepted(got, most, self._count)
+        if text is None:
+            no_summary = "the answer was no summary"
+            self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
+        self.in_a_row = 0 if text is not None else self.in_a_row + 1
+        return text
+
+    def _pause(self, attempt: int) -> float:
+        longest = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
+        return longest * (0.5 + self.task.random() / 2)
+
+
+class _Asking:
+    """How much a model is asked at once, and how long its answers may be, in tokens.
+
+    All of a question is within the model's window: instructions, notes, and a part.
+    """
+
+    def __init__(self, plan: Plan, task: Task, count: chunks.Count) -> None:
+        window = task.window or task.budget.tokens
+        spare = task.budget.tokens - plan.after.tokens
+        self.room = min(plan.room, max(window // _NOTES_SHARE, 1))
+        self.longest = self.room * _OVERSIZE
+        self.most = max(min(self.longest, plan.room + spare), self.room)
+        rest = window - count(chunks.prompt("", "", plan.room)) - self.longest
+        self.part = max(min(rest * 9 // 10, _CHUNK_MOST), _CHUNK_LEAST)

@@ -1,0 +1,237 @@
+"""Where to cut a conversation, and what that will cost: decided from figures, changed nowhere."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, product
+
+from msgspec import Struct
+
+from lockstitch.compaction.counting import Weight
+from lockstitch.errors import Unmet
+from lockstitch.journal.state import Item, Reply, Spoken, View
+
+LIMITS = (2000, 400)
+# A compaction that only just fits is back at the next turn.
+TARGET = 0.6
+_ROOM_SHARE = 4
+_ROOM_MOST = 8000
+ROOM_LEAST = 64
+BYTES_A_TOKEN = 6
+
+
+class Cost(Struct, frozen=True):
+    """Tokens and bytes."""
+
+    tokens: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        """Add two costs."""
+        return Cost(self.tokens + other.tokens, self.bytes + other.bytes)
+
+    def __sub__(self, other: Cost) -> Cost:
+        """Take a cost from another."""
+        return Cost(self.tokens - other.tokens, self.bytes - other.bytes)
+
+
+class Budget(Struct, frozen=True):
+    """What a request may cost; 0 bytes are no limit."""
+
+    tokens: int
+    bytes: int = 0
+
+    def holds(self, cost: Cost, share: float = 1.0) -> bool:
+        """Tell whether a cost is within a share of it."""
+        within = not self.bytes or cost.bytes <= self.bytes * share
+        return within and cost.tokens <= self.tokens * share
+
+    @property
+    def room(self) -> int:
+        """How many tokens a summary may have."""
+        return max(min(self.tokens // _ROOM_SHARE, _ROOM_MOST), ROOM_LEAST)
+
+
+class Plan(Struct, frozen=True):
+    """What to send less of: see ``Compacted``; ``hidden`` is what a summary has to speak for.
+
+    ``after`` counts the summary with all the ``room`` it may take, 0 where the one there is stays.
+    """
+
+    through: int
+    shortened: int
+    limit: int
+    before: Cost
+    after: Cost
+    hidden: list[Item]
+    room: int = 0
+
+    @property
+    def is_needed(self) -> bool:
+        """Tell whether there is anything to do."""
+        return bool(self.room or self.shortened)
+
+
+class _Sums:
+    """Costs of the items from one to another, without adding them up each time."""
+
+    def __init__(self, weights: Sequence[Weight]) -> None:
+        self.whole = _summed([Cost(weight.tokens, weight.bytes) for weight in weights])
+        self.short = {
+            limit: _summed([Cost(*weight.short[limit]) for weight in weights]) for limit in LIMITS
+        }
+
+    def between(self, begin: int, middle: int, end: int, limit: int) -> Cost:
+        """Cost from ``begin`` to ``end``, of which those before ``middle`` are shortened."""
+        middle = max(begin, middle)
+        short = self.short[limit][middle] - self.short[limit][begin] if limit else Cost()
+        return short + self.whole[end] - self.whole[middle if limit else begin]
+
+
+def _summed(costs: Sequence[Cost]) -> list[Cost]:
+    return list(accumulate(costs, initial=Cost()))
+
+
+class Planner:
+    """One conversation, weighed, against one budget; ``carried`` is the summary it has by now."""
+
+    def __init__(
+        self, view: View, weights: Sequence[Weight], budget: Budget, carried: Cost | None = None
+    ) -> None:
+        self.view = view
+        self.budget = budget
+        sent = {id(item) for item in view.sent()}
+        self.weights = [weight for weight in weights if id(weight.item) in sent]
+        self.items = [weight.item for weight in self.weights]
+        self.sums = _Sums(self.weights)
+        self.cut = view.summary.cut if view.summary else 0
+        self.carried = carried or Cost()
+        self.allowed = self._allowed(boundaries(self.items))
+
+    def _allowed(self, places: Sequence[int]) -> list[int]:
+        """Give the places to cut before; behind the cut there is, so that it stays hidden."""
+        lowest = list(accumulate((item.seq for item in reversed(self.items)), min))[::-1]
+        found = [at for at in places if lowest[at] > self.cut]
+        return [0, *found] if self.cut and self._stays else found
+
+    @property
+    def _stays(self) -> bool:
+        """Tell whether the summary there is can stay: it says nothing of what was kept beside it.
+
+        A later compaction keeps other records: words that were the last ones then are no more.
+        """
+        kept = self.view.unsettled(self.cut)
+        return all(item.seq in kept for item in self.items if item.seq <= self.cut)
+
+    def planned(self) -> Plan:
+        """Give the smallest compaction that leaves headroom; raises ``Unmet`` if there is none."""
+        before = sum((Cost(*weight.now) for weight in self.weights), self.carried)
+        if self.budget.holds(before):
+            return Plan(self.cut, 0, 0, before, before, [])
+        found = self._by_shortening(before) or self._by_cutting(before)
+        if found is None:
+            raise Unmet(self._figures(before))
+        return found
+
+    def _cost(self, begin: int, middle: int, limit: int) -> Cost:
+        return self.sums.between(begin, middle, len(self.items), limit)
+
+    @property
+    def _old(self) -> int:
+        """How many items are old: all before the last reply, or before the last words if later."""
+        last = [n for n, item in enumerate(self.items) if isinstance(item, Reply | Spoken)]
+        return last[-1] if last else 0
+
+    def _by_shortening(self, before: Cost) -> Plan | None:
+        """Send less of old results, oldest first, as far as needed."""
+        if self.cut and not self._stays:
+            return None
+        for limit in LIMITS:
+            costs = range(self._old + 1)
+            at = bisect_left(costs, True, key=lambda n: self._fits(self._cost(0, n, limit)))
+            if 0 < at <= self._old:
+                after = self._cost(0, at, limit) + self.carried
+                return Plan(self.cut, self._reach(at), limit, before, after, [])
+        return None
+
+    def _fits(self, cost: Cost) -> bool:
+        return self.budget.holds(cost + self.carried, TARGET)
+
+    def _reach(self, count: int) -> int:
+        """Give the record up to which items are shortened."""
+        return max(item.seq for item in self.items[:count])
+
+    def _by_cutting(self, before: Cost) -> Plan | None:
+        """Put a summary in the place of the beginning, as little of it as needed."""
+        anywhere = self._allowed(boundaries(self.items, anywhere=True))
+        for allowed, room in product((self.allowed, anywhere), (self.budget.room, ROOM_LEAST)):
+            plans = [self._cut_at(at, before, room) for at in self._candidates(allowed, room)]
+            good = next((plan for plan in plans if self.budget.holds(plan.after, TARGET)), None)
+            enough = [plan for plan in plans if self.budget.holds(plan.after)]
+            found = good or min(enough, key=lambda plan: plan.after.tokens, default=None)
+            if found is not None:
+                return found
+        return None
+
+    def _candidates(self, allowed: Sequence[int], room: int) -> list[int]:
+        """Give a few cuts in order, from the first that may be enough to the largest."""
+        least, told = LIMITS[-1], _told(room)
+        at = bisect_left(
+            allowed,
+            True,
+            key=lambda n: self.budget.holds(self._cost(n, self._old, least) + told, TARGET),
+        )
+        return [*allowed[max(at - 1, 0) : at + 4], *allowed[-1:]]
+
+    def _cut_at(self, at: int, before: Cost, room: int) -> Plan:
+        through = max((item.seq for item in self.items[:at]), default=0)
+        through = max(through, self.cut)
+        kept = self.view.unsettled(through)
+        extra = sum(
+            (Cost(w.tokens, w.bytes) for w in self.weights[:at] if w.item.seq in kept), _told(room)
+        )
+        hidden = [item for item in self.items[:at] if item.seq not in kept]
+        rest = {limit: self._cost(at, self._old, limit) + extra for limit in LIMITS}
+        whole = self._cost(at, 0, 0) + extra
+        if self.budget.holds(whole, TARGET):
+            return Plan(through, 0, 0, before, whole, hidden, room)
+        limit = next((one for one in LIMITS if self.budget.holds(rest[one], TARGET)), LIMITS[-1])
+        reach = self._reach(self._old) if self._old > at else 0
+        after = rest[limit] if reach else whole
+        return Plan(through, reach, limit if reach else 0, before, after, hidden, room)
+
+    def _figures(self, before: Cost) -> str:
+        last = self._allowed(boundaries(self.items, anywhere=True))[-1:]
+        least = self._cut_at(last[0], before, ROOM_LEAST).after if last else before
+        limits = f"{self.budget.tokens} tokens"
+        if self.budget.bytes:
+            limits += f" and {self.budget.bytes} bytes"
+        return (
+            f"a request of this session has {before.tokens} tokens and {before.bytes} bytes; with"
+            f" all that can be left out it has {least.tokens} tokens and {least.bytes} bytes, and"
+            f" the budget is {limits}"
+        )
+
+
+def _told(room: int) -> Cost:
+    return Cost(room, room * BYTES_A_TOKEN)
+
+
+def boundaries(items: Sequence[Item], *, anywhere: bool = False) -> list[int]:
+    """Give the places to cut before: where a turn begins, and, in the last one, each reply.
+
+    What stands before must have been written before what stands behind, so that one record number
+    parts them. The last turn is cut only between its batches, and its first words stay. With
+    ``anywhere`` each turn is: where the user talks into every reply, no number parts two turns.
+    """
+    last = max((n for n, item in enumerate(items) if isinstance(item, Spoken)), default=0)
+    last = 0 if anywhere else last
+    highest = list(accumulate((item.seq for item in items), max))
+    lowest = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
+    return [
+        at
+        for at in range(1, len(items))
+        if highest[at - 1] < lowest[at]
+        and isinstance(items[at], Spoken if at <= last else Reply | Spoken)
+    ]

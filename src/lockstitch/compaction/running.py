@@ -1,0 +1,113 @@
+"""Drives a compaction: calls the model, keeps the time, and never waits longer than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, Queue
+from typing import Any
+
+from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps
+
+Summarize = Callable[[str], str]
+Keep = Callable[[str, str], None]
+Progress = Callable[[int, int], None]
+
+LATE = "there was no time left"
+
+
+def quiet(_done: int, _total: int) -> None:
+    """Tell nobody how far it is."""
+
+
+class Clock:
+    """How long a compaction may take, as a whole and for each question."""
+
+    def __init__(self, deadline: float, call_timeout: float | None) -> None:
+        self._end = time.monotonic() + deadline
+        self._each = call_timeout
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return max(self._end - time.monotonic(), 0.0)
+
+    @property
+    def for_one(self) -> float:
+        """The seconds that one question may take."""
+        return self.left if self._each is None else min(self._each, self.left)
+
+
+def run(
+    steps: Steps,
+    summarize: Summarize | None,
+    clock: Clock,
+    *,
+    keep: Keep,
+    on_progress: Progress,
+) -> Compaction:
+    """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
+    answer: str | Failure | None = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as stop:
+            done: Compaction = stop.value
+            return done
+        if isinstance(step, Pause):
+            time.sleep(min(step.seconds, clock.left))
+            answer = None
+            continue
+        if isinstance(step, Found):
+            keep(step.key, step.text)
+            answer = None
+            continue
+        on_progress(step.number - 1, step.total)
+        answer = _asked(step, summarize, clock.for_one)
+
+
+def _asked(step: Ask, summarize: Summarize | None, seconds: float) -> str | Failure:
+    if summarize is None or seconds <= 0:
+        return Failure(LATE)
+    answers: Queue[Any] = Queue()
+    # a callable that never returns must not hold anybody up, at the end of the program either
+    threading.Thread(
+        target=lambda: answers.put(_awaited(attempted(summarize, step.prompt))),
+        name="lockstitch-summary",
+        daemon=True,
+    ).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except Empty:
+        return Failure(f"no answer within {seconds:.1f} seconds")
+    return checked(answer)
+
+
+def attempted(summarize: Callable[[Any], Any], prompt: Any) -> Any:
+    """Call a model; what it raises is a failure."""
+    try:
+        return summarize(prompt)
+    except BaseException as error:  # noqa: BLE001 - whatever a model's client raises
+        return failure_of(error)
+
+
+def _awaited(answer: Any) -> Any:
+    """Wait for the answer of an async function, in a thread that has no event loop yet."""
+    return attempted(asyncio.run, answer) if inspect.iscoroutine(answer) else answer
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Say what kind of failure it was, without the words of it, which may be the user's."""
+    status = getattr(error, "status_code", None)
+    kind = type(error).__name__
+    return Failure(f"{kind} ({status})" if isinstance(status, int) else kind)
+
+
+def checked(answer: Any) -> str | Failure:
+    """Take nothing but a text for an answer."""
+    if isinstance(answer, str | Failure):
+        return answer
+    return Failure(f"the summary was a {type(answer).__name__}, not a text")

@@ -1,0 +1,256 @@
+"""A stored history made shorter: taken as the facts of a journal, planned, and given as messages.
+
+The plan is that of Lockstitch's own sessions. What comes out of it is messages again, the kept
+ones the very objects of the history, so that a format finds the bytes they stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lockstitch.compaction.counting import Counter, estimate, size_of
+from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
+from lockstitch.compaction.plan import Budget, Cost
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.models import traits_of
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.replies import without_reasoning
+from lockstitch.errors import Unmet
+from lockstitch.formats.compacting_results import less_of_results
+from lockstitch.formats.history import NEW, History
+from lockstitch.journal.events import (
+    Compacted,
+    Event,
+    Finished,
+    Noted,
+    Replied,
+    text_payload,
+    value_of,
+)
+from lockstitch.journal.fold import State
+from lockstitch.journal.importing import Imported, imported
+from lockstitch.journal.projection import SUMMARY, each_item
+from lockstitch.journal.state import Spoken, View
+from lockstitch.model.parts import ASSISTANT, RESULT, SYSTEM, USER
+
+SAID, REPLIED, FOUND, REST = "said", "replied", "found", "rest"
+Owner = tuple[int, str]
+_LEAST, _MOST = 0.25, 4.0
+_ENOUGH = 2000
+_TWO = 2
+
+
+class Sorting(Struct, frozen=True):
+    """What messages of a history are, by their numbers, where they are nobody's words.
+
+    ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
+    that of an earlier compaction, with ``previous`` for its text. ``usage`` tells of requests:
+    how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
+    whether the store can hold results that are shortened.
+    """
+
+    setup: frozenset[int] = frozenset()
+    aside: frozenset[int] = frozenset()
+    summary: int = NEW
+    previous: str = ""
+    usage: tuple[tuple[int, int], ...] = ()
+    shortens: bool = False
+
+
+class Shortened(Struct, frozen=True):
+    """What is left of a history: messages in front, then the summary, then what is kept.
+
+    ``kept`` has messages of the history with their numbers, the same objects where all of a
+    message is kept. ``text`` is None if there is no summary, and ``turns`` counts what it is for.
+    """
+
+    setup: list[int]
+    text: str | None
+    kept: list[tuple[int, Any]]
+    turns: int
+    done: Compaction
+
+    @property
+    def summary(self) -> str:
+        """The summary, labelled as data."""
+        return f"{SUMMARY}\n{self.text}"
+
+
+class Story:
+    """One stored history on its way to a shorter one."""
+
+    def __init__(self, history: History, sorting: Sorting) -> None:
+        self.history = history
+        self.sorting = sorting
+        self.dialect = new_dialect(profile_named(history.dialect).dialect)
+        self.messages = self.dialect.read(history.messages)
+        instructions = {n for n, one in enumerate(self.messages) if one.role == SYSTEM}
+        self.setup = (sorting.setup | instructions) - {sorting.summary}
+        spared = {*self.setup, *sorting.aside, sorting.summary}
+        self._numbers = [n for n in range(len(self.messages)) if n not in spared]
+        said = imported([history.messages[n] for n in self._numbers], history.dialect)
+        self._shift = 0 if sorting.summary == NEW else 2
+        self._events = [*self._before(), *map(self._moved, said.events)]
+        self.view = State().snapshot(*self._events)
+        self.owners = self._owned(said)
+        self.counter = self._counter()
+
+    def _before(self) -> list[Event]:
+        """Give the summary that is in force, as a fact behind what it stands for."""
+        if self.sorting.summary == NEW:
+            return []
+        text = self.sorting.previous.removeprefix(SUMMARY).strip()
+        return [Noted(name="before"), Compacted(through=1, payload=text_payload(text))]
+
+    def _moved(self, event: Event) -> Event:
+        if not isinstance(event, Finished):
+            return event
+        return structs.replace(event, reply=event.reply + self._shift)
+
+    def _owned(self, said: Imported) -> dict[int, list[Owner]]:
+        """Say of every message which items of the view stand in it, and what of them."""
+        found: dict[int, list[Owner]] = {}
+        events = self._events[self._shift :]
+        for place, (event, home) in enumerate(zip(events, said.homes, strict=True), start=1):
+            owner = (place + self._shift, REPLIED if isinstance(event, Replied) else SAID)
+            if isinstance(event, Finished):
+                owner = (event.reply, FOUND)
+            found.setdefault(self._numbers[home], []).append(owner)
+        owners: dict[int, list[Owner]] = {}
+        last: list[Owner] = []
+        for number in range(len(self.messages)):
+            if number not in self.setup and number != self.sorting.summary:
+                last = found.get(number) or [(seq, REST) for seq, _ in last[-1:]]
+                owners[number] = last
+        return owners
+
+    def _counter(self) -> Counter:
+        """Give a counter that grows as the figures of the provider did, if they say enough.
+
+        Instructions and tools, which no file holds, are in all of the figures alike.
+        """
+        if len(self.sorting.usage) < _TWO or self.sorting.summary != NEW:
+            return estimate
+        (first, least), (last, most) = self.sorting.usage[0], self.sorting.usage[-1]
+        guess = estimate(self.history.messages[first:last])
+        if guess < _ENOUGH or most <= least:
+            return estimate
+        factor = min(max((most - least) / guess, _LEAST), _MOST)
+        return lambda messages, _dialect: round(estimate(messages) * factor)
+
+    def _cost(self, messages: Sequence[Any]) -> Cost:
+        return Cost(self.counter(messages, self.history.dialect), size_of(messages))
+
+    def steps(self, budget: Budget, *, has_model: bool, known: Mapping[str, str]) -> Steps:
+        """Give the way down to a history that fits; raises ``Unmet`` if nothing can."""
+        setup = [self.history.messages[n] for n in self.setup]
+        fixed = self._cost(setup) if setup else Cost()
+        left = Budget(budget.tokens - fixed.tokens, budget.bytes and budget.bytes - fixed.bytes)
+        if left.tokens < 1 or left.bytes < 0 or (budget.bytes and not left.bytes):
+            raise Unmet(
+                f"what is sent in any case, such as instructions, has {fixed.tokens} tokens and"
+                f" {fixed.bytes} bytes, and the budget is {_limits(budget)}"
+            )
+        return ladder(
+            Task(
+                view=self.view,
+                dialect=self.history.dialect,
+                budget=self._scaled(left),
+                blobs={},
+                has_model=has_model,
+                counter=self.counter,
+                known=known,
+                shortens=self.sorting.shortens,
+            )
+        )
+
+    def _scaled(self, left: Budget) -> Budget:
+        """Give a budget that is to the facts as this one is to the messages, which hold more."""
+        bare = structs.replace(self.view, summary=None)
+        facts = [one for _, sent in each_item(bare, self.history.dialect) for one in sent]
+        stored = [self.history.messages[number] for number in self.owners]
+        real, told = self._cost(stored), self._cost(facts)
+        return Budget(
+            max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
+            left.bytes and max(left.bytes * told.bytes // max(real.bytes, told.bytes, 1), 1),
+        )
+
+    def shortened(self, done: Compaction, budget: Budget) -> Shortened:
+        """Say what is left; raises ``Unmet`` if that is no less, or too much all the same."""
+        before = self._cost(self.history.messages)
+        if done.event is None:
+            same = structs.replace(done, before=before, after=before)
+            return Shortened([], None, [*enumerate(self.history.messages)], 0, same)
+        view = State().snapshot(*self._events, done.event)
+        kept = [*self._kept(view)]
+        first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
+        out = Shortened(
+            setup=[n for n in sorted(self.setup) if n < first],
+            text=_text_of(done.event) if done.event.through else None,
+            kept=[(n, message) for n, message in kept if n >= first],
+            turns=sum(isinstance(item, Spoken) and view.hides(item.seq) for item in view.items),
+            done=done,
+        )
+        after = self._cost(self.listed(out))
+        _require_gain(before, after, budget)
+        return structs.replace(out, done=structs.replace(done, before=before, after=after))
+
+    def listed(self, out: Shortened) -> list[Any]:
+        """Give the messages that are left, the summary among them as words of the user."""
+        front = [self.history.messages[n] for n in out.setup]
+        summary = [] if out.text is None else [self.said(out.summary)]
+        return [*front, *summary, *(message for _, message in out.kept)]
+
+    def said(self, text: str) -> Any:
+        """Make a message of the user's."""
+        words = self.dialect.text_part(text, USER)
+        return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
+
+    def _kept(self, view: View) -> Iterator[tuple[int, Any]]:
+        """Give the messages that no summary stands for; of some only a part."""
+        is_cut = view.summary is not None and view.summary.cut > 0
+        frees = is_cut and traits_of(self.history.model).binds_reasoning
+        less = less_of_results(self, view) if self.sorting.shortens else {}
+        for number, message in enumerate(self.history.messages):
+            if number in self.setup:
+                yield number, message
+            elif number in self.owners:
+                left = self._left_of(number, view, less.get(number, message))
+                # another past than it was thought in makes thinking void for some models
+                bare = frees and self.messages[number].role == ASSISTANT
+                freed = without_reasoning(self.history.dialect, left) if bare else left
+                yield from ((number, one) for one in freed)
+
+    def _left_of(self, number: int, view: View, message: Any) -> list[Any]:
+        owners = self.owners[number]
+        shown = {kind for seq, kind in owners if not view.hides(seq)}
+        hidden = {kind for seq, kind in owners if view.hides(seq)}
+        if not shown:
+            return []
+        if not hidden or (FOUND in shown) == (FOUND in hidden):
+            return [message]
+        [read] = self.dialect.read([message])
+        parts = [part for part in read.parts if (part.kind == RESULT) == (FOUND in shown)]
+        return [self.dialect.rebuild(structs.replace(read, parts=parts))] if parts else []
+
+
+def _text_of(event: Compacted) -> str:
+    text = value_of(event.payload)
+    return text if isinstance(text, str) else ""
+
+
+def _limits(budget: Budget) -> str:
+    most = f" and {budget.bytes} bytes" if budget.bytes else ""
+    return f"{budget.tokens} tokens{most}"
+
+
+def _require_gain(before: Cost, after: Cost, budget: Budget) -> None:
+    fewer = after.tokens < before.tokens or bool(budget.bytes and after.bytes < before.bytes)
+    if not fewer or not budget.holds(after):
+        raise Unmet(
+            f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that can be"
+            f" left out {after.tokens} and {after.bytes}; the budget is {_limits(budget)}"
+        )

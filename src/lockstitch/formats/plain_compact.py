@@ -1,0 +1,32 @@
+"""A compaction of a message list: the list itself becomes shorter, what is kept keeps its bytes."""
+
+from __future__ import annotations
+
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.compacting import Shortened, Sorting, Story
+from lockstitch.formats.doctor import LOSSY
+from lockstitch.formats.history import NEW, Strand, weave
+from lockstitch.journal.projection import SUMMARY
+from lockstitch.lists import plan_stored
+from lockstitch.model.parts import USER
+
+
+def sorting(transcript: Transcript) -> Sorting:
+    """Tell the summary of an earlier compaction by its label."""
+    history = transcript.history
+    views = new_dialect(profile_named(history.dialect).dialect).read(history.messages)
+    for number, view in enumerate(views):
+        texts = [part.text or str(part.raw) for part in view.parts]
+        if view.role == USER and len(texts) == 1 and texts[0].startswith(SUMMARY):
+            return Sorting(summary=number, previous=texts[0], shortens=True)
+    return Sorting(summary=NEW, shortens=True)
+
+
+def strands(transcript: Transcript, story: Story, out: Shortened) -> list[Strand]:
+    """Give the messages of the shorter list, each with where it comes from."""
+    history = transcript.history
+    messages = story.listed(out)
+    made = plan_stored(messages, history.dialect, history.model, LOSSY)
+    return weave(history, made.plain if made.healed else messages)

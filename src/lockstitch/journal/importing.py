@@ -1,0 +1,125 @@
+"""A message list of some provider as the facts of a journal: what was said, replied and found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.render_reading import is_failed
+from lockstitch.dialects.replies import calls_in, provider_of
+from lockstitch.journal.events import Asked, Event, Finished, Replied, Said, text_payload
+from lockstitch.model.pairing import NOWHERE
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, SYSTEM, Message, Part
+from lockstitch.model.zones import FLAT, thread
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class Imported(Struct):
+    """The facts of a list, each with the index of the message it begins in.
+
+    ``system`` are messages that are no part of the conversation.
+    """
+
+    events: list[Event]
+    homes: list[int]
+    system: list[Any]
+
+
+def imported(raw: Sequence[Any], dialect: str) -> Imported:
+    """Take a valid list apart; projected again it says the same."""
+    return _Import(new_dialect(profile_named(dialect).dialect), raw, provider_of(dialect)).run()
+
+
+class _Import:
+    def __init__(self, dialect: Dialect, raw: Sequence[Any], provider: str) -> None:
+        self.dialect = dialect
+        self.provider = provider
+        self.messages = dialect.read(raw)
+        placeholder, same = dialect.is_placeholder, dialect.same_result
+        self.threads = thread(self.messages, dialect.layout, dialect.keys, placeholder, same)
+        self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
+        self.out = Imported([], [], [])
+
+    def run(self) -> Imported:
+        """Go through the list, a reply at a time."""
+        for group in self._groups():
+            first = group[0]
+            if first.role == SYSTEM:
+                self.out.system += [message.raw for message in group]
+            elif first.role == ASSISTANT:
+                self._replied(group)
+            else:
+                self._said(first)
+        return self.out
+
+    def _groups(self) -> Iterator[list[Message]]:
+        """Give messages by themselves, but the items of one reply together."""
+        group: list[Message] = []
+        for message in self.messages:
+            joins = self.dialect.layout == FLAT and message.role == ASSISTANT
+            if group and not (joins and group[-1].role == ASSISTANT):
+                yield group
+                group = []
+            group.append(message)
+        if group:
+            yield group
+
+    def _put(self, event: Event, home: int) -> None:
+        self.out.events.append(event)
+        self.out.homes.append(home)
+
+    def _said(self, message: Message) -> None:
+        parts = [part for part in message.parts if part.kind != RESULT]
+        if not parts:
+            return
+        if len(parts) == 1 and isinstance(parts[0].raw, str):
+            self._put(Said(payload=text_payload(parts[0].raw)), message.index)
+            return
+        blocks = [p.raw if isinstance(p.raw, dict) else _text(self.dialect, p) for p in parts]
+        self._put(Said(payload=_payload(blocks), dialect=self.dialect.name), message.index)
+
+    def _replied(self, group: list[Message]) -> None:
+        raw = [message.raw for message in group]
+        asked = tuple(Asked(*call) for call in calls_in(self.dialect.name, raw))
+        payload = _payload(raw if len(raw) > 1 else raw[0])
+        reply = Replied(
+            dialect=self.dialect.name, provider=self.provider, calls=asked, payload=payload
+        )
+        self._put(reply, group[0].index)
+        seq = len(self.out.events)
+        calls = [part for message in group for part in message.parts if part.kind == CALL]
+        for index, call in enumerate(calls[: len(asked)]):
+            self._finished(seq, index, call)
+
+    def _finished(self, reply: int, index: int, call: Part) -> None:
+        answer = self.threads.pairing.answers[self.numbers[id(call)]]
+        if answer == NOWHERE:
+            return
+        part = self.threads.results[answer]
+        failed = is_failed(self.dialect, part)
+        payload = self.dialect.payload(part)
+        is_text = isinstance(payload, str) or not isinstance(payload, list)
+        fact = Finished(
+            reply=reply,
+            index=index,
+            outcome="error" if failed else "ok",
+            dialect="" if is_text else self.dialect.name,
+            payload=text_payload(self.dialect.result_text(part)) if is_text else _payload(payload),
+        )
+        self._put(fact, part.home)
+
+
+def _text(dialect: Dialect, part: Part) -> Any:
+    block = dialect.note_block(part.raw if isinstance(part.raw, str) else part.text)
+    return {"text": part.text} if dialect.name in ("gemini", "bedrock") else block
+
+
+def _payload(value: Any) -> Raw:
+    return Raw(_ENCODE(value))

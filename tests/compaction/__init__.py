@@ -1,0 +1,1 @@
+"""Compaction: what is sent of a session that grew too long."""
