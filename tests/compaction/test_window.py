@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from lockstitch.compaction.counting import estimate, size_of
+from lockstitch.compaction.ladder import ATTEMPTS, Ask, Failure, Task, ladder
+from lockstitch.compaction.plan import Budget
 from lockstitch.session.store import Store
+from tests.compaction.generated import image_in, png
+from tests.compaction.talks import GOOD, bodies, grow, requests
 from tests.session.talk import asks, says
 from tests.session.twins import Twin, check_everywhere
-
-from .generated import image_in, png
-from .talks import GOOD, bodies, grow, requests
 
 WINDOW = 20_000
 
@@ -139,3 +141,28 @@ def test_the_last_words_keep_their_image(store: Store) -> None:
         assert "<LAST> what is this?" in text
         assert new in text
     requests(store)
+
+
+def test_a_model_that_fails_too_often_is_given_up(store: Store) -> None:
+    """Two failures a question are borne with one of them, not with every one of many."""
+    tenfold(store)
+    tries: Counter[str] = Counter()
+    answer: str | Failure | None = None
+    total = 0
+    with store.session("s") as session:
+        budget = Budget(WINDOW)
+        view = session.state.snapshot()
+        steps = ladder(Task(view, "anthropic", budget, {}, has_model=True, window=4000))
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as stop:
+                done = stop.value
+                break
+            answer = None
+            if isinstance(step, Ask):
+                tries[step.key] += 1
+                total = step.total
+                answer = GOOD if tries[step.key] == ATTEMPTS else Failure("busy")
+    assert total > ATTEMPTS
+    assert (done.rung, len(done.failures)) == ("digest", ATTEMPTS + total)

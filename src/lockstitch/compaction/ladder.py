@@ -24,7 +24,6 @@ from lockstitch.journal.state import View
 Rung = Literal["nothing", "shortened", "summary", "digest"]
 
 ATTEMPTS = 3
-BREAKER = 5
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 20.0
 _CHUNK_MOST = 60_000
@@ -115,7 +114,6 @@ class _Descent:
         self.weighed = weighed if task.shortens else [_unshortened(one) for one in weighed]
         self.asked = 0
         self.failures: list[str] = []
-        self.in_a_row = 0
 
     def run(self) -> Steps:
         task = self.task
@@ -200,13 +198,13 @@ class _Descent:
         return notes or None
 
     def _answer(self, asked: str, number: int, total: int, most: int) -> Answers:
-        """Ask until there is an answer, or often enough."""
+        """Ask until there is an answer, or often enough, for this question and for them all."""
         key = chunks.key_of(asked)
         known = chunks.accepted(self.task.known.get(key), most, self._count)
         if known is not None:
             return known
         for attempt in range(ATTEMPTS):
-            if self.in_a_row >= BREAKER:
+            if len(self.failures) >= ATTEMPTS + total:
                 return None
             if attempt:
                 yield Pause(self._pause(attempt))
@@ -224,7 +222,6 @@ class _Descent:
         if text is None:
             no_summary = "the answer was no summary"
             self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
-        self.in_a_row = 0 if text is not None else self.in_a_row + 1
         return text
 
     def _pause(self, attempt: int) -> float:
