@@ -21,8 +21,7 @@ import lockstitch.stores.sqlite  # noqa: F401 - once, before it forks
 from lockstitch.compaction.chunks import key_of
 from lockstitch.session.store import Store
 from lockstitch.stores.opening import open_backend
-
-from .talks import GOOD, MIDDLE
+from tests.compaction.talks import GOOD, MIDDLE
 
 
 class Dying:

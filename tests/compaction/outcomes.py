@@ -13,11 +13,10 @@ from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import SUMMARY, project, wanted
 from lockstitch.journal.records import Record, blob_name
 from lockstitch.journal.state import Call, Reply, Spoken, View
+from tests.compaction.generated import MARK
 from tests.journal.sessions import Session
 from tests.journal.shown import DIALECT_RECEIVERS, refused, text_of
 from tests.kinds_of_break.pairs import pairs
-
-from .generated import MARK
 
 # What stands around a summary on the wire, and between messages: no plan counts it.
 AROUND = 60

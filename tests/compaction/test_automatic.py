@@ -17,10 +17,9 @@ from lockstitch.errors import Busy, UsageError
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Lease
 from lockstitch.stores.memory import MemoryBackend
+from tests.compaction.talks import BUDGET, GOOD, bodies, compactions, grown, requests
 from tests.session.talk import asks, faults, says
 from tests.session.twins import Twin, check_everywhere
-
-from .talks import BUDGET, GOOD, bodies, compactions, grown, requests
 
 
 def test_it_compacts_when_it_must_and_not_again(twin: Twin, store: Store) -> None:

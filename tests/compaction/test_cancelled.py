@@ -13,9 +13,8 @@ import pytest
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
 from lockstitch.stores.memory import MemoryBackend
+from tests.compaction.talks import GOOD, SMALL, bodies, compactions, grown, requests
 from tests.session.test_cancelled import _Cancelling as Cancelling
-
-from .talks import GOOD, SMALL, bodies, compactions, grown, requests
 
 LOOPS = pytest.mark.parametrize("kind", ["asyncio", "trio"])
 

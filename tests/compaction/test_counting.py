@@ -17,11 +17,10 @@ from lockstitch.compaction.counting import (
     weights,
 )
 from lockstitch.session.store import Store
+from tests.compaction.generated import image_in, png
+from tests.compaction.talks import GOOD
 from tests.journal.replies import DIALECTS
 from tests.session.talk import says
-
-from .generated import image_in, png
-from .talks import GOOD
 
 USAGES: tuple[tuple[int, Any], ...] = (
     (1234, {"usage": {"input_tokens": 1234, "output_tokens": 5}}),

@@ -13,10 +13,9 @@ from lockstitch.compaction.telling import Told, told
 from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
+from tests.compaction.generated import sessions
+from tests.compaction.talks import BUDGET, grown
 from tests.journal.sessions import Session
-
-from .generated import sessions
-from .talks import BUDGET, grown
 
 SOME = settings(max_examples=max(1, settings().max_examples // 2))
 FEWER = settings(max_examples=max(1, settings().max_examples // 8))

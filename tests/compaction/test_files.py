@@ -15,10 +15,7 @@ import lockstitch
 from lockstitch import backups, sessions
 from lockstitch.errors import LockstitchError, Unmet, Unreadable, UsageError
 from lockstitch.journal.projection import SUMMARY
-from tests.formats.claude_files import LAYOUTS, Book, joined
-from tests.formats.stored import marks_in
-
-from .files import (
+from tests.compaction.files import (
     BUDGET,
     LAST_CODEX_TURN,
     LAST_TURN,
@@ -29,6 +26,8 @@ from .files import (
     list_file,
     messages,
 )
+from tests.formats.claude_files import LAYOUTS, Book, joined
+from tests.formats.stored import marks_in
 
 DIALECTS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock")
 NOTES = "Requests: eight tasks, each of them long. Done: all but the last of them, by commands."

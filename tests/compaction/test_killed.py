@@ -17,9 +17,8 @@ import lockstitch
 from lockstitch.compaction.chunks import key_of
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
+from tests.compaction.talks import GOOD, MIDDLE, bodies, compactions, grown, requests
 from tests.postgres_server import shared
-
-from .talks import GOOD, MIDDLE, bodies, compactions, grown, requests
 
 MOST = int(os.environ.get("LOCKSTITCH_KILLS", "7"))
 MOMENTS = [

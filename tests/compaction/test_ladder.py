@@ -17,11 +17,10 @@ from lockstitch.errors import Unmet
 from lockstitch.journal.events import value_of
 from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import wanted
+from tests.compaction.generated import GOOD, Schedule, schedules, sessions
+from tests.compaction.outcomes import AROUND, After, everywhere, extended, sent
 from tests.journal.replies import DIALECTS
 from tests.journal.sessions import Session
-
-from .generated import GOOD, Schedule, schedules, sessions
-from .outcomes import AROUND, After, everywhere, extended, sent
 
 SOME = settings(max_examples=max(1, settings().max_examples // 4))
 FEWER = settings(max_examples=max(1, settings().max_examples // 5))

@@ -16,9 +16,8 @@ from lockstitch.compaction.ladder import ATTEMPTS
 from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
+from tests.compaction.talks import BUDGET, GOOD, bodies, compactions, grown, requests
 from tests.session.twins import Twin, check_everywhere
-
-from .talks import BUDGET, GOOD, bodies, compactions, grown, requests
 
 
 class Overloaded(Exception):

@@ -10,10 +10,9 @@ import pytest
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
+from tests.compaction.talks import BUDGET, GOOD, bodies, compactions, grow, grown, requests
 from tests.session.talk import asks, says
 from tests.session.twins import Twin, check_everywhere
-
-from .talks import BUDGET, GOOD, bodies, compactions, grow, grown, requests
 
 
 def test_unmet_writes_nothing(twin: Twin, store: Store) -> None:
