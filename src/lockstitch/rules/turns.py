@@ -11,6 +11,7 @@ from lockstitch.model.parts import (
     RESULT,
     SERVER_CALL,
     SYSTEM,
+    TEXT,
     TOOL,
     UNKNOWN,
     USER,
@@ -157,6 +158,8 @@ MIXED_RESPONSES = rule(
     repair="The other parts move into a user turn right behind it.",
     failures=("F45", "F46"),
 )
+_SYSTEM_BLOCKS = ("tool_addition", "tool_removal")
+
 SYSTEM_PLACE = rule(
     code="LS411",
     name="misplaced-system",
@@ -315,11 +318,12 @@ def is_system_misplaced(case: Case, position: int) -> bool:
     """Tell whether a system message may not stand here.
 
     Anthropic takes them in mid-conversation: behind a user turn, and before an assistant turn or
-    at the end.
+    at the end; and only text, and tools that come or go, may stand in them.
     """
     if case.profile.dialect != "anthropic":
         return case.profile.system_first and position > 0
-    if not position:
+    parts = case.messages[position].parts
+    if not position or any(p.kind != TEXT and p.flavor not in _SYSTEM_BLOCKS for p in parts):
         return True
     before = case.messages[position - 1]
     last = before.parts[-1].kind if before.parts else ""
