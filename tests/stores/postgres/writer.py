@@ -53,14 +53,14 @@ def add(backend: PostgresBackend, session: str, key: str) -> int:
     for unknown in count():
         lease = taken(backend, session)
         first = first or lease.head
-        if unknown and is_there(backend, session, first, key):
-            backend.release(lease)
-            return unknown
         try:
-            backend.append(lease, [entry(key)], lease.head.seq)
+            if not unknown or not is_there(backend, session, first, key):
+                backend.append(lease, [entry(key)], lease.head.seq)
         except (Unsure, Unreadable, Conflict):
             continue
-        backend.release(lease)
+        finally:
+            # without a connection the lease is still ours, and would be kept alive for ever
+            backend.release(lease)
         return unknown
     raise AssertionError
 
