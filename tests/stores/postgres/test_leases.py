@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lockstitch.errors import Closed, Fenced, Held
+from lockstitch.errors import Closed, Fenced, Held, Unreadable
 from lockstitch.stores.base import Lease
 from lockstitch.stores.postgres import PostgresBackend
+from tests.postgres_server import running
 from tests.stores.postgres.making import entries, keys, run
 
 HOLD = """
@@ -188,3 +189,18 @@ def test_a_forgotten_store_lets_go_of_everything(dsn: str) -> None:
         if thread.name.startswith("lockstitch"):
             thread.join(10)
     assert threading.active_count() <= before
+
+
+def test_a_lease_outlives_a_server_that_was_away_until_it_is_given_back() -> None:
+    """What could not be sent was not written, so the lease stays the caller's, kept alive."""
+    with running() as server, PostgresBackend(server.fresh(), lease_seconds=0.6) as backend:
+        lease = backend.acquire("s")
+        server.kill()
+        with pytest.raises(Unreadable):
+            backend.append(lease, entries("a"), 0)
+        server.start()
+        with pytest.raises(Held):
+            backend.acquire("s", wait=2)
+        assert backend.append(lease, entries("a"), 0).seq == 1
+        backend.release(lease)
+        assert backend.acquire("s").head.seq == 1
