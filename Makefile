@@ -43,5 +43,5 @@ bench: .venv/.installed-dev
 	touch $@ .venv/.installed
 
 .venv/.installed-dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[async,dev,interop,postgres,provider]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[async,dev,interop,langgraph,postgres,provider]'
 	touch $@ .venv/.installed .venv/.installed-demo

@@ -29,7 +29,7 @@ FLOORS = (
     {"formats", "stores"},
     {"session"},
     {"places", "sessions", "stored"},
-    {"provider"},
+    {"integrations", "provider"},
     {"", "__main__", "cli", "demo"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -164,6 +164,8 @@ def test_third_parties_are_few(module: str) -> None:
         "provider": {"aiohttp"},
         "compaction": {"anyio"},
         "session": {"anyio"},
+        "formats": {"psycopg"},
+        "integrations": {"anyio", "langchain", "langchain_core", "langgraph"},
         "stores": {"psycopg"},
     }
     allowed = {"msgspec"} | extra.get(room_of(module), set())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.rules import (
+    checkpoints,
     compaction,
     content,
     graph,
@@ -24,6 +25,7 @@ __all__ = [
     "Finding",
     "Request",
     "Rule",
+    "checkpoints",
     "compaction",
     "content",
     "examine",

@@ -1,0 +1,1 @@
+"""LangGraph's checkpoint databases, read structurally: nothing is imported by name or unpickled."""

@@ -1,0 +1,85 @@
+"""The names in a checkpoint: which channels mean work to do, which writes mean a person is asked.
+
+What LangGraph writes under names of its own, and the order of its ids and versions, is written
+down once, here: for the databases that are read from outside and for the graphs that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+MESSAGES = "messages"
+START = "__start__"
+TASKS = "__pregel_tasks"
+ERROR = "__error__"
+SCHEDULED = "__scheduled__"
+INTERRUPT = "__interrupt__"
+RESUME = "__resume__"
+# Writes that belong to no task: the input of a run, what a ``Command`` says.
+NO_TASK = "00000000-0000-0000-0000-000000000000"
+
+_TRIGGERS = ("branch:", "start:")
+_LOW = 0xFFF
+_VERSION_WIDTH = 32
+
+Version = str | int | float
+
+
+def is_trigger(channel: str) -> bool:
+    """Tell whether a value in this channel makes a node run next, in a graph of states."""
+    return channel in {START, TASKS} or channel.startswith(_TRIGGERS)
+
+
+def is_control(channel: str) -> bool:
+    """Tell the writes that steer a run from those that hold what a node returned."""
+    return channel in {ERROR, SCHEDULED, INTERRUPT, RESUME} or is_trigger(channel)
+
+
+def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:
+    """Give the tasks that ask a person and have returned nothing, of pairs of task and channel.
+
+    A task that was answered once may ask again, so an answer that stands there is no proof that
+    nobody is asked any more.
+    """
+    asking: set[str] = set()
+    returned: set[str] = set()
+    for task, channel in writes:
+        if channel == INTERRUPT:
+            asking.add(task)
+        elif not is_control(channel) and task != NO_TASK:
+            returned.add(task)
+    return asking - returned
+
+
+def successor(checkpoint: str) -> str | None:
+    """Give the id that sorts right behind a checkpoint's; None for an id that is no time.
+
+    A repair takes this one and not that of the moment: a run that is still alive has a later id
+    for whatever it writes next, so that its turn is never hidden behind a repair.
+    """
+    try:
+        old = UUID(checkpoint)
+    except ValueError:
+        return None
+    if old.version != 6 or str(old) != checkpoint:  # noqa: PLR2004 - ids that sort by time
+        return None
+    ticks = ((old.int >> 80) << 12 | (old.int >> 64 & _LOW)) + 1
+    rest = old.int & ((1 << 64) - 1)
+    return str(UUID(int=(ticks >> 12) << 80 | 6 << 76 | (ticks & _LOW) << 64 | rest))
+
+
+def next_version(versions: Iterable[Version]) -> Version:
+    """Give the version behind all versions of a checkpoint, in the way in which they are written.
+
+    The savers of LangGraph write numbers, or texts of a number with leading zeros and a fraction.
+    """
+    known = list(versions)
+    texts = [version for version in known if isinstance(version, str)]
+    if texts:
+        last = max(texts)
+        whole, dot, fraction = last.partition(".")
+        width = max(len(whole), _VERSION_WIDTH if dot else 0)
+        return f"{int(whole) + 1:0{width}}{dot}{fraction}"
+    numbers = [version for version in known if not isinstance(version, str)]
+    return max(numbers, default=0) + 1

@@ -1,0 +1,151 @@
+"""LS9xx: checkpoints of a graph, and approvals that are pending in them."""
+
+from __future__ import annotations
+
+from lockstitch.rules.rule import ERROR, WARNING, rule
+
+FORMATS = ("langgraph",)
+
+HIDDEN_RESULT = rule(
+    code="LS901",
+    name="hidden-result",
+    severity=ERROR,
+    formats=FORMATS,
+    errors=(
+        (
+            "LangGraph",
+            "Found AIMessages with tool_calls that do not have a corresponding ToolMessage.",
+        ),
+    ),
+    summary="a finished tool's result is kept beside the checkpoint, where the model never sees it",
+    help="repair puts the result behind its call, in a new checkpoint",
+    what=(
+        "A tool's result is stored as a pending write of the last checkpoint. A resume without "
+        "input uses it; a new message of the user throws it away, and the call stays open."
+    ),
+    cause=(
+        "The process died, or the run was cancelled, while another tool of the same batch was "
+        "still at work: the results of a batch join the conversation only when all are there."
+    ),
+    repair=(
+        "A new checkpoint behind the last one holds the conversation with the real results in "
+        "place. The old checkpoint and its writes stay as they are."
+    ),
+    failures=("F106", "F108"),
+)
+
+UNSAFE_VALUE = rule(
+    code="LS902",
+    name="unsafe-value",
+    severity=ERROR,
+    formats=FORMATS,
+    fixable=False,
+    summary="a stored value names a Python function that LangGraph calls when it loads it",
+    help=(
+        "do not load this thread with LangGraph's defaults; find out who wrote the value, and set "
+        "LANGGRAPH_STRICT_MSGPACK=true"
+    ),
+    what=(
+        "A checkpoint can hold the name of a class with arguments. LangGraph's default loader "
+        "imports any module that is named and calls what is named in it, a shell command too. "
+        "A name in the standard library that is none of the harmless types is an error; a class "
+        "of the application itself is a warning, since only its owner knows it."
+    ),
+    cause="Somebody could write to the database, or a state holds objects of classes of its own.",
+    repair=(
+        "None: Lockstitch reads such values without importing or calling anything, and leaves them "
+        "where they are."
+    ),
+    failures=("F115",),
+)
+
+MISSING_VALUE = rule(
+    code="LS903",
+    name="missing-value",
+    severity=ERROR,
+    formats=FORMATS,
+    fixable=False,
+    summary="the value of a channel is gone from the database",
+    help="go back to an earlier checkpoint of the thread, or restore the row from a backup",
+    what=(
+        "The checkpoint names a version of a channel whose row is not there. LangGraph joins the "
+        "two tables and gets a state without that channel, without any error: a conversation "
+        "that begins anew."
+    ),
+    cause="Rows deleted by hand or by a clean-up job, a restore of some tables, a failed copy.",
+    repair="None: what is gone cannot be made up. Nothing is written to such a thread.",
+    failures=("F114", "F115"),
+)
+
+BROKEN_DELTA = rule(
+    code="LS904",
+    name="broken-delta",
+    severity=ERROR,
+    formats=FORMATS,
+    fixable=False,
+    summary="an earlier checkpoint that a DeltaChannel is computed from is gone",
+    help="restore the rows from a backup; do not prune threads of graphs with a DeltaChannel",
+    what=(
+        "Such a channel keeps only what changed. Its value is that of an ancestor and all writes "
+        "since; without one of them LangGraph computes a shorter conversation, without any error."
+    ),
+    cause="Old checkpoints were pruned, or a thread was copied without its ancestors.",
+    repair="None: what is gone cannot be made up. Nothing is written to such a thread.",
+    failures=("F114", "F117"),
+)
+
+LOST_TURN = rule(
+    code="LS905",
+    name="lost-turn",
+    severity=WARNING,
+    formats=FORMATS,
+    fixable=False,
+    summary="a turn of another writer hangs on a checkpoint that the thread does not come from",
+    help="look at the other branch by its checkpoint id; a Guard or a Saver prevents this",
+    what=(
+        "Two runs started from one checkpoint, and the thread went on from the later one. What "
+        "the other was told and answered is stored, but no longer part of the conversation."
+    ),
+    cause=(
+        "Two processes, or two requests, on one thread at a time. Going back in time on purpose "
+        "looks the same, which is why this is a warning."
+    ),
+    repair="None: only a person knows which branch is meant.",
+    failures=("F114",),
+)
+
+DUPLICATE_MESSAGE_ID = rule(
+    code="LS906",
+    name="duplicate-message-id",
+    severity=WARNING,
+    formats=FORMATS,
+    summary="two messages of the state have one id",
+    help="repair gives the later one an id of its own; equal copies become one",
+    what=(
+        "The state merges messages by id. With two of one id an update or a removal hits the "
+        "wrong one, and the next merge drops one of them."
+    ),
+    cause="A list was added with a plain + instead of the reducer, or messages were copied.",
+    repair=(
+        "Copies that are equal become one. A different message under the same id keeps its "
+        "content and gets an id derived from the old one and its place."
+    ),
+    failures=("F16", "F117"),
+)
+
+UNDECODABLE_VALUE = rule(
+    code="LS907",
+    name="undecodable-value",
+    severity=ERROR,
+    formats=FORMATS,
+    fixable=False,
+    summary="a stored value cannot be decoded",
+    help="if it is encrypted, mend the thread from inside the application with reconcile",
+    what=(
+        "The bytes are cut, damaged, encrypted, or written with pickle, which Lockstitch never "
+        "loads because loading it runs code."
+    ),
+    cause="Damage, a serializer with encryption, or pickle_fallback=True.",
+    repair="None from outside. Nothing is written to such a thread.",
+    failures=("F115",),
+)
