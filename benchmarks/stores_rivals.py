@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,21 +260,32 @@ class LangGraph(Rival):
 
     durable = "each step"
 
-    def __init__(self, saver: Any, close: Callable[[], None], size: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        saver: Any,
+        close: Callable[[], None],
+        size: Callable[[], int],
+        durability: str = "sync",
+        delta: bool = False,
+    ) -> None:
         from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa: PLC0415
-        from langgraph.graph import END, START, MessagesState, StateGraph  # noqa: PLC0415
 
         self.ai, self.human, self.tool = AIMessage, HumanMessage, ToolMessage
-        self._close, self._size = close, size
+        self._close, self._size, self.durability = close, size, durability
         self.config = {"configurable": {"thread_id": NAME}}
         self.now: Turn | None = None
-        graph = StateGraph(MessagesState)
+        self.graph = self._compiled(saver, delta)
+
+    def _compiled(self, saver: Any, delta: bool) -> Any:
+        from langgraph.graph import END, START, MessagesState, StateGraph  # noqa: PLC0415
+
+        graph: Any = StateGraph(_delta_state() if delta else MessagesState)
         graph.add_node("model", lambda _state: {"messages": [self._reply()]})
         graph.add_node("tools", lambda _state: {"messages": self._results()})
         graph.add_edge(START, "model")
         graph.add_edge("model", "tools")
         graph.add_edge("tools", END)
-        self.graph = graph.compile(checkpointer=saver)
+        return graph.compile(checkpointer=saver)
 
     def _reply(self) -> Any:
         assert self.now is not None  # noqa: S101
@@ -291,7 +303,7 @@ class LangGraph(Rival):
     def turn(self, turn: Turn) -> None:
         self.now = turn
         said = {"messages": [self.human(content=turn.prompt)]}
-        self.graph.invoke(said, self.config, durability="sync")
+        self.graph.invoke(said, self.config, durability=self.durability)
 
     def load(self) -> int:
         return len(self.graph.get_state(self.config).values["messages"])
@@ -303,17 +315,28 @@ class LangGraph(Rival):
         return self._size()
 
 
-def langgraph_sqlite(folder: Path) -> Rival:
+def _delta_state() -> Any:
+    """A state whose messages are a ``DeltaChannel``, which is a beta of LangGraph."""
+    from typing import Annotated, TypedDict  # noqa: PLC0415
+
+    from langgraph.channels.delta import DeltaChannel  # noqa: PLC0415
+    from langgraph.graph.message import _messages_delta_reducer  # noqa: PLC0415
+
+    channel = DeltaChannel(_messages_delta_reducer)
+    return TypedDict("DeltaState", {"messages": Annotated[list, channel]})
+
+
+def langgraph_sqlite(folder: Path, **options: Any) -> Rival:
     """A graph with ``SqliteSaver``, as its documentation sets it up."""
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
 
-    path = folder / "langgraph.db"
+    path = Path(tempfile.mkdtemp(prefix="langgraph-", dir=folder)) / "langgraph.db"
     connection = sqlite3.connect(path, check_same_thread=False)
     saver = SqliteSaver(connection)
-    return LangGraph(saver, connection.close, lambda: size_of(path))
+    return LangGraph(saver, connection.close, lambda: size_of(path), **options)
 
 
-def langgraph_postgres(dsn: str, size: Callable[[], int]) -> Rival:
+def langgraph_postgres(dsn: str, size: Callable[[], int], **options: Any) -> Rival:
     """A graph with ``PostgresSaver``, as its documentation sets it up."""
     from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
     from psycopg import connect  # noqa: PLC0415
@@ -322,4 +345,4 @@ def langgraph_postgres(dsn: str, size: Callable[[], int]) -> Rival:
     connection = connect(dsn, autocommit=True, prepare_threshold=0, row_factory=dict_row)
     saver = PostgresSaver(connection)
     saver.setup()
-    return LangGraph(saver, connection.close, size)
+    return LangGraph(saver, connection.close, size, **options)

@@ -117,12 +117,20 @@ def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:
         text=True,
         start_new_session=True,
     )
+    while not _children(process.pid):
+        assert process.poll() is None
+        time.sleep(0.01)
     time.sleep(0.6)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode in (1, 2)
     assert "Traceback" not in said
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
+
+
+def _children(pid: int) -> list[str]:
+    """The workers of a scan; an interrupt before there are any would only test the start."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
 
 
 def test_a_failure_of_our_own_does_not_end_the_scan(

@@ -110,10 +110,10 @@ def test_a_stopped_holder_is_taken_over_when_its_time_is_up_and_fenced_when_it_w
 
 
 def test_a_lease_is_kept_alive_without_appends(dsn: str) -> None:
-    with PostgresBackend(dsn, lease_seconds=0.3) as one, PostgresBackend(dsn) as two:
+    with PostgresBackend(dsn, lease_seconds=1.5) as one, PostgresBackend(dsn) as two:
         lease = one.acquire("s")
         with pytest.raises(Held):
-            two.acquire("s", wait=1.2)
+            two.acquire("s", wait=3)
         one.append(lease, entries("a"), 0)
 
 
@@ -145,10 +145,10 @@ def test_the_connections_of_a_holder_are_cut_and_it_keeps_its_leases(dsn: str) -
 
 
 def test_many_leases_are_kept_alive(dsn: str) -> None:
-    with PostgresBackend(dsn, lease_seconds=1.5) as one, PostgresBackend(dsn) as two:
+    with PostgresBackend(dsn, lease_seconds=3) as one, PostgresBackend(dsn) as two:
         for number in range(450):
             one.acquire(f"s{number}")
-        assert not two.wait("s1", 0, 2.0)
+        assert not two.wait("s1", 0, 4.0)
         for number in (0, 199, 200, 449):
             with pytest.raises(Held):
                 two.acquire(f"s{number}")
