@@ -16,10 +16,13 @@ ERROR = "__error__"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
+# What else stands among the writes without being what a node returned to the state.
+_MARKS = ("__no_writes__", "__return__", "__previous__", "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
 _TRIGGERS = ("branch:", "start:")
+_BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
 
@@ -33,7 +36,8 @@ def is_trigger(channel: str) -> bool:
 
 def is_control(channel: str) -> bool:
     """Tell the writes that steer a run from those that hold what a node returned."""
-    return channel in {ERROR, SCHEDULED, INTERRUPT, RESUME} or is_trigger(channel)
+    own = (ERROR, SCHEDULED, INTERRUPT, RESUME, *_MARKS)
+    return channel in own or is_trigger(channel)
 
 
 def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:
@@ -62,11 +66,12 @@ def successor(checkpoint: str) -> str | None:
         old = UUID(checkpoint)
     except ValueError:
         return None
-    if old.version != 6 or str(old) != checkpoint:  # noqa: PLR2004 - ids that sort by time
+    # By its digit: the ids of LangGraph.js need not have the variant that makes it a version.
+    if old.int >> 76 & 0xF != _BY_TIME or str(old) != checkpoint:
         return None
     ticks = ((old.int >> 80) << 12 | (old.int >> 64 & _LOW)) + 1
     rest = old.int & ((1 << 64) - 1)
-    return str(UUID(int=(ticks >> 12) << 80 | 6 << 76 | (ticks & _LOW) << 64 | rest))
+    return str(UUID(int=(ticks >> 12) << 80 | _BY_TIME << 76 | (ticks & _LOW) << 64 | rest))
 
 
 def next_version(versions: Iterable[Version]) -> Version:
