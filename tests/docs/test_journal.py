@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import cli, errors
+from lockstitch import errors
 from lockstitch.provider.desk import Desk
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from tests.docs.pages import DOCS, blocks, run_page
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "journal.md"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGE = DOCS / "journal.md"
 REPLIES = (
     Reply("I run it.", (Call("bash", {"command": "echo 1 passed"}),)),
     Reply("It passes."),
     Reply("I added one."),
     Reply("The fix is simple."),
 )
-
-
-def _blocks() -> list[tuple[int, str, str]]:
-    text = PAGE.read_text(encoding="utf-8")
-    return [
-        (text.count("\n", 0, found.start()) + 2, found[1], found[2])
-        for found in BLOCK.finditer(text)
-    ]
 
 
 def test_the_page_runs(
@@ -43,12 +36,7 @@ def test_the_page_runs(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        for line, language, code in _blocks():
-            if language == "python":
-                source = "\n" * (line - 1) + code
-                exec(compile(source, str(PAGE), "exec"), names)  # noqa: S102 - our own page
-            elif language == "console":
-                _commands(code)
+        run_page(PAGE, names)
         names["client"].close()
         names["store"].close()
     said = capsys.readouterr().out
@@ -57,13 +45,8 @@ def test_the_page_runs(
     assert "ticket-42 ok" in said
 
 
-def _commands(code: str) -> None:
-    for line in code.splitlines():
-        assert cli.run(line.removeprefix("$ lockstitch ").split()) == 0, line
-
-
 def test_every_language_is_known() -> None:
-    assert {language for _, language, _ in _blocks()} == {"sh", "python", "console"}
+    assert {language for _, language, _ in blocks(PAGE)} == {"sh", "python", "console"}
 
 
 def test_the_errors_of_the_table_exist() -> None:
