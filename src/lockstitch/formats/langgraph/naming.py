@@ -16,6 +16,8 @@ ERROR = "__error__"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
+# What a guard of ours writes beside a checkpoint.
+CLAIM = "__lockstitch_claim__"
 # What else stands among the writes without being what a node returned to the state.
 _MARKS = ("__no_writes__", "__return__", "__previous__", "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
@@ -36,7 +38,7 @@ def is_trigger(channel: str) -> bool:
 
 def is_control(channel: str) -> bool:
     """Tell the writes that steer a run from those that hold what a node returned."""
-    own = (ERROR, SCHEDULED, INTERRUPT, RESUME, *_MARKS)
+    own = (ERROR, SCHEDULED, INTERRUPT, RESUME, CLAIM, *_MARKS)
     return channel in own or is_trigger(channel)
 
 
