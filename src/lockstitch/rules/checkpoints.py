@@ -149,3 +149,22 @@ UNDECODABLE_VALUE = rule(
     repair="None from outside. Nothing is written to such a thread.",
     failures=("F115",),
 )
+
+HIDDEN_INPUT = rule(
+    code="LS908",
+    name="hidden-input",
+    severity=ERROR,
+    formats=FORMATS,
+    summary="a message of the user was taken in, but never became part of the conversation",
+    help="repair adds the message to the conversation, in a new checkpoint",
+    what=(
+        "The input of a run stands in the checkpoint, and no node has taken it up. A resume "
+        "without input would; the next message throws it away, without any error."
+    ),
+    cause="The process died, or the run was cancelled, right behind the start of a turn.",
+    repair=(
+        "A new checkpoint behind the last one holds the conversation with the message at its "
+        "end. The old checkpoint stays as it is."
+    ),
+    failures=("F108",),
+)
