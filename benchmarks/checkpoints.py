@@ -1,0 +1,155 @@
+"""LangGraph's checkpointers side by side with ours: time and bytes of one conversation.
+
+    python benchmarks/checkpoints.py --keep      # writes benchmarks/results/DATE-checkpoints.json
+
+A turn is one ``invoke``: a prompt, a reply with three calls, three results of 2 KB. All arms are
+given the same turns, in turns, and each has a folder or a database of its own. ``--turns 1000``
+takes every arm as far as ``--budget`` seconds of its own allow: LangGraph's savers grow with the
+square of the conversation, to 16 GB at turn 1 000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from checkpoints_rivals import Bare, Ours, OursAwaited, postgres_awaited, sqlite_awaited
+from stores import RESULTS, Places, Race, Row, Table, versions
+from stores_rivals import Rival, langgraph_postgres, langgraph_sqlite
+from stores_workload import Talk, lines
+
+from tests import postgres_server
+
+MARKS = (1, 100, 200, 500, 1000)
+# The goals of DESIGN §9, at turn 200 against SqliteSaver with durability sync.
+FASTER, SMALLER = 6.0, 150.0
+# Ours with twice the turns must not be much more than twice as large.
+LINEAR = 1.1
+
+
+def arms(places: Places) -> dict[str, Callable[[], Rival]]:
+    """Everybody who keeps the checkpoints of the graph."""
+    folder = places.folder
+    return {
+        "no checkpointer": Bare,
+        "Saver sqlite": lambda: Ours(*places.store("sqlite")),
+        "Saver sqlite, durability async": lambda: Ours(*places.store("sqlite"), durability="async"),
+        "Saver sqlite, awaited": lambda: OursAwaited(*places.store("sqlite")),
+        "Saver postgres": lambda: Ours(*places.store("postgres")),
+        "Saver postgres, awaited": lambda: OursAwaited(*places.store("postgres")),
+        "SqliteSaver": lambda: langgraph_sqlite(folder),
+        "SqliteSaver, durability async": lambda: langgraph_sqlite(folder, durability="async"),
+        "SqliteSaver, DeltaChannel": lambda: langgraph_sqlite(folder, delta=True),
+        "AsyncSqliteSaver": lambda: sqlite_awaited(folder),
+        "PostgresSaver": lambda: langgraph_postgres(*places.database()),
+        "PostgresSaver, DeltaChannel": lambda: langgraph_postgres(*places.database(), delta=True),
+        "AsyncPostgresSaver": lambda: postgres_awaited(*places.database()),
+    }
+
+
+def race(places: Places, turns: int, budget: float, only: str) -> dict[str, Race]:
+    """Take every arm through the conversation, as far as its seconds go."""
+    races = {name: Race(build(), turns) for name, build in arms(places).items() if only in name}
+    talk = Talk().turns()
+    for number in range(turns):
+        turn = next(talk)
+        payload = sum(map(len, lines(turn)))
+        for one in races.values():
+            if sum(one.times) < budget * 1e3:
+                one.turn(turn, payload)
+        if (number + 1) % 50 == 0:
+            print(f"  turn {number + 1}", flush=True)
+    return races
+
+
+def shown(table: Table, races: dict[str, Race], turns: int) -> dict[str, Row]:
+    """Print what every arm took, and how large it is."""
+    marks = [mark for mark in MARKS if mark <= turns]
+    table.section(f"ms a turn at turn {' / '.join(map(str, marks))}, and bytes at its last turn")
+    found: dict[str, Row] = {}
+    for name, one in races.items():
+        load, size = one.end()
+        times = {f"turn {mark}": one.at(mark) for mark in marks}
+        text = " ".join("      -" if ms is None else f"{ms:7.1f}" for ms in times.values())
+        text += f"  {size / 1e6:8.2f} MB at {len(one.times)}  load {load:6.1f} ms"
+        found[name] = {**times, "last": len(one.times), "MB": size / 1e6, "load_ms": load}
+        table.row(name, text, **found[name])
+    return found
+
+
+def compared(table: Table, races: dict[str, Race], found: dict[str, Row]) -> None:
+    """Print how much faster and smaller, at the last turn that both reached."""
+    table.section("against LangGraph's own")
+    for ours, theirs, has_goal in (
+        ("Saver sqlite", "SqliteSaver", True),
+        ("Saver sqlite, awaited", "AsyncSqliteSaver", False),
+        ("Saver sqlite", "SqliteSaver, DeltaChannel", False),
+        ("Saver postgres", "PostgresSaver", False),
+        ("Saver postgres, awaited", "AsyncPostgresSaver", False),
+        ("Saver postgres", "PostgresSaver, DeltaChannel", False),
+    ):
+        if ours not in races or theirs not in races:
+            continue
+        turn = min(len(races[ours].times), len(races[theirs].times))
+        faster = (races[theirs].at(turn) or 0) / (races[ours].at(turn) or 1)
+        sizes = [found[name]["MB"] / races[name].payload for name in (theirs, ours)]
+        smaller = sizes[0] / sizes[1] if sizes[1] else 0.0
+        text = f"{faster:6.1f} x faster, {smaller:6.0f} x smaller at turn {turn}"
+        goal = f">= {FASTER:g} x, {SMALLER:g} x" if has_goal else ""
+        met = (faster >= FASTER and smaller >= SMALLER) if has_goal else None
+        table.row(f"{ours} : {theirs}", text, goal, met, faster=faster, smaller=smaller, turn=turn)
+
+
+def growth(table: Table, places: Places, turns: int) -> None:
+    """Print the bytes of ours after so many turns and after half of them."""
+    table.section("growth of ours")
+    for kind in ("sqlite", "postgres"):
+        sizes = []
+        for count in (turns // 2, turns):
+            rival = Ours(*places.store(kind))
+            talk = Talk().turns()
+            for _ in range(count):
+                rival.turn(next(talk))
+            rival.close()
+            sizes.append(rival.size())
+        ratio = sizes[1] / sizes[0] / 2
+        text = f"{sizes[0] / 1e6:.2f} MB at {turns // 2}, {sizes[1] / 1e6:.2f} MB at {turns}"
+        table.row(f"Saver {kind}", text, f"<= {LINEAR} x line", ratio <= LINEAR, ratio=ratio)
+
+
+def main() -> None:
+    """Run everything, print it and keep it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--turns", type=int, default=200, help="how long the conversation gets")
+    parser.add_argument("--budget", type=float, default=120, help="seconds for each arm")
+    parser.add_argument("--only", default="", help="arms whose name holds this")
+    parser.add_argument("--keep", action="store_true", help="write the results file")
+    parser.add_argument("--folder", help="where to write: a disk that is to be measured")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    table = Table()
+    with (
+        tempfile.TemporaryDirectory(dir=options.folder, prefix="lockstitch-bench-") as name,
+        postgres_server.running() as server,
+    ):
+        places = Places(Path(name), server)
+        races = race(places, options.turns, options.budget, options.only)
+        compared(table, races, shown(table, races, options.turns))
+        growth(table, places, options.turns)
+    if options.keep:
+        kept: dict[str, Any] = {"date": f"{datetime.now(tz=UTC):%Y-%m-%d}", "versions": versions()}
+        path = RESULTS / f"{kept['date']}-checkpoints.json"
+        path.write_text(json.dumps({**kept, "tables": table.rows}, indent=1) + "\n")
+        print(f"\nkept in benchmarks/results/{path.name}")
+
+
+if __name__ == "__main__":
+    main()
