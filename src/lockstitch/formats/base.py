@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch.errors import UsageError
 from lockstitch.formats.history import History, Strand
@@ -44,7 +44,10 @@ class Transcript(Struct):
     ``findings`` are those of the store and the graph; those of the history are found by the core.
     ``evidence`` holds, by call id, results that survived outside the history, as parts of the
     dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
-    ``notes`` says what was left behind on purpose. ``state`` is the format's own.
+    ``notes`` says what was left behind on purpose. ``size`` is that of the session in a database
+    of many. ``waiting`` says that a person is asked, so
+    that nothing is changed unless it is forced; ``sealed`` that too little of the store can be
+    read to change anything. ``state`` is the format's own.
     """
 
     context: Context
@@ -59,6 +62,9 @@ class Transcript(Struct):
     notes: list[str] = field(default_factory=list)
     evidence: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: str = ""
+    size: int = 0
+    waiting: bool = False
+    sealed: bool = False
     state: Any = None
 
 
@@ -77,7 +83,8 @@ class Format(ABC):
     ``places`` are globs under the home directory, ``variable`` names the environment variable
     that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
     JSON document (a file whose only record is the whole of it), or an SQLite database.
-    ``tolerated`` are rules whose breach neither the program nor its provider minds.
+    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``survived``
+    is the rule under which a result is brought back from where it survived.
     """
 
     name: str
@@ -87,6 +94,7 @@ class Format(ABC):
     places: tuple[str, ...] = ()
     variable: str = ""
     tolerated: frozenset[str] = frozenset()
+    survived: str = "LS708"
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
@@ -117,6 +125,10 @@ class Format(ABC):
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         """Put a healed history into the records: change, add, move and take out what differs."""
+
+    def forced(self, transcript: Transcript) -> Transcript:
+        """Give a transcript in which a person is asked as if nobody were."""
+        return structs.replace(transcript, waiting=False)
 
     def dress(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]

@@ -86,6 +86,8 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
     history = transcript.history
     plan = _plan(history, form.tolerated)
     found = (form.named(finding, transcript) for finding in plan.findings)
+    if transcript.waiting:
+        found = (_unfixable(finding) for finding in found if not _is_asked(finding, history))
     return [
         structs.replace(
             finding,
@@ -95,6 +97,19 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
         for finding in found
         if finding.code not in form.tolerated
     ]
+
+
+def _is_asked(finding: Finding, history: History) -> bool:
+    """Tell whether a finding is on the last batch of calls, or behind it: what a person answers."""
+    views = new_dialect(history.dialect).read(history.messages)
+    batches = [number for number, view in enumerate(views) if view.has(CALL)]
+    steps = finding.place.split(".")
+    number = int(steps[1]) if len(steps) > 1 and steps[1].isdigit() else len(views)
+    return number >= max(batches, default=len(views))
+
+
+def _unfixable(finding: Finding) -> Finding:
+    return structs.replace(finding, fixable=False)
 
 
 def _plan(history: History, spared: frozenset[str]) -> Plan:
@@ -133,9 +148,11 @@ def _body_of(history: History) -> dict[str, Any]:
 
 def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
     """Work out the repair of a session; the same transcript where nothing has to be done."""
+    if transcript.waiting and options.force_cleanup:
+        transcript = form.forced(transcript)
     findings = findings_of(form, transcript)
     unchanged = Mended(transcript, transcript, findings, findings, [], [])
-    if not any(finding.fixable for finding in findings):
+    if transcript.waiting or transcript.sealed or not any(found.fixable for found in findings):
         return unchanged
     ledger = Ledger([], [])
     after = _mended(form, transcript, options, ledger)
@@ -233,7 +250,7 @@ def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -
 
 
 def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:
-    history = _with_evidence(transcript, ledger)
+    history = _with_evidence(transcript, form.survived, ledger)
     plan = _plan(history, form.tolerated)
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
     if lossy and not options.lossy:
@@ -272,7 +289,7 @@ def _in_file(place: str, history: History, transcript: Transcript) -> str:
     return ".".join(str(step) for step in (record.place, *path) if step != "")
 
 
-def _with_evidence(transcript: Transcript, ledger: Ledger) -> History:
+def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History:
     """Put results that survived elsewhere behind calls that have no real answer."""
     history, evidence = transcript.history, transcript.evidence
     if not evidence:
@@ -290,7 +307,7 @@ def _with_evidence(transcript: Transcript, ledger: Ledger) -> History:
                 wanted.discard(part.id)
                 place = _in_file(f"messages.{number}", history, transcript)
                 text = f"the result of call {part.id} was taken from where it survived"
-                ledger.note(RULES["LS708"], "brought back", place, text)
+                ledger.note(RULES[code], "brought back", place, text)
                 message = _carrier(history.dialect, evidence[part.id])
                 grown.add(message, [NEW], [()])
     return grown

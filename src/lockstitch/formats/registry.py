@@ -19,6 +19,7 @@ _CLASSES = {
     "opencode-export": ("opencode_export", "OpenCodeExport"),
     "goose": ("goose", "Goose"),
     "openai-agents": ("openai_agents", "OpenAIAgents"),
+    "langgraph": ("langgraph.format", "LangGraph"),
     "list": ("plain", "PlainList"),
 }
 NAMES = tuple(_CLASSES)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, UsageError
 from lockstitch.formats.records import Record
+from lockstitch.formats.registry import format_named
 from lockstitch.formats.sqlite import (
     CHANGED,
     bound,
@@ -42,6 +43,7 @@ from lockstitch.formats.tables import (
 from lockstitch.manifests import Backup
 
 _NOT_LEFT = "is no longer what the repair left; nothing was written"
+_WENT_ON = "went on from what the repair left; nothing was written"
 _COUNTERS = "sqlite_sequence"
 
 Images = dict[str, Any]
@@ -77,7 +79,7 @@ def tables(path: str | Path, *, follow: bool = True) -> set[str]:
 def sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[SessionRow]:
     """Give the sessions in a database, the one that was changed last first."""
     with reading(path, follow=follow) as base:
-        found = base.execute(_layout(form).sessions).fetchall()
+        found = list(_checked(form).listed(base))
     made = [
         SessionRow(str(own), project, float(time or 0), str(title or ""))
         for own, project, time, title in found
@@ -89,16 +91,21 @@ def load(path: str | Path, form: Any, session: str, *, follow: bool = True) -> l
     """Give the rows of one session, in the order in which its program reads them."""
     with reading(path, follow=follow) as base:
         base.execute("BEGIN")
-        return [*_rows(base, _layout(form), session)]
+        return [*_rows(base, _checked(form), session)]
 
 
-def _layout(form: Any) -> Layout:
+def _checked(form: Any) -> RowFormat:
     if not isinstance(form, RowFormat):
         raise UsageError("is a database, which that format is not kept in")
-    return form.layout
+    return form
 
 
-def _rows(base: sqlite3.Connection, layout: Layout, session: str) -> list[Row]:
+def _rows(base: sqlite3.Connection, form: RowFormat, session: str) -> list[Row]:
+    own = form.rows(base, session)
+    return _rows_by_id(base, form.layout, session) if own is None else own
+
+
+def _rows_by_id(base: sqlite3.Connection, layout: Layout, session: str) -> list[Row]:
     known = tables_of(base)
     found: list[Row] = []
     start = 0
@@ -187,9 +194,9 @@ def save(  # noqa: PLR0913 - what to write where, and what to do with the images
     Raises Conflict, and writes nothing, if the session is no longer what was read. ``keep`` gets
     the images of the touched rows before they are final, and must have them safe when it returns.
     """
-    layout = _layout(form)
+    layout = _checked(form).layout
     with writing(path, follow=follow) as base:
-        _require_same(base, layout, before)
+        _require_same(base, form, before)
         counters = _counters(base)
         changes = [_applied(base, change) for change in _changes(base, layout, before, after)]
         changes += _counted(counters, _counters(base))
@@ -205,6 +212,7 @@ def take_back(path: str | Path, images: Images, *, follow: bool = False) -> None
     with writing(path, follow=follow) as base:
         if all(_is_undone(base, change) for change in changes if change.table != _COUNTERS):
             return
+        _require_last(base, str(images["format"]), changes)
         for change in reversed(changes):
             back = Change(change.table, change.after, change.before)
             try:
@@ -214,14 +222,22 @@ def take_back(path: str | Path, images: Images, *, follow: bool = False) -> None
                     raise Conflict(_NOT_LEFT) from None
 
 
-def _require_same(base: sqlite3.Connection, layout: Layout, before: Sequence[Record]) -> None:
+def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]) -> None:
+    """Raise Conflict if the program has gone on from a row that the repair added."""
+    form = _checked(format_named(name))
+    for change in changes:
+        if change.before is None and change.after is not None:
+            own = {key: value for key, value in change.after.items() if key != "rowid"}
+            if form.is_followed(base, change.table, own):
+                raise Conflict(_WENT_ON)
+
+
+def _require_same(base: sqlite3.Connection, form: RowFormat, before: Sequence[Record]) -> None:
     """Raise Conflict unless the session's rows are exactly those that were read."""
     old = [row for row in before if isinstance(row, Row)]
     if not old:
         raise UsageError("holds no rows of that session")
-    tables = {table.name: table for table in layout.tables}
-    session = old[0].stored[tables[old[0].table].session]
-    now = _rows(base, layout, session)
+    now = _rows(base, form, form.session_of(old[0]))
     if [(r.table, r.rowid, r.stored) for r in now] != [(r.table, r.rowid, r.stored) for r in old]:
         raise Conflict(CHANGED)
 

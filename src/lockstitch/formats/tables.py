@@ -7,7 +7,7 @@ changed in that JSON changes its text at that place only; all the rest keeps its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
@@ -16,6 +16,9 @@ from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, encode
 from lockstitch.model.parts import Path
 from lockstitch.splices import alike, reweave
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
 
 Columns = dict[str, Any]
 
@@ -76,13 +79,33 @@ class Row(Record, eq=False):
 
 
 class RowFormat(Format):
-    """A program that keeps its sessions in an SQLite database."""
+    """A program that keeps its sessions in an SQLite database.
+
+    One whose sessions are more than the rows with an id finds and reads them by itself.
+    """
 
     kinds: tuple[str, ...] = (SQLITE,)
     layout: Layout
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
+
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+        """Give the sessions, each with its id, project, time of its last change, and title."""
+        return base.execute(self.layout.sessions)
+
+    def rows(self, base: Connection, session: str) -> list[Row] | None:
+        """Give the rows of a session; None for those that the layout names."""
+        return None
+
+    def session_of(self, row: Row) -> str:
+        """Give the session that a row belongs to."""
+        tables = {table.name: table for table in self.layout.tables}
+        return str(row.stored[tables[row.table].session])
+
+    def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
+        """Tell whether the program has gone on from a row that a repair has added."""
+        return False
 
 
 def row_of(table: Table, rowid: int, stored: Columns, start: int = 0) -> Row:

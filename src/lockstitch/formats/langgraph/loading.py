@@ -1,0 +1,350 @@
+"""The rows of a thread in a database of ``SqliteSaver``: its head, and what belongs to it.
+
+A checkpoint holds all of a thread's state, and a thread has one for every step, so that most of
+a database is never looked at: of each thread the last checkpoint is read with the writes on it,
+and its ancestors only where the conversation is stored as changes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+import msgspec
+from msgspec import field
+
+from lockstitch.errors import Unreadable
+from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.snapshot import (
+    JSON,
+    MSGPACK,
+    Coded,
+    Lost,
+    Snapshot,
+    Stored,
+    Write,
+    branches,
+    wanted,
+)
+from lockstitch.formats.langgraph.understanding import unanswered
+from lockstitch.formats.sqlite import bound, slot
+from lockstitch.formats.tables import Columns, Row, Table, row_of, rows_in
+
+CHECKPOINTS = Table("checkpoints", session="thread_id", key="checkpoint_id")
+WRITES = Table("writes", session="thread_id", key="task_id")
+_ALL = ("thread_id", "checkpoint_ns")
+# The path of a subgraph that is the same in every run; others have the id of a task behind it.
+_TASK = ":"
+_MARK = "#"
+_MOST_LOST = 500
+# How many steps back a result is looked for.
+_FAR = 1000
+_EPOCH = 0x01B21DD213814000
+_TICKS = 10_000_000
+
+
+class Head(Row, eq=False):
+    """The last checkpoint of a thread, with what the rest of the thread says about it."""
+
+    lost: list[Lost] = field(default_factory=list)
+    below: tuple[str, ...] = ()
+
+
+# Sessions
+
+
+def listed(base: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """Give the threads, and the subgraphs that remember: id, project, time, title."""
+    for thread, namespace, last in _pairs(base):
+        if _TASK not in namespace:
+            yield named(thread, namespace), None, seconds_of(last), ""
+
+
+def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    """Give each thread and namespace once, with its last checkpoint, by jumps through the index."""
+    query = (
+        "SELECT thread_id, checkpoint_ns FROM checkpoints{} "
+        "ORDER BY thread_id, checkpoint_ns LIMIT 1"
+    )
+    found = base.execute(query.format("")).fetchone()
+    while found is not None:
+        values: list[Any] = list(found)
+        own = " AND ".join(f"{name} = {slot(v)}" for name, v in zip(_ALL, values, strict=True))
+        [(last,)] = base.execute(
+            f"SELECT max(checkpoint_id) FROM checkpoints WHERE {own}",  # noqa: S608 - our own
+            bound(values),
+        )
+        if all(type(value) is str for value in values):
+            yield values[0], values[1], str(last)
+        slots = ", ".join(map(slot, values))
+        beyond = query.format(f" WHERE (thread_id, checkpoint_ns) > ({slots})")
+        found = base.execute(beyond, bound(values)).fetchone()
+
+
+def named(thread: str, namespace: str) -> str:
+    """Name a thread; a subgraph of it stands behind a mark."""
+    return f"{quote(thread, safe=' /:@')}{_MARK}{namespace}" if namespace else thread
+
+
+def _found(base: sqlite3.Connection, session: str) -> tuple[str, str]:
+    """Give the thread and the namespace that a name means."""
+    thread, mark, namespace = session.partition(_MARK)
+    for pair in ((session, ""), (unquote(thread), namespace) if mark else ()):
+        if pair and _head(base, *pair) is not None:
+            return pair
+    raise Unreadable("holds no such thread")
+
+
+def seconds_of(checkpoint: str) -> float:
+    """Tell from a checkpoint's id when it was made; 0 for an id that is no time."""
+    try:
+        found = UUID(checkpoint)
+    except ValueError:
+        return 0.0
+    ticks = (found.int >> 80) << 12 | (found.int >> 64 & 0xFFF)
+    return max((ticks - _EPOCH) / _TICKS, 0.0)
+
+
+# Rows
+
+
+def loaded(base: sqlite3.Connection, session: str) -> list[Row]:
+    """Give the rows that tell the state of a thread: the head comes first."""
+    thread, namespace = _found(base, session)
+    head = _head(base, thread, namespace)
+    assert head is not None  # noqa: S101 - it was found
+    rows: list[Row] = [head]
+    head.lost = _lost(base, thread, namespace, str(head.stored["checkpoint_id"]))
+    head.below = _below(base, thread, namespace)
+    rows += _writes(base, thread, namespace, head.stored["checkpoint_id"])
+    stored = stored_of(head, 0, codings())
+    for ancestor in _ancestors(base, thread, namespace, stored):
+        rows.append(ancestor)
+        channels = wanted(stored)
+        rows += _writes(base, thread, namespace, ancestor.stored["checkpoint_id"], channels)
+    _number(rows)
+    channel, lacking = unanswered(snapshot_of(rows))
+    if lacking:
+        known = {row.rowid for row in rows if row.table == WRITES.name}
+        earlier = _earlier(base, thread, namespace, stored.parent, channel)
+        rows += (row for row in earlier if row.rowid not in known)
+        _number(rows)
+    return rows
+
+
+def _number(rows: list[Row]) -> None:
+    for number, row in enumerate(rows):
+        row.start = row.end = number
+
+
+def _earlier(
+    base: sqlite3.Connection, thread: str, namespace: str, parent: str | None, channel: str
+) -> Iterator[Row]:
+    """Give what was written behind earlier checkpoints, nearest first, without these themselves."""
+    query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
+    query = query.replace("rowid, *", "parent_checkpoint_id")
+    for _ in range(_FAR):
+        if type(parent) is not str:
+            return
+        yield from _writes(base, thread, namespace, parent, (channel,))
+        found = base.execute(query, bound((thread, namespace, parent))).fetchone()
+        parent = None if found is None else found[0]
+
+
+def _head(base: sqlite3.Connection, thread: str, namespace: str) -> Head | None:
+    query = _where("checkpoints", (*_ALL,), "ORDER BY checkpoint_id DESC LIMIT 1")
+    for row in _selected(base, CHECKPOINTS, query, (thread, namespace)):
+        return Head(**{name: getattr(row, name) for name in Row.__struct_fields__})
+    return None
+
+
+def _writes(
+    base: sqlite3.Connection,
+    thread: str,
+    namespace: str,
+    checkpoint: str,
+    channels: Iterable[str] | None = None,
+) -> Iterator[Row]:
+    query = _where("writes", (*_ALL, "checkpoint_id"), "ORDER BY task_id, idx")
+    chosen = None if channels is None else set(channels)
+    for row in _selected(base, WRITES, query, (thread, namespace, checkpoint)):
+        if chosen is None or row.stored.get("channel") in chosen:
+            row.place = f"writes.{row.stored.get('task_id')}.{row.stored.get('idx')}"
+            yield row
+
+
+def _ancestors(
+    base: sqlite3.Connection, thread: str, namespace: str, head: Stored
+) -> Iterator[Row]:
+    """Give the ancestors that hold what the head lacks, nearest first."""
+    lacking = set(wanted(head))
+    seen = {head.id}
+    parent = head.parent
+    query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
+    while lacking and parent is not None and parent not in seen:
+        seen.add(parent)
+        found = next(_selected(base, CHECKPOINTS, query, (thread, namespace, parent)), None)
+        if found is None:
+            return
+        yield found
+        stored = stored_of(found, 0, codings())
+        lacking -= stored.values.keys()
+        parent = stored.parent
+
+
+def _where(table: str, names: Iterable[str], rest: str) -> str:
+    match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in names)
+    return f"SELECT rowid, * FROM {table} WHERE {match} {rest}"  # noqa: S608 - names of our own
+
+
+def _selected(
+    base: sqlite3.Connection, table: Table, query: str, values: Iterable[str]
+) -> Iterator[Row]:
+    cursor = base.execute(query, bound(values))
+    names = [column[0] for column in cursor.description[1:]]
+    for rowid, *columns in cursor:
+        yield row_of(table, rowid, dict(zip(names, columns, strict=True)))
+
+
+def _lost(base: sqlite3.Connection, thread: str, namespace: str, head: str) -> list[Lost]:
+    """Find the branches with turns of their own that the head does not come from."""
+    query = _where("checkpoints", _ALL, "").replace(
+        "rowid, *", "checkpoint_id, parent_checkpoint_id"
+    )
+    known = base.execute(query, bound((thread, namespace)))
+    pairs = [(own, parent) for own, parent in known if type(own) is str]
+    found: list[Lost] = []
+    for line in branches(head, pairs)[:_MOST_LOST]:
+        turns = sum(_is_turn(base, thread, namespace, own) for own in line)
+        if turns:
+            found.append(Lost(line[0], turns))
+    return found
+
+
+def _is_turn(base: sqlite3.Connection, thread: str, namespace: str, checkpoint: str) -> bool:
+    query = _where("checkpoints", (*_ALL, "checkpoint_id"), "").replace("rowid, *", "metadata")
+    found = base.execute(query, bound((thread, namespace, checkpoint))).fetchone()
+    return found is not None and metadata_of(found[0]).get("source") == "input"
+
+
+def _below(base: sqlite3.Connection, thread: str, namespace: str) -> tuple[str, ...]:
+    if namespace:
+        return ()
+    query = (
+        "SELECT DISTINCT checkpoint_ns FROM checkpoints "
+        "WHERE thread_id = CAST(? AS TEXT) AND checkpoint_ns > ''"
+    )
+    found = (name for (name,) in base.execute(query, bound((thread,))))
+    return tuple(name for name in found if type(name) is str and _TASK in name)
+
+
+def is_followed(base: sqlite3.Connection, columns: Columns) -> bool:
+    """Tell whether anything hangs on a checkpoint: another one, or writes."""
+    values = bound(columns[name] for name in (*_ALL, "checkpoint_id"))
+    checkpoints = _where("checkpoints", (*_ALL, "parent_checkpoint_id"), "LIMIT 1")
+    writes = _where("writes", (*_ALL, "checkpoint_id"), "LIMIT 1")
+    return any(base.execute(query, values).fetchone() for query in (checkpoints, writes))
+
+
+# From rows to a snapshot
+
+
+def snapshot_of(rows: list[Row]) -> Snapshot:
+    """Make a snapshot of a thread's rows; the greatest id is the head."""
+    known = codings()
+    numbers = {id(row): number for number, row in enumerate(rows)}
+    stored = [stored_of(row, numbers[id(row)], known) for row in rows_in(rows, "checkpoints")]
+    by_id = {one.id: one for one in stored}
+    earlier: list[Write] = []
+    for row in rows_in(rows, "writes"):
+        owner = by_id.get(_text(row.value.get("checkpoint_id")))
+        (earlier if owner is None else owner.writes).append(_write(row, numbers[id(row)]))
+    head = max(stored, key=lambda one: one.id)
+    first = rows[0]
+    lost, below = (first.lost, first.below) if isinstance(first, Head) else ([], ())
+    thread, namespace = (_text(first.value.get(name)) for name in _ALL)
+    snapshot = Snapshot(thread, namespace, head, lost=lost, below=below, coding=_coding(rows, head))
+    snapshot.earlier = earlier
+    _follow(snapshot, by_id)
+    return snapshot
+
+
+def _coding(rows: list[Row], head: Stored) -> str:
+    return JSON if rows[head.record].value.get("type") == JSON else MSGPACK
+
+
+def _follow(snapshot: Snapshot, known: dict[str, Stored]) -> None:
+    lacking = set(wanted(snapshot.head))
+    parent = snapshot.head.parent
+    seen = {snapshot.head.id}
+    while lacking and parent is not None and parent not in seen:
+        seen.add(parent)
+        if parent not in known:
+            snapshot.cut = parent
+            return
+        snapshot.ancestors.append(known[parent])
+        lacking -= known[parent].values.keys()
+        parent = known[parent].parent
+
+
+def stored_of(row: Row, number: int, known: Any) -> Stored:
+    """Take the checkpoint in a row apart."""
+    columns = row.value
+    parent = columns.get("parent_checkpoint_id")
+    stored = Stored(
+        _text(columns.get("checkpoint_id")),
+        parent if type(parent) is str and parent else None,
+        metadata=metadata_of(columns.get("metadata")),
+        record=number,
+    )
+    # JSON has no column for its coding in databases of old versions.
+    tag = columns.get("type") or JSON
+    value = Coded(tag if type(tag) is str else "", _raw(columns.get("checkpoint")))
+    try:
+        coding = coding_of(known, value)
+        fields = coding.fields(value.data)
+        values = coding.fields(fields.pop("channel_values", coding.mapped({})))
+        stored.body = {
+            name: coding.plain(data) if coding.is_plain(data) else Coded(value.tag, data)
+            for name, data in fields.items()
+        }
+        stored.values = {name: Coded(value.tag, data) for name, data in values.items()}
+    except Undecodable as error:
+        stored.fault = str(error)
+    return stored
+
+
+def _write(row: Row, number: int) -> Write:
+    columns = row.value
+    index = columns.get("idx")
+    tag = columns.get("type") or JSON
+    return Write(
+        _text(columns.get("task_id")),
+        _text(columns.get("task_path")),
+        index if type(index) is int else 0,
+        _text(columns.get("channel")),
+        Coded(_text(tag), _raw(columns.get("value"))),
+        number,
+    )
+
+
+def metadata_of(value: Any) -> dict[str, Any]:
+    """Read a checkpoint's metadata, which is JSON; nothing if it is not."""
+    try:
+        found = msgspec.json.decode(_raw(value))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return found if type(found) is dict else {}
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else ""
+
+
+def _raw(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    return value.encode("utf-8", "surrogateescape") if type(value) is str else b""

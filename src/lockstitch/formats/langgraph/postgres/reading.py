@@ -1,0 +1,414 @@
+"""Threads read from a live database: page by page, each in one short transaction that only reads.
+
+What is kept in memory is one page of names and, of a group of threads, the heads with their
+values; a group is so small that its values are a few megabytes, however large single threads are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from psycopg import sql
+
+from lockstitch.formats.langgraph.naming import MESSAGES, is_control
+from lockstitch.formats.langgraph.postgres import queries
+from lockstitch.formats.langgraph.postgres.database import Database
+from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.snapshot import (
+    COUNTERS,
+    JSON,
+    MSGPACK,
+    Coded,
+    Lost,
+    Snapshot,
+    Stored,
+    Write,
+    branches,
+    wanted,
+)
+from lockstitch.formats.langgraph.understanding import unanswered
+from lockstitch.stores.postgres.pool import Connection
+
+PAGE = 200
+# How many bytes of values are in memory at a time, unless one thread alone has more.
+GROUP = 4 << 20
+_LINE = 400
+_ANCESTORS = 256
+# How many steps back a result is looked for.
+_FAR = 1000
+_NAMESPACES = 10_000
+
+Key = tuple[str, str]
+
+
+class Span(Struct, frozen=True):
+    """Threads behind one name, up to another, which is in it; None: no bound."""
+
+    behind: str | None = None
+    upto: str | None = None
+
+
+class Loaded(Struct):
+    """A snapshot as it was read, and what LangGraph keeps in the row instead of beside it.
+
+    ``inline`` are those values; LangGraph.js has none and leaves the field out of the row.
+    """
+
+    snapshot: Snapshot
+    inline: dict[str, Any] = field(default_factory=dict)
+    is_js: bool = False
+    size: int = 0
+
+    @property
+    def key(self) -> Key:
+        """The thread and its namespace."""
+        return self.snapshot.thread, self.snapshot.namespace
+
+    @property
+    def updated(self) -> float:
+        """When the head was written, in seconds since 1970; 0 if it does not say."""
+        try:
+            return datetime.fromisoformat(str(self.snapshot.head.body.get("ts"))).timestamp()
+        except ValueError:
+            return 0.0
+
+
+class _Head(Struct):
+    key: Key
+    id: str
+    parent: str | None
+    checkpoint: dict[str, Any]
+    metadata: dict[str, Any]
+    size: int
+
+
+def is_kept(namespace: str) -> bool:
+    """Tell a namespace that a new prompt resumes from that of one call of a subgraph."""
+    return ":" not in namespace
+
+
+class Reader:
+    """Reads the threads of one schema; ``pause`` is a rest, in seconds, between two pages."""
+
+    def __init__(self, database: Database, home: Home, pause: float = 0.0) -> None:
+        self._database = database
+        self.home = home
+        self._pause = pause
+
+    def estimate(self) -> int:
+        """Say roughly how many threads there are; 0 if the server does not know."""
+        values = {"schema": self.home.schema}
+        found = self._database.reading(
+            lambda connection: connection.execute(queries.ESTIMATE, values).fetchall()
+        )
+        return int(found[0][0] or 0) if found else 0
+
+    def pages(self, span: Span = Span(), size: int = PAGE) -> Iterator[list[Key]]:  # noqa: B008
+        """Give the threads and their namespaces, in the order of the database."""
+        last: Key | None = None
+        while True:
+            page = self._database.reading(partial(self._keys, span=span, last=last, size=size))
+            if page:
+                yield page
+            if len(page) < size:
+                return
+            last = page[-1]
+            time.sleep(self._pause)
+
+    def of_thread(self, thread: str) -> list[Key]:
+        """Give the namespaces of one thread."""
+        bound = sql.SQL(queries.BOUND)
+        first = sql.SQL(queries.FIRST_OF_THREAD).format(bound=bound)
+        statement = self.home.sql(queries.KEYS, first=first, bound=bound)
+        values = {"thread": thread, "upto": thread, "size": _NAMESPACES}
+        rows = self._database.reading(lambda c: c.execute(statement, values).fetchall())
+        return [(own, namespace) for own, namespace in rows]
+
+    def loaded(self, keys: Sequence[Key]) -> Iterator[Loaded]:
+        """Give the threads with their values; those that are gone meanwhile are left out."""
+        left = list(keys)
+        while left:
+            read, left = self._database.reading(partial(self._next_group, keys=left))
+            yield from read
+
+    def _next_group(
+        self, connection: Connection, keys: Sequence[Key]
+    ) -> tuple[list[Loaded], list[Key]]:
+        """Read as many of some threads as fit into memory, and give those that are left."""
+        groups = [*_grouped(self._heads(connection, keys))]
+        if not groups:
+            return [], []
+        left = [head.key for group in groups[1:] for head in group]
+        made = self._filled(connection, groups[0])
+        self._add_lost(connection, [one.snapshot for one in made])
+        return made, left
+
+    def complete(self, loaded: Loaded) -> bool:
+        """Look for results that an earlier step left; tell whether there is anything.
+
+        A prompt that came after a batch was broken off hides what hangs on earlier checkpoints.
+        """
+        channel, calls = unanswered(loaded.snapshot)
+        if calls:
+            earlier = partial(self._earlier, snapshot=loaded.snapshot, channel=channel)
+            loaded.snapshot.earlier = self._database.reading(earlier)
+        return bool(loaded.snapshot.earlier)
+
+    def _earlier(self, connection: Connection, snapshot: Snapshot, channel: str) -> list[Write]:
+        """Give what was written to a channel behind earlier checkpoints, nearest first."""
+        key = snapshot.thread, snapshot.namespace
+        values = {"threads": [key[0]], "namespaces": [key[1]], "size": _FAR}
+        rows = connection.execute(self.home.sql(queries.PARENTS), values).fetchall()
+        parents = {own: parent for _, own, parent in rows}
+        known = {one.id for one in snapshot.ancestors}
+        chain: list[str] = []
+        own = snapshot.head.parent
+        while own in parents and own not in chain:
+            chain.append(own)
+            own = parents[own]
+        hung = self._writes(
+            connection, [(key, one) for one in chain if one not in known], [channel]
+        )
+        return [write for writes in hung for write in writes]
+
+    def now(self, connection: Connection, key: Key) -> Loaded | None:
+        """Read a thread once more, in the transaction of a connection; None if it is gone."""
+        found = self._filled(connection, self._heads(connection, [key]))
+        return found[0] if found else None
+
+    def _filled(self, connection: Connection, heads: Sequence[_Head]) -> list[Loaded]:
+        """Read what belongs to some heads."""
+        rows = [(head.key, head.id) for head in heads]
+        blobs, writes = self._blobs(connection, rows), self._writes(connection, rows)
+        made = [
+            _loaded(head, found, hung)
+            for head, found, hung in zip(heads, blobs, writes, strict=True)
+        ]
+        for one in made:
+            self._add_ancestors(connection, one.snapshot)
+        return made
+
+    # Statements
+
+    def _statement(
+        self, span: Span, last: Key | None, size: int
+    ) -> tuple[sql.Composed, dict[str, Any]]:
+        bound = sql.SQL(queries.BOUND if span.upto is not None else "")
+        if last is not None:
+            first = sql.SQL(queries.FIRST_BEHIND)
+        elif span.behind is not None:
+            first = sql.SQL(queries.FIRST_THREAD_BEHIND)
+        else:
+            first = sql.SQL(queries.FIRST_OF_ALL)
+        thread, namespace = last or ("", "")
+        values = {"thread": thread, "namespace": namespace, "size": size}
+        values |= {"behind": span.behind, "upto": span.upto}
+        return self.home.sql(queries.KEYS, first=first.format(bound=bound), bound=bound), values
+
+    def _keys(self, connection: Connection, span: Span, last: Key | None, size: int) -> list[Key]:
+        statement, values = self._statement(span, last, size)
+        return [(thread, space) for thread, space in connection.execute(statement, values)]
+
+    def _heads(self, connection: Connection, keys: Sequence[Key]) -> list[_Head]:
+        values = {"threads": [key[0] for key in keys], "namespaces": [key[1] for key in keys]}
+        rows = connection.execute(self.home.sql(queries.HEADS), values).fetchall()
+        return [
+            _Head((thread, space), own, parent, _dict(body), _dict(metadata), int(size))
+            for thread, space, own, parent, body, metadata, size in rows
+        ]
+
+    def _blobs(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[Key, str]],
+        channels: Sequence[str] | None = None,
+        *,
+        only_tags: bool = False,
+    ) -> list[dict[str, tuple[str, bytes | None]]]:
+        found: list[dict[str, tuple[str, bytes | None]]] = [{} for _ in rows]
+        statement = self.home.sql(queries.TAGS if only_tags else queries.BLOBS)
+        for number, channel, tag, blob in _binary(connection, statement, _values(rows, channels)):
+            found[number][channel] = tag, blob
+        return found
+
+    def _writes(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[Key, str]],
+        channels: Sequence[str] | None = None,
+    ) -> list[list[Write]]:
+        found: list[list[Write]] = [[] for _ in rows]
+        statement = self.home.sql(queries.WRITES)
+        for number, task, path, index, channel, tag, blob in _binary(
+            connection, statement, _values(rows, channels)
+        ):
+            value = Coded(tag or "", blob)
+            found[number].append(Write(task, path, index, channel, value))
+        for writes in found:
+            writes.sort(key=lambda write: write.order)
+        return found
+
+    def _add_ancestors(self, connection: Connection, snapshot: Snapshot) -> None:
+        channels = wanted(snapshot.head)
+        if not channels:
+            return
+        key = snapshot.thread, snapshot.namespace
+        chain, snapshot.cut = self._chain(connection, key, snapshot.head, channels)
+        for start in range(0, len(chain), _ANCESTORS):
+            part = chain[start : start + _ANCESTORS]
+            hung = self._writes(connection, [(key, one.id) for one in part], channels)
+            blobs = self._blobs(connection, [(key, one.id) for one in part], channels)
+            for one, writes, inside in zip(part, hung, blobs, strict=True):
+                one.writes = writes
+                one.values |= _coded_blobs(inside)
+        snapshot.ancestors = chain
+
+    def _chain(
+        self, connection: Connection, key: Key, head: Stored, channels: Sequence[str]
+    ) -> tuple[list[Stored], str]:
+        """Walk back from a head to where the last of some channels is stored, page by page."""
+        left, chain, own = set(channels), list[Stored](), head.parent
+        known: dict[str, Stored] = {}
+        before, is_more = head.id, True
+        while left and own is not None:
+            while own not in known and is_more:
+                known, before, is_more = self._ancestors(connection, key, before, channels)
+            found = known.get(own)
+            if found is None:
+                return chain, own
+            chain.append(found)
+            left -= found.values.keys()
+            own = found.parent if found.parent != own else None
+        return chain, ""
+
+    def _ancestors(
+        self, connection: Connection, key: Key, before: str, channels: Sequence[str]
+    ) -> tuple[dict[str, Stored], str, bool]:
+        """Give one page of checkpoints before an id, the last id in it, and whether more follow."""
+        values = {"thread": key[0], "namespace": key[1], "before": before, "size": _ANCESTORS}
+        rows = connection.execute(self.home.sql(queries.ANCESTORS), values).fetchall()
+        owners = [(key, row[0]) for row in rows]
+        blobs = self._blobs(connection, owners, channels, only_tags=True)
+        found: dict[str, Stored] = {}
+        for (own, parent, checkpoint, metadata), inside in zip(rows, blobs, strict=True):
+            head = _Head(key, own, parent, _dict(checkpoint), _dict(metadata), 0)
+            stored, _ = _stored(head, inside)
+            stored.values = {name: v for name, v in stored.values.items() if name in channels}
+            stored.missing = ()
+            found[own] = stored
+        return found, rows[-1][0] if rows else before, len(rows) == _ANCESTORS
+
+    def _add_lost(self, connection: Connection, snapshots: Sequence[Snapshot]) -> None:
+        keys = [(one.thread, one.namespace) for one in snapshots]
+        values: dict[str, Any] = {"threads": [key[0] for key in keys], "size": _LINE}
+        values["namespaces"] = [key[1] for key in keys]
+        parents: list[list[tuple[str, str | None]]] = [[] for _ in keys]
+        for number, own, parent in connection.execute(self.home.sql(queries.PARENTS), values):
+            parents[number].append((own, parent))
+        for snapshot, rows in zip(snapshots, parents, strict=True):
+            lines = branches(snapshot.head.id, rows)
+            if lines:
+                snapshot.lost = self._lost(connection, snapshot, lines, dict(rows))
+
+    def _lost(
+        self,
+        connection: Connection,
+        snapshot: Snapshot,
+        lines: list[list[str]],
+        parents: dict[str, str | None],
+    ) -> list[Lost]:
+        """Count the turns of branches that nobody left on purpose."""
+        ids = [own for line in lines for own in line]
+        values = {"thread": snapshot.thread, "namespace": snapshot.namespace, "ids": ids}
+        rows = connection.execute(self.home.sql(queries.SOURCES), values).fetchall()
+        is_turn = {own: source == "input" and not ours for own, source, ours in rows}
+        counted = [Lost(line[0], sum(is_turn.get(own, False) for own in line)) for line in lines]
+        return [lost for lost in counted if lost.turns]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else {}
+
+
+def _values(rows: Sequence[tuple[Key, str]], channels: Sequence[str] | None) -> dict[str, Any]:
+    return {
+        "threads": [key[0] for key, _ in rows],
+        "namespaces": [key[1] for key, _ in rows],
+        "ids": [own for _, own in rows],
+        "channels": None if channels is None else list(channels),
+    }
+
+
+def _binary(
+    connection: Connection, statement: sql.Composed, values: dict[str, Any]
+) -> Iterable[tuple[Any, ...]]:
+    """Run a statement whose rows hold bytes: in binary they are half as many on the wire."""
+    if not values["threads"]:
+        return []
+    with connection.cursor(binary=True) as cursor:
+        return cursor.execute(statement, values).fetchall()
+
+
+def _grouped(heads: Iterable[_Head]) -> Iterator[list[_Head]]:
+    group: list[_Head] = []
+    size = 0
+    for head in heads:
+        if group and size + head.size > GROUP:
+            yield group
+            group, size = [], 0
+        group.append(head)
+        size += head.size
+    if group:
+        yield group
+
+
+def _loaded(head: _Head, blobs: dict[str, tuple[str, bytes | None]], writes: list[Write]) -> Loaded:
+    stored, inline = _stored(head, blobs)
+    stored.writes = writes
+    is_js = "channel_values" not in head.checkpoint
+    tag = blobs[MESSAGES][0] if MESSAGES in blobs else MSGPACK
+    thread, namespace = head.key
+    coding = JSON if is_js or tag == JSON else MSGPACK
+    return Loaded(Snapshot(thread, namespace, stored, coding=coding), inline, is_js, head.size)
+
+
+def _stored(
+    head: _Head, blobs: dict[str, tuple[str, bytes | None]]
+) -> tuple[Stored, dict[str, Any]]:
+    inline = _dict(head.checkpoint.get("channel_values"))
+    body = {name: value for name, value in head.checkpoint.items() if name != "channel_values"}
+    values = {name: _coded(value) for name, value in inline.items()}
+    values |= _coded_blobs(blobs)
+    stored = Stored(head.id, head.parent, body, values, head.metadata)
+    stored.missing = _missing(stored, blobs.keys(), is_js="channel_values" not in head.checkpoint)
+    return stored, inline
+
+
+def _coded_blobs(blobs: dict[str, tuple[str, bytes | None]]) -> dict[str, Coded]:
+    return {name: Coded(tag, blob or b"") for name, (tag, blob) in blobs.items() if tag != "empty"}
+
+
+def _coded(value: Any) -> Coded:
+    """Write a value that stands in the row as those beside it are written."""
+    return Coded("null", b"") if value is None else Coded(MSGPACK, msgspec.msgpack.encode(value))
+
+
+def _missing(stored: Stored, rows: Iterable[str], *, is_js: bool) -> tuple[str, ...]:
+    """Name the channels whose row is gone.
+
+    LangGraph.js writes a row for every version, also that of an empty channel. Python writes none
+    for an empty one, and only messages are sure to have a value once they have a version.
+    """
+    counted = _dict(stored.metadata.get(COUNTERS))
+    known = {*rows, *stored.values, *counted}
+    return tuple(
+        name
+        for name in stored.versions
+        if name not in known and not is_control(name) and (is_js or name == MESSAGES)
+    )

@@ -1,0 +1,104 @@
+"""LangGraph's threads in a PostgreSQL, as the one doctor sees them.
+
+The records of a thread are its head, with all that belongs to it, and a record for every write
+that hangs on it. A repair adds one more: the checkpoint that will be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.langgraph.loading import named
+from lockstitch.formats.langgraph.postgres import KIND
+from lockstitch.formats.langgraph.postgres.reading import Loaded
+from lockstitch.formats.langgraph.snapshot import Settled, Snapshot, Stored
+from lockstitch.formats.langgraph.thread import ThreadFormat
+from lockstitch.formats.records import Record
+from lockstitch.formats.sources import Source
+
+
+class Held(Record, eq=False):
+    """A record of a thread: the thread as it was read, a write on it, or the new checkpoint."""
+
+    loaded: Loaded | None = None
+    snapshot: Snapshot | None = None
+    new: Settled | None = None
+
+
+class ThreadSource(Source, frozen=True):
+    """A thread in a PostgreSQL: the path is the address of its database."""
+
+    @property
+    def form(self) -> Format:
+        """The format itself."""
+        return FORM
+
+
+class PostgresThreads(ThreadFormat):
+    """The threads of LangGraph's savers for PostgreSQL, of Python and of LangGraph.js."""
+
+    name = "langgraph"
+    title = "LangGraph"
+    kinds: tuple[str, ...] = (KIND,)
+
+    def claims(self, name: str, head: Any) -> bool:
+        return False
+
+    def snapshot(self, records: Sequence[Record], context: Context) -> Snapshot:
+        read = next(one.snapshot for one in records if isinstance(one, Held) and one.snapshot)
+        new = new_in(records)
+        if new is None:
+            return read
+        head = Stored(new.id, new.parent, new.body, new.values, new.metadata)
+        head.record = len(records) - 1
+        return structs.replace(read, head=head, ancestors=[read.head, *read.ancestors])
+
+    def added(self, records: Sequence[Record], new: Settled) -> list[Record]:
+        kept = [one for one in records if not (isinstance(one, Held) and one.new)]
+        return [*kept, Held(f"checkpoints.{new.id}", {"id": new.id}, fresh=b"", new=new)]
+
+
+FORM = PostgresThreads()
+
+
+def new_in(records: Sequence[Record]) -> Settled | None:
+    """Give the checkpoint that a repair adds to some records."""
+    return next((one.new for one in records if isinstance(one, Held) and one.new), None)
+
+
+def records_of(loaded: Loaded) -> list[Record]:
+    """Give the records of a thread, each part of which is told the number of its record."""
+    head = loaded.snapshot.head
+    earlier = loaded.snapshot.earlier
+    writes = [
+        structs.replace(write, record=number)
+        for number, write in enumerate([*head.writes, *earlier], 1)
+    ]
+    own = len(head.writes)
+    snapshot = structs.replace(
+        loaded.snapshot, head=structs.replace(head, writes=writes[:own]), earlier=writes[own:]
+    )
+    first = _held(f"checkpoints.{head.id}", 0)
+    first.loaded, first.snapshot = loaded, snapshot
+    places = (f"checkpoint_writes.{write.task}.{write.number}" for write in writes)
+    return [first, *(_held(place, number) for number, place in enumerate(places, 1))]
+
+
+def _held(place: str, number: int) -> Held:
+    return Held(place, {"place": place}, start=number, end=number)
+
+
+def loaded_of(transcript: Transcript) -> Loaded:
+    """Give the thread as it was read, of which a transcript was made."""
+    records = transcript.records
+    return next(one.loaded for one in records if isinstance(one, Held) and one.loaded)
+
+
+def opened(loaded: Loaded) -> Transcript:
+    """Understand a thread that was read."""
+    context = Context(b"", named(*loaded.key))
+    return FORM.parse(records_of(loaded), context)

@@ -1,0 +1,70 @@
+"""What a stored value makes LangGraph import and call, and how much that is to be feared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from lockstitch.formats.langgraph.coding import COMPUTED, Name
+from lockstitch.rules import ERROR, WARNING
+
+# The types that LangGraph itself builds even when it is told to be strict.
+_SAFE = {
+    "builtins": ("frozenset", "set"),
+    "collections": ("deque",),
+    "datetime": ("date", "datetime", "time", "timedelta", "timezone"),
+    "decimal": ("Decimal",),
+    "ipaddress": (
+        "IPv4Address",
+        "IPv4Interface",
+        "IPv4Network",
+        "IPv6Address",
+        "IPv6Interface",
+        "IPv6Network",
+    ),
+    "langchain_core.documents.base": ("Document",),
+    "langchain_core.messages.ai": ("AIMessage", "AIMessageChunk"),
+    "langchain_core.messages.base": ("BaseMessage", "BaseMessageChunk"),
+    "langchain_core.messages.chat": ("ChatMessage", "ChatMessageChunk"),
+    "langchain_core.messages.function": ("FunctionMessage", "FunctionMessageChunk"),
+    "langchain_core.messages.human": ("HumanMessage", "HumanMessageChunk"),
+    "langchain_core.messages.modifier": ("RemoveMessage",),
+    "langchain_core.messages.system": ("SystemMessage", "SystemMessageChunk"),
+    "langchain_core.messages.tool": ("ToolMessage", "ToolMessageChunk"),
+    "langgraph.store.base": ("GetOp", "Item"),
+    "langgraph.types": (
+        "Command",
+        "Interrupt",
+        "Overwrite",
+        "PregelTask",
+        "Send",
+        "StateSnapshot",
+        "TimeoutPolicy",
+    ),
+    "pathlib": ("Path", "PosixPath", "WindowsPath"),
+    "pathlib._local": ("Path", "PosixPath", "WindowsPath"),
+    "re": ("compile",),
+    "uuid": ("UUID",),
+    "zoneinfo": ("ZoneInfo",),
+}
+_METHODS = frozenset({Name("datetime", "datetime", "fromisoformat")})
+
+
+def unsafe(names: Iterable[Name]) -> dict[Name, str]:
+    """Give the names that are not known to be harmless, each with its severity.
+
+    A name in the standard library, or one that has to be computed first, is an error; a class of
+    an application or of a library is a warning, since only its owner knows what it does.
+    """
+    return {name: _severity(name) for name in names if not _is_safe(name)}
+
+
+def _is_safe(name: Name) -> bool:
+    if name.method:
+        return name in _METHODS
+    return name.name in _SAFE.get(name.module, ())
+
+
+def _severity(name: Name) -> str:
+    top = name.module.partition(".")[0]
+    return ERROR if name.module == COMPUTED or top in sys.stdlib_module_names else WARNING

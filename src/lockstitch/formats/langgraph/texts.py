@@ -1,0 +1,187 @@
+"""JSON, as LangGraph.js writes it, and as LangGraph for Python did before it took msgpack.
+
+A message is ``{"lc": 1, "type": "constructor", "id": [path and class], "kwargs": {fields}}``.
+Sets, maps, ``undefined`` and the like are objects with ``"lc": 2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.json import decode, encode
+
+from lockstitch.dialects.langchain import KWARGS, envelope_of, fields_of, type_of
+from lockstitch.formats import records
+from lockstitch.formats.langgraph.coding import (
+    KINDS,
+    Coding,
+    Item,
+    Name,
+    Named,
+    Undecodable,
+    filled,
+    is_message,
+)
+from lockstitch.formats.langgraph.snapshot import JSON
+from lockstitch.formats.lines import decode as decode_any
+
+_BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+_MARK = "__overwrite__"
+_SNAPSHOT = "delta_snapshot"
+_ENGINE = 2
+# The only path that LangGraph.js finds its messages by.
+_PATH = ["langchain_core", "messages"]
+
+
+class Texts(Coding):
+    """Values are plain JSON throughout, so that a text stands for itself."""
+
+    tag = JSON
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._path: list[str] = []
+
+    def fields(self, data: bytes) -> dict[str, bytes]:
+        return {key: bytes(value) for key, value in _decoded(data, dict[str, Raw]).items()}
+
+    def items(self, data: bytes) -> list[bytes] | None:
+        if data.lstrip()[:1] != b"[":
+            return None
+        return [bytes(item) for item in _decoded(data, list[Raw])]
+
+    def plain(self, data: bytes) -> Any:
+        try:
+            return decode_any(data)
+        except _BAD as error:
+            raise Undecodable(_reason(error)) from None
+
+    def is_plain(self, data: bytes) -> bool:
+        return True
+
+    def message(self, data: bytes) -> Item | None:
+        if data.lstrip()[:1] != b"{":
+            return None
+        view = self.plain(data)
+        if envelope_of(view) != KWARGS:
+            return Item(view, data, JSON, fields=self.fields(data)) if is_message(view) else None
+        if not type_of(view):
+            return None
+        fields = self.fields(data)
+        self._path = self._path or [str(step) for step in view["id"][:-1]]
+        return Item(view, data, JSON, fields, self.fields(fields[KWARGS]))
+
+    def encoded(self, value: Any) -> bytes:
+        try:
+            return records.encode(value)
+        except _BAD as error:
+            raise Undecodable(_reason(error)) from None
+
+    def written(self, view: Any, origin: Item | None) -> bytes:
+        if origin is not None and view is origin.view:
+            return origin.raw
+        if type(view) is not dict:
+            return self.encoded(view)
+        if origin is not None and origin.type == type_of(view):
+            return self._again(view, origin)
+        return self.encoded(self._enveloped(view) if self.objects else view)
+
+    def _again(self, view: dict[str, Any], origin: Item) -> bytes:
+        if envelope_of(view) != KWARGS or origin.frame is None:
+            return self._fields(view, origin.view, origin.fields)
+        inner = self._fields(view[KWARGS], origin.view[KWARGS], origin.fields)
+        rest = {key: value for key, value in view.items() if key != KWARGS}
+        outer = {**view, **{key: Raw(self._one(rest, origin, key)) for key in rest}}
+        return encode({**outer, KWARGS: Raw(inner)})
+
+    def _one(self, rest: dict[str, Any], origin: Item, key: str) -> bytes:
+        same = origin.view.get(key) is rest[key] and key in origin.frame
+        return origin.frame[key] if same else self.encoded(rest[key])
+
+    def _fields(self, new: dict[str, Any], old: dict[str, Any], kept: dict[str, bytes]) -> bytes:
+        return self.mapped(
+            {
+                key: kept[key] if key in kept and old.get(key) is value else self.encoded(value)
+                for key, value in new.items()
+            }
+        )
+
+    def _enveloped(self, view: dict[str, Any]) -> dict[str, Any]:
+        """Write a new message as its neighbours are written, so that their reader finds it."""
+        kind = type_of(view)
+        if kind not in KINDS:
+            return view
+        fields = {key: value for key, value in fields_of(view).items() if key != "type"}
+        path = [*(self._path or _PATH), KINDS[kind][1]]
+        return {"lc": 1, "type": "constructor", "id": path, KWARGS: filled(fields, kind)}
+
+    def listed(self, items: Iterable[bytes]) -> bytes:
+        return encode([Raw(item) for item in items])
+
+    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
+        return encode({key: Raw(value) for key, value in fields.items()})
+
+    def snapshot(self, data: bytes) -> bytes:
+        return encode({"lc": _ENGINE, "type": _SNAPSHOT, "value": Raw(data)})
+
+    def opened(self, data: bytes) -> bytes:
+        if _SNAPSHOT.encode() not in data[:60]:
+            return data
+        fields = self.fields(data)
+        kind = {key: self.plain(fields[key]) for key in ("lc", "type") if key in fields}
+        is_one = kind == {"lc": _ENGINE, "type": _SNAPSHOT} and "value" in fields
+        return fields["value"] if is_one else data
+
+    def overwriting(self, data: bytes) -> bytes | None:
+        if data.lstrip()[:1] != b"{" or _MARK.encode() not in data:
+            return None
+        fields = self.fields(data)
+        if [*fields] == [_MARK]:
+            return fields[_MARK]
+        is_marked = "type" in fields and self.plain(fields["type"]) == _MARK
+        return fields.get("value") if is_marked else None
+
+    def members(self, data: bytes) -> set[Any]:
+        found = self.plain(data)
+        if type(found) is dict and found.get("lc") == _ENGINE:
+            found = (found.get("args") or [None])[0]
+        return {item for item in found if type(item) is str} if type(found) is list else set()
+
+    def named(self, data: bytes) -> Named:
+        if b'"lc"' not in data:
+            return Named()
+        names: dict[Name, None] = {}
+        stack = [self.plain(data)]
+        while stack:
+            found = stack.pop()
+            if type(found) is list:
+                stack += found
+            elif type(found) is dict:
+                if found.get("lc") == _ENGINE and found.get("type") == "constructor":
+                    names.update(dict.fromkeys(_named(found.get("id"))))
+                stack += found.values()
+        return Named(tuple(names))
+
+
+def _named(path: Any) -> Iterator[Name]:
+    """A name in a module of Python; those of LangGraph.js are single words that it knows itself."""
+    if type(path) is list and len(path) > 1 and all(type(step) is str for step in path):
+        yield Name(".".join(path[:-1]), path[-1])
+
+
+def _decoded(data: bytes, kind: Any) -> Any:
+    try:
+        return decode(data, type=kind)
+    except _BAD as error:
+        raise Undecodable(_reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    if "truncated" in str(error):
+        return "its bytes are cut off"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return "its bytes are no valid JSON"

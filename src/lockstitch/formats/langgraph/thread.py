@@ -1,0 +1,69 @@
+"""Threads for the one doctor: a format whose store is a database of checkpoints.
+
+A store of such a kind gives two functions: records to a snapshot, and the records with one more
+checkpoint. All the rest is the same wherever the checkpoints are.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.history import Strand, weave
+from lockstitch.formats.langgraph.coding import Undecodable
+from lockstitch.formats.langgraph.identity import distinct, doubles
+from lockstitch.formats.langgraph.settling import settled
+from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
+from lockstitch.formats.langgraph.understanding import HIDDEN, Reading, understood
+from lockstitch.formats.records import Record
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import RULES
+
+
+class ThreadFormat(Format):
+    """A store of LangGraph's threads."""
+
+    dialect = "langchain"
+    survived = "LS901"
+
+    @abstractmethod
+    def snapshot(self, records: Sequence[Record], context: Context) -> Snapshot:
+        """Make a snapshot of the records of one namespace; the greatest id is the head."""
+
+    @abstractmethod
+    def added(self, records: Sequence[Record], new: Settled) -> list[Record]:
+        """Give the records with one more checkpoint.
+
+        A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
+        """
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        return True
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        return understood(self.snapshot(records, context), records, context)
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Put what hangs on the head into its conversation, with an id for each message."""
+        reading: Reading = transcript.state
+        views = [item.view for item in reading.items]
+        if not reading.is_folded and not doubles(views):
+            return list(transcript.records)
+        for found in transcript.findings:
+            if found.code == "LS901" and HIDDEN in found.message:
+                text = found.message.replace(HIDDEN, "was put into the conversation")
+                ledger.note(RULES["LS901"], "brought back", found.place, text)
+            elif found.code == "LS906":
+                ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
+        return self.stitch(transcript, weave(transcript.history, distinct(views)), ledger)
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        try:
+            new = settled(transcript, strands, {change.code for change in ledger.changes})
+        except Undecodable:
+            return list(transcript.records)
+        return list(transcript.records) if new is None else self.added(transcript.records, new)

@@ -1,0 +1,91 @@
+"""A database that is repaired while others write to it: nothing of theirs is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from langchain_core.messages import HumanMessage
+
+from lockstitch.formats.doctor import Options
+from lockstitch.formats.langgraph.postgres import repairs, work
+from lockstitch.formats.langgraph.postgres.database import Database
+from lockstitch.formats.langgraph.postgres.reading import Reader
+from lockstitch.formats.langgraph.postgres.tables import home_of
+
+from . import graphs, stage
+
+THREADS = 3
+TURNS = 8
+
+
+def test_turns_of_a_live_program_are_all_kept(dsn: str) -> None:
+    stage.many(dsn, 0, 5)
+    command = [sys.executable, "-m", f"{__package__}.writer", dsn, str(THREADS), str(TURNS)]
+    rounds = repaired = 0
+    with subprocess.Popen(command) as writer:
+        while writer.poll() is None:
+            done = stage.run("repair", dsn, "--yes", "--json")
+            assert done.status in {0, 1}, done.err
+            repaired += sum(one["outcome"] == "repaired" for one in done.sessions)
+            rounds += 1
+    assert writer.returncode == 0
+    assert rounds > 1
+    assert repaired > 5, "no repair came into the way of a live turn"
+    for number in range(THREADS):
+        with graphs.saver(dsn) as saver:
+            found = graphs.graph("plain", saver).get_state(graphs.config(f"live-{number}"))
+        said = [m.content for m in found.values["messages"] if isinstance(m, HumanMessage)]
+        assert said == [f"please nap, turn {turn}" for turn in range(TURNS)]
+        graphs.require_valid([*found.values["messages"], HumanMessage("and?")])
+        assert found.next == ()
+
+
+def planned(dsn: str) -> tuple[Database, Reader, work.Task]:
+    """A database as a repair sees it, with its table made."""
+    home = home_of(dsn)
+    database = Database(dsn)
+    repairs.prepare(database, home)
+    task = work.Task(dsn, dsn, home, "by-hand", Options(), mends=True, writes=True)
+    return database, Reader(database, home), task
+
+
+def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) -> None:
+    stage.templates(dsn)
+    database, reader, task = planned(dsn)
+    with database:
+        [loaded] = reader.loaded([(stage.BROKEN, "")])
+        with work.Worker(task) as worker:
+            stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
+            before = stage.content(dsn)
+            outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
+    assert outcome.state == work.MOVED
+    assert stage.content(dsn) == before
+    assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(1,)]
+
+
+def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
+    graphs.killed(dsn, "t", "agent")
+    database, reader, task = planned(dsn)
+    with database:
+        [loaded] = reader.loaded([("t", "")])
+        stage.ask(
+            dsn,
+            "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "
+            "channel, type, blob) SELECT thread_id, checkpoint_ns, checkpoint_id, 'late', 0, "
+            "'messages', type, blob FROM checkpoint_writes WHERE thread_id = 't' "
+            "ORDER BY checkpoint_id DESC LIMIT 1",
+        )
+        with work.Worker(task) as worker:
+            outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
+    assert outcome.state == work.MOVED
+
+
+def test_young_threads_are_left_alone(dsn: str) -> None:
+    stage.templates(dsn)
+    before = stage.content(dsn)
+    done = stage.run("repair", dsn, "--yes", "--idle", "3600")
+    assert done.status == 1
+    assert "Left alone: 1 thread (at work)." in done.err
+    assert stage.content(dsn) == before
+    assert stage.run("repair", dsn, "--yes", "--idle", "0").status == 0
