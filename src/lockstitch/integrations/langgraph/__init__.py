@@ -1,0 +1,60 @@
+"""LangGraph's checkpoints that agree with the conversation: mended, guarded, or kept by us.
+
+``reconcile`` and ``areconcile`` make a thread's checkpoint valid after whatever broke a run off.
+``HealMiddleware`` and ``heal_hook`` heal what goes to the model. ``Guard`` wraps a checkpointer,
+``Saver`` is one. Each is loaded when it is asked for: a missing package matters only then.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstitch.integrations.langgraph.guard import Guard
+    from lockstitch.integrations.langgraph.hooks import heal_hook
+    from lockstitch.integrations.langgraph.middleware import HealMiddleware
+    from lockstitch.integrations.langgraph.reconciling import areconcile, reconcile
+    from lockstitch.integrations.langgraph.report import Reconciled
+    from lockstitch.integrations.langgraph.saver import Saver
+
+__all__ = [
+    "Guard",
+    "HealMiddleware",
+    "Reconciled",
+    "Saver",
+    "areconcile",
+    "heal_hook",
+    "reconcile",
+]
+_HOMES = {
+    "Guard": "guard",
+    "HealMiddleware": "middleware",
+    "Reconciled": "report",
+    "Saver": "saver",
+    "areconcile": "reconciling",
+    "heal_hook": "hooks",
+    "reconcile": "reconciling",
+}
+_NEEDS = {
+    "langchain": "HealMiddleware needs LangChain: pip install 'lockstitch[langgraph]' langchain",
+    "langgraph": "this needs LangGraph: pip install 'lockstitch[langgraph]'",
+    "langchain_core": "this needs LangGraph: pip install 'lockstitch[langgraph]'",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        text = _NEEDS.get((error.name or "").partition(".")[0])
+        if text is None:
+            raise
+        raise ImportError(text, name=error.name) from error
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,378 @@
+"""Who may build on a checkpoint: claims that are decided in the store, without its help.
+
+A saver has no compare-and-set, but it keeps the first of two writes with the same key, and that
+is one. On every checkpoint there is a register: writes on a channel of ours, under the keys
+1, 2, 3 …; the highest names whose child counts. With an empty register it is the run that wrote
+the checkpoint. A checkpoint carries the run that put it in its metadata.
+
+To begin on a head P, a run R (1) sees that P is the head, (2) claims P under the next key,
+(3) reads again that the claim is its own and that P is still the head. To put X on P it (4) sees
+that the register of P does not name another, (5) puts X, (6) reads the register again. If that
+does not name another, X has won. Otherwise R gives X up and raises Conflict: it claims X under
+the key 1 in nobody's name, which makes X one that does not count. If somebody has claimed X
+before, X is in his history and counts, and R loses only what it would put next.
+
+Of two children X and Y of P at most one wins. Say the claim for Y is the later one (or the only
+one, if X is of the run that wrote P). If X won, it read the register at (6) before Y was claimed,
+so X stood in the store by then, and Y's run found it at (3) and gave up. Both may lose; that is
+a clear conflict. This needs a store in which a finished write is seen by every later read, and in
+which of two writes with the same key the first is kept, as in LangGraph's own.
+
+A crash leaves a claim without a child, or a child that has neither won nor been given up. The
+child that counts is the one named last of those that are there, or the only one, if none is
+named. Whoever begins on a child that was not named last makes the register of its parent name
+nobody first, so that the other, if it only slept, finds at (6) that it has lost; gives up if the
+other has come meanwhile; and then makes the register name the child.
+
+The first checkpoint of a thread has no parent to claim. It is given up if there is another, and
+claims itself before it counts. Whoever begins on one that nobody has claimed, beside others that
+nobody has, makes those first ones that do not count.
+
+Time plays no part, but LangGraph takes the greatest id for the newest: see guard_caller.follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+from uuid import NAMESPACE_URL, uuid5
+
+from lockstitch.errors import Conflict
+from lockstitch.formats.langgraph.naming import CLAIM
+from lockstitch.integrations.langgraph.guard_steps import Older, Put, Read, Step, Steps, Write
+from lockstitch.integrations.langgraph.lineage import Place, place_of
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
+
+RUN = "lockstitch_run"
+
+_NOBODY = "nobody"
+_KEYS = uuid5(NAMESPACE_URL, "lockstitch:langgraph:claims")
+_PAGE = 4
+
+Known = Callable[[Place], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head, and what has to be settled before anybody builds on it."""
+
+    saved: CheckpointTuple
+    # The parent whose register names another child, which is not there.
+    parent: CheckpointTuple | None = None
+    # Other first checkpoints of which nobody knows whether they count.
+    rivals: list[CheckpointTuple] = field(default_factory=list)
+
+
+def id_of(saved: CheckpointTuple) -> str:
+    """Give the id of a checkpoint."""
+    return saved.checkpoint["id"]
+
+
+def run_of(saved: CheckpointTuple) -> str | None:
+    """Give the run that put a checkpoint, None if it was put without a guard."""
+    return cast("Mapping[str, Any]", saved.metadata).get(RUN)
+
+
+def signed(metadata: CheckpointMetadata, run: str) -> CheckpointMetadata:
+    """Give the metadata of a checkpoint with the run that puts it."""
+    return cast("CheckpointMetadata", {**metadata, RUN: run})
+
+
+def stripped(saved: CheckpointTuple) -> CheckpointTuple:
+    """Give a checkpoint without what a guard has added to it."""
+    metadata = {key: value for key, value in saved.metadata.items() if key != RUN}
+    writes = saved.pending_writes
+    if writes is not None:
+        writes = [write for write in writes if write[1] != CLAIM]
+    return saved._replace(
+        metadata=cast("CheckpointMetadata", metadata),
+        pending_writes=writes,
+    )
+
+
+def is_lost(saved: CheckpointTuple) -> bool:
+    """Tell whether a checkpoint was given up before anybody has built on it."""
+    return _claims(saved).get(1) == [_NOBODY]
+
+
+def _claims(saved: CheckpointTuple) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for _, channel, value in saved.pending_writes or ():
+        if channel == CLAIM:
+            found.setdefault(int(value["key"]), []).append(str(value["name"]))
+    return found
+
+
+def named_by(saved: CheckpointTuple) -> str | None:
+    """Give whom the register of a checkpoint names: a run or a checkpoint; None if empty."""
+    claims = _claims(saved)
+    if not claims:
+        return None
+    names = set(claims[max(claims)])
+    return names.pop() if len(names) == 1 else _NOBODY
+
+
+def _is_named(saved: CheckpointTuple, name: str) -> bool:
+    return name in {run_of(saved), id_of(saved)}
+
+
+def names_of(saved: CheckpointTuple) -> list[str]:
+    """Give all that a register has named, the last one first."""
+    claims = _claims(saved)
+    return [claims[key][0] for key in sorted(claims, reverse=True) if len(set(claims[key])) == 1]
+
+
+def _claim(place: Place, saved: CheckpointTuple, name: str) -> Step:
+    return _claim_under(place.at(id_of(saved)), max(_claims(saved), default=0) + 1, name)
+
+
+def _claim_under(place: Place, key: int, name: str) -> Step:
+    value = {"key": key, "name": name}
+    return Write(place.config, [(CLAIM, value)], str(uuid5(_KEYS, str(key))))
+
+
+def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
+    """Say that a thread went on, when nothing of the run was written."""
+    on = "is gone" if by is None else f"went on to {id_of(by)}"
+    begun = place.checkpoint or "its beginning"
+    return Conflict(
+        f"thread {place.thread!r}{_within(place)} {on} since {begun} was read; "
+        f"nothing was written: read it again"
+    )
+
+
+def lost(place: Place, checkpoint: str) -> Conflict:
+    """Say that another writer won, and where the turn that lost can be read."""
+    return Conflict(
+        f"another writer has built on {place.checkpoint or 'the beginning'} of thread "
+        f"{place.thread!r}{_within(place)}; this run's checkpoint {checkpoint} is not in its "
+        f"history, but can be read under that id"
+    )
+
+
+def behind(place: Place, checkpoint: str) -> Conflict:
+    """Say that a checkpoint cannot be put, since nobody would find it."""
+    return Conflict(
+        f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
+        f"{_within(place)}, on which it builds: the clock here is behind that of another writer; "
+        f"nothing was written: set the clock, or try again later"
+    )
+
+
+def _within(place: Place) -> str:
+    return f" ({place.namespace})" if place.namespace else ""
+
+
+def _older(place: Place, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
+    """Give a few checkpoints that are older than one, of its thread and namespace."""
+    before = place.at(id_of(saved)).config
+    found: list[CheckpointTuple] = yield Older(place.at(None).config, before, _PAGE)
+    return found
+
+
+def _newest(place: Place) -> Steps[list[CheckpointTuple]]:
+    newest: CheckpointTuple | None = yield Read(place.at(None).config)
+    return [newest] if newest else []
+
+
+def head(place: Place, known: Known = lambda _: False) -> Steps[Head | None]:
+    """Find the newest checkpoint beside a place that counts; ``known`` ones are not looked into."""
+    page = yield from _newest(place)
+    while page:
+        for saved in page:
+            if known(place.at(id_of(saved))):
+                return Head(saved)
+            if found := (yield from _counted(place, saved)):
+                return found
+        page = yield from _older(place, page[-1])
+    return None
+
+
+def _counted(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
+    if is_lost(saved):
+        return None
+    above = _parent_of(saved)
+    if above is None:
+        return (yield from _counted_first(place, saved))
+    parent: CheckpointTuple | None = yield Read(place.at(above).config)
+    if parent is None:
+        return Head(saved)
+    return None if is_lost(parent) else (yield from _counted_child(place, saved, parent))
+
+
+def _counted_child(
+    place: Place, saved: CheckpointTuple, parent: CheckpointTuple
+) -> Steps[Head | None]:
+    names = names_of(parent)
+    if not _claims(parent) or (names and _is_named(saved, names[0])):
+        return Head(saved)
+    children = yield from _children(place, parent)
+    for name in names:
+        if _is_named(saved, name):
+            break
+        if any(_is_named(child, name) for child in children):
+            # Whoever puts without a guard takes no part in this: the newest is the head for him.
+            return None if run_of(saved) else Head(saved)
+    return Head(saved, parent)
+
+
+def _children(place: Place, parent: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
+    """Give the children of a checkpoint that are not marked as lost, all newer than it is."""
+    found: list[CheckpointTuple] = []
+    page = yield from _newest(place)
+    while page:
+        newer = [saved for saved in page if id_of(saved) > id_of(parent)]
+        found += [saved for saved in newer if _parent_of(saved) == id_of(parent)]
+        if len(newer) < len(page):
+            break
+        page = yield from _older(place, page[-1])
+    return [saved for saved in found if not is_lost(saved)]
+
+
+def _parent_of(saved: CheckpointTuple) -> str | None:
+    config = saved.parent_config
+    return place_of(config).checkpoint if config else None
+
+
+def _counted_first(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
+    if run_of(saved) is None or named_by(saved):
+        return Head(saved)
+    rivals: list[CheckpointTuple] = []
+    page = yield from _older(place, saved)
+    while page:
+        for other in page:
+            if is_lost(other):
+                continue
+            if _parent_of(other) or run_of(other) is None or named_by(other):
+                return None
+            rivals.append(other)
+        page = yield from _older(place, page[-1])
+    return Head(saved, rivals=rivals)
+
+
+def begun(place: Place, run: str, known: Known, seen: int | None = None) -> Steps[None]:
+    """Claim a head for a run; a Conflict, before anything of the run is written, if it is none.
+
+    ``seen`` is how many writes of tasks hung on it when the run loaded it: a task that finished
+    since then is one whose result the run does not know.
+    """
+    found = yield from head(place, known)
+    if found is None or id_of(found.saved) != place.checkpoint:
+        raise moved(place, found.saved if found else None)
+    yield from _settled(place, found, run)
+    yield _claim(place, found.saved, run)
+    again: CheckpointTuple | None = yield Read(place.at(None).config)
+    if again is None or id_of(again) != place.checkpoint:
+        after = yield from head(place, known)
+        again = after.saved if after else None
+    if again is None or id_of(again) != place.checkpoint or named_by(again) != run:
+        raise moved(place, again)
+    if seen is not None and writes_on(again) != seen:
+        raise moved(place, again)
+
+
+def writes_on(saved: CheckpointTuple) -> int:
+    """Count the writes of tasks that hang on a checkpoint."""
+    return len(stripped(saved).pending_writes or ())
+
+
+def _settled(place: Place, found: Head, run: str) -> Steps[None]:
+    """Take from whoever might still come what the head needs, or give up if he has come."""
+    if found.parent:
+        yield from _named_again(place, found.parent, found.saved, f"settled by {run}")
+    for rival in found.rivals:
+        if not (yield from _taken_back(place.at(id_of(rival)))):
+            raise moved(place, rival)
+
+
+def _taken_back(place: Place) -> Steps[bool]:
+    """Make a checkpoint one that does not count; False if somebody has claimed it before."""
+    yield _claim_under(place, 1, _NOBODY)
+    saved: CheckpointTuple | None = yield Read(place.config)
+    return saved is None or is_lost(saved)
+
+
+def _named_again(
+    place: Place, parent: CheckpointTuple, saved: CheckpointTuple, word: str
+) -> Steps[None]:
+    """Name a child in its parent's register: first a word, behind which nobody else can win."""
+    here = place.at(id_of(parent)).config
+    yield _claim(place, parent, word)
+    again: CheckpointTuple | None = yield Read(here)
+    if again is None or named_by(again) != word:
+        raise moved(place, again)
+    found = yield from _counted_child(place, saved, again)
+    if found is None:
+        raise moved(place, again)
+    yield _claim(place, again, id_of(saved))
+    again = yield Read(here)
+    if again is None or named_by(again) != id_of(saved):
+        raise moved(place, again)
+
+
+def put_fork(place: Place, step: Put, run: str) -> Steps[RunnableConfig]:
+    """Put a checkpoint on a branch that was asked for, whatever stands there already."""
+    if place.checkpoint:
+        yield from _taken(place, run)
+    written: RunnableConfig = yield step
+    if not place.checkpoint:
+        yield from _taken(place.at(step.checkpoint["id"]), run)
+    return written
+
+
+def _taken(place: Place, run: str) -> Steps[None]:
+    saved: CheckpointTuple | None = yield Read(place.config)
+    if saved is not None:
+        yield _claim(place, saved, run)
+
+
+def checked(place: Place, run: str) -> Steps[None]:
+    """See that a run may still build on a checkpoint that it has put or claimed."""
+    parent: CheckpointTuple | None = yield Read(place.config)
+    if parent is None or named_by(parent) not in {None, run}:
+        raise moved(place, parent)
+
+
+def put(place: Place, step: Put, run: str) -> Steps[RunnableConfig]:
+    """Put a checkpoint on one that its run has put or claimed; a Conflict if another won."""
+    written: RunnableConfig = yield step
+    parent: CheckpointTuple | None = yield Read(place.config)
+    if parent is not None and named_by(parent) not in {None, run}:
+        yield from _given_up(place, step.checkpoint["id"])
+    return written
+
+
+def put_first(place: Place, step: Put, run: str, known: Known) -> Steps[RunnableConfig]:
+    """Put the first checkpoint of a thread; a Conflict if another has begun it, too."""
+    found = yield from head(place, known)
+    if found:
+        raise moved(place, found.saved)
+    written: RunnableConfig = yield step
+    mine = place.at(step.checkpoint["id"])
+    if (yield from _has_other(mine)):
+        yield from _given_up(place, step.checkpoint["id"])
+        return written
+    yield _claim_under(mine, 1, run)
+    saved: CheckpointTuple | None = yield Read(mine.config)
+    if saved is None or is_lost(saved):
+        raise lost(place, step.checkpoint["id"])
+    return written
+
+
+def _has_other(mine: Place) -> Steps[bool]:
+    page = yield from _newest(mine)
+    while page:
+        if any(id_of(saved) != mine.checkpoint and not is_lost(saved) for saved in page):
+            return True
+        page = yield from _older(mine, page[-1])
+    return False
+
+
+def _given_up(place: Place, checkpoint: str) -> Steps[None]:
+    """Give a checkpoint up that lost; unless another run has built on it, so that it counts."""
+    if (yield from _taken_back(place.at(checkpoint))):
+        raise lost(place, checkpoint)

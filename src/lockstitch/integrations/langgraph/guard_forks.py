@@ -1,0 +1,115 @@
+"""A thread of its own for a run that lost, so that it can go on without being in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+from uuid import NAMESPACE_URL, uuid5
+
+from lockstitch.integrations.langgraph.guard_claims import stripped
+from lockstitch.integrations.langgraph.guard_steps import History, Put, Read, Steps, Write
+from lockstitch.integrations.langgraph.lineage import Place, place_of
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
+
+_TASK = str(uuid5(NAMESPACE_URL, "lockstitch:langgraph:forks"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a run went on that lost against another writer."""
+
+    thread: str
+    fork: str
+    # The checkpoint that both have built on; None if both have begun the thread.
+    checkpoint: str | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Branch:
+    """The thread that one run goes on in; a checkpoint that it builds on is copied there once."""
+
+    thread: str
+    next_version: Any
+    _there: set[Place] = field(default_factory=set)
+
+    def put(self, place: Place, step: Put) -> Steps[RunnableConfig]:
+        """Put a checkpoint into the branch instead."""
+        yield from self._copied(place)
+        here = replace(place, thread=self.thread)
+        written: RunnableConfig = yield replace(step, config=_within(step.config, self.thread))
+        self._there.add(here.at(step.checkpoint["id"]))
+        return written
+
+    def write(self, place: Place, step: Write) -> Steps[None]:
+        """Store writes on a checkpoint of the branch instead."""
+        yield from self._copied(place)
+        yield replace(step, config=_within(step.config, self.thread))
+
+    def _copied(self, place: Place) -> Steps[None]:
+        here = replace(place, thread=self.thread)
+        if place.checkpoint is None or here in self._there:
+            return
+        saved: CheckpointTuple | None = yield Read(place.config)
+        if saved is not None:
+            yield from self._copy(here, place, stripped(saved))
+        self._there.add(here)
+
+    def _copy(self, here: Place, place: Place, saved: CheckpointTuple) -> Steps[None]:
+        """Store a checkpoint with all its values as the first of the branch."""
+        above = yield from self._roots(here, place, saved)
+        versions = dict(saved.checkpoint["channel_versions"])
+        yield Put(above.config, saved.checkpoint, saved.metadata, versions)
+        tasks: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in saved.pending_writes or ():
+            tasks.setdefault(task, []).append((channel, value))
+        for task, writes in tasks.items():
+            yield Write(here.config, writes, task)
+
+    def _roots(self, here: Place, place: Place, saved: CheckpointTuple) -> Steps[Place]:
+        """Store what channels that keep only changes have collected, in one checkpoint above."""
+        above = saved.parent_config
+        body = saved.checkpoint
+        missing = [name for name in body["channel_versions"] if name not in body["channel_values"]]
+        if above is None or not missing:
+            return here.at(None)
+        found: Mapping[str, Any] = yield History(place.config, missing)
+        seeds = {name: history["seed"] for name, history in found.items() if "seed" in history}
+        writes = [(name, value) for name, each in found.items() for _, _, value in each["writes"]]
+        if not seeds and not writes:
+            return here.at(None)
+        root = here.at(place_of(above).checkpoint)
+        versions = {name: self.next_version(None, None) for name in seeds}
+        body = _bare(saved, root, seeds, versions)
+        yield Put(here.at(None).config, body, _origin(saved), versions)
+        if writes:
+            yield Write(root.config, writes, _TASK)
+        return root
+
+
+def _bare(
+    saved: CheckpointTuple, root: Place, values: dict[str, Any], versions: dict[str, Any]
+) -> Checkpoint:
+    body = {
+        **saved.checkpoint,
+        "id": root.checkpoint,
+        "channel_values": values,
+        "channel_versions": versions,
+        "versions_seen": {},
+        "updated_channels": None,
+    }
+    return cast("Checkpoint", body)
+
+
+def _origin(saved: CheckpointTuple) -> CheckpointMetadata:
+    found = {"source": "fork", "step": int(saved.metadata.get("step", -1)) - 1, "parents": {}}
+    return cast("CheckpointMetadata", found)
+
+
+def _within(config: RunnableConfig, thread: str) -> RunnableConfig:
+    conf = {**config.get("configurable", {}), "thread_id": thread}
+    return cast("RunnableConfig", {**config, "configurable": conf})

@@ -1,0 +1,168 @@
+"""What is asked of a saver, one step at a time, so that one protocol serves both its faces.
+
+A protocol is a generator that yields steps and is sent their results; ``carried_out`` performs
+them with a saver's plain methods, ``acarried_out`` with its async ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+    )
+
+T = TypeVar("T")
+Saver = BaseCheckpointSaver[Any]
+
+
+class Step:
+    """One call of a saver."""
+
+    def done(self, saver: Saver) -> Any:
+        raise NotImplementedError
+
+    async def adone(self, saver: Saver) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Step):
+    """Read the checkpoint that a config names, or the newest."""
+
+    config: RunnableConfig
+
+    def done(self, saver: Saver) -> CheckpointTuple | None:
+        return saver.get_tuple(self.config)
+
+    async def adone(self, saver: Saver) -> CheckpointTuple | None:
+        return await saver.aget_tuple(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Older(Step):
+    """Read some checkpoints that are older than a given one, the newest of them first."""
+
+    config: RunnableConfig
+    before: RunnableConfig
+    limit: int
+
+    def done(self, saver: Saver) -> list[CheckpointTuple]:
+        found = saver.list(self.config, before=self.before, limit=self.limit)
+        return list(islice(found, self.limit))
+
+    async def adone(self, saver: Saver) -> list[CheckpointTuple]:
+        found = saver.alist(self.config, before=self.before, limit=self.limit)
+        return [saved async for saved in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Latest(Step):
+    """Read the last checkpoints of all namespaces of a thread."""
+
+    config: RunnableConfig
+    limit: int
+
+    def done(self, saver: Saver) -> list[CheckpointTuple]:
+        return list(islice(saver.list(self.config, limit=self.limit), self.limit))
+
+    async def adone(self, saver: Saver) -> list[CheckpointTuple]:
+        return [saved async for saved in saver.alist(self.config, limit=self.limit)]
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Step):
+    """Store a checkpoint."""
+
+    config: RunnableConfig
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    versions: ChannelVersions
+
+    def done(self, saver: Saver) -> RunnableConfig:
+        return saver.put(self.config, self.checkpoint, self.metadata, self.versions)
+
+    async def adone(self, saver: Saver) -> RunnableConfig:
+        return await saver.aput(self.config, self.checkpoint, self.metadata, self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Step):
+    """Store writes of a task on a checkpoint."""
+
+    config: RunnableConfig
+    writes: Sequence[tuple[str, Any]]
+    task: str
+    # Nothing for a saver that is older than paths.
+    path: tuple[str, ...] = ()
+
+    def done(self, saver: Saver) -> None:
+        saver.put_writes(self.config, self.writes, self.task, *self.path)
+
+    async def adone(self, saver: Saver) -> None:
+        await saver.aput_writes(self.config, self.writes, self.task, *self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class History(Step):
+    """Read what channels that store only changes have along the ancestors of a checkpoint."""
+
+    config: RunnableConfig
+    channels: Sequence[str]
+
+    def done(self, saver: Saver) -> Mapping[str, DeltaChannelHistory]:
+        return saver.get_delta_channel_history(config=self.config, channels=self.channels)
+
+    async def adone(self, saver: Saver) -> Mapping[str, DeltaChannelHistory]:
+        return await saver.aget_delta_channel_history(config=self.config, channels=self.channels)
+
+
+Steps = Generator[Step, Any, T]
+
+
+def carried_out(saver: Saver, steps: Steps[T]) -> T:
+    """Perform a protocol with a saver's plain methods; what a step raises, it is told."""
+    try:
+        step = next(steps)
+        while True:
+            step = _after(steps, step, saver)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()
+
+
+def _after(steps: Steps[Any], step: Step, saver: Saver) -> Step:
+    try:
+        result = step.done(saver)
+    except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
+        return steps.throw(error)
+    return steps.send(result)
+
+
+async def acarried_out(saver: Saver, steps: Steps[T]) -> T:
+    """Perform a protocol with a saver's async methods; what a step raises, it is told."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await step.adone(saver)
+            except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()

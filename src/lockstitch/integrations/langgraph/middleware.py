@@ -1,0 +1,66 @@
+"""Middleware for LangChain's ``create_agent``: what goes to the model is valid, on every call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest
+
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.integrations.langgraph.hooks import (
+    dialect_for,
+    model_name,
+    sendable,
+    update_for,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.messages import AnyMessage, BaseMessage
+
+
+class HealMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Heals the conversation of an agent, in its state once and before every call.
+
+    In the state, open calls are answered, late results moved, half replies completed; the update
+    is one step of the graph, and later ones find nothing to do. What is sent is healed again,
+    because middleware between the two may have cut it. A list in which nothing is wrong is passed
+    on as the same object. Works together with approvals and summaries, in any order.
+
+    ``dialect`` names a profile such as ``langchain:mistral`` for what is sent, ``model`` a version
+    that rules depend on; both are read off the request's model if they are not given.
+    """
+
+    def __init__(self, dialect: str | None = None, *, model: str | None = None) -> None:
+        super().__init__()
+        if dialect is not None:
+            profile_named(dialect)
+        self.dialect = dialect
+        self.model = model
+
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        update = update_for(state["messages"])
+        return None if update is None else {"messages": update}
+
+    async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return self.before_model(state, runtime)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
+    ) -> Any:
+        return handler(self._healed(request))
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[Any]],
+    ) -> Any:
+        return await handler(self._healed(request))
+
+    def _healed(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        held = cast("list[BaseMessage]", request.messages)
+        dialect = self.dialect or dialect_for(request.model)
+        sent = sendable(held, dialect, self.model or model_name(request.model))
+        if sent is held:
+            return request
+        return request.override(messages=cast("list[AnyMessage]", sent))

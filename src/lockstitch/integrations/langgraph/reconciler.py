@@ -1,0 +1,258 @@
+"""The steps of a reconciliation, without any reading or writing of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    empty_checkpoint,
+)
+from msgspec import Struct
+
+from lockstitch.errors import UsageError
+from lockstitch.formats.langgraph.naming import MESSAGES, successor
+from lockstitch.integrations.langgraph import pending
+from lockstitch.integrations.langgraph.rehearsal import rehearsed
+from lockstitch.integrations.langgraph.report import Reconciled
+from lockstitch.integrations.langgraph.settling import Settled, Settling, broken
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+_PARTS = "|"
+_TASK = ":"
+_RECENT = 20
+_FURTHEST = 100
+
+
+class Load(Struct):
+    """Asks for a checkpoint: the one that is named, or the last."""
+
+    config: RunnableConfig
+
+
+class Histories(Struct):
+    """Asks for what is needed to compute channels that store only changes."""
+
+    config: RunnableConfig
+    channels: list[str]
+
+
+class Latest(Struct):
+    """Asks for the last checkpoints of all namespaces of a thread."""
+
+    config: RunnableConfig
+    limit: int
+
+
+class Store(Struct):
+    """Asks to put a checkpoint."""
+
+    config: RunnableConfig
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    new_versions: Any
+
+
+Ask = Load | Histories | Latest | Store
+Steps = Generator[Ask, Any, Reconciled]
+
+
+class Reconciler:
+    """One thread and its checkpointer, with the graph if it was given."""
+
+    def __init__(
+        self, graph_or_saver: Any, config: RunnableConfig, *, channel: str | None, force: bool
+    ) -> None:
+        self.config = _addressed(config)
+        self.channel = channel
+        self.force = force
+        self.graph: Any = None
+        if isinstance(graph_or_saver, BaseCheckpointSaver):
+            self.saver: BaseCheckpointSaver[Any] = graph_or_saver
+        else:
+            self.graph = _checked_graph(graph_or_saver)
+            self.saver = _saver_of(graph_or_saver, config)
+
+    def steps(self, messages: Sequence[Any] | None) -> Steps:
+        """Mend the namespace that was named, and then those of its subgraphs."""
+        space = self.config["configurable"]["checkpoint_ns"]
+        report = yield from self._mended(self.config, self._graph_at(space), messages)
+        if space or report is None:
+            return report or Reconciled()
+        if report.waiting and not self.force:
+            return report
+        for below in (yield from self._spaces()):
+            found = yield from self._mended(_at(self.config, below), self._graph_at(below), None)
+            if found is not None:
+                report.subgraphs.append(found)
+        return report
+
+    def _mended(
+        self, config: RunnableConfig, graph: Any, messages: Sequence[Any] | None
+    ) -> Generator[Ask, Any, Reconciled | None]:
+        saved: CheckpointTuple | None = yield Load(config)
+        if saved is None:
+            if messages is None:
+                return None
+            return (yield from self._begun(config, messages))
+        if config["configurable"].get("checkpoint_id"):
+            saved = yield from self._latest_repair(config, saved)
+        delta = yield from self._delta(saved, graph)
+        if isinstance(delta, Reconciled):
+            return delta
+        task = Settling(saved, self.saver.get_next_version, delta=delta, channel=self.channel)
+        if graph is not None and pending.is_busy(saved, delta):
+            task.applied = rehearsed(graph, task.saved, self.saver, delta)
+        yield from self._look_back(task)
+        settled = task.settled(messages, force=self.force)
+        if settled is None:
+            return task.report
+        return (yield from self._stored(_merged(config, saved), settled))
+
+    def _look_back(self, task: Settling) -> Generator[Ask, Any, None]:
+        """Look beside the checkpoint and its ancestors for results of calls that are open.
+
+        A message that came after the interrupt has left them there: it made a new checkpoint. And
+        a graph that was changed since does not know a task of the old one as its own.
+        """
+        calls, seen, above = task.open_calls(), {task.saved.checkpoint["id"]}, task.saved
+        task.take(above, calls)
+        while calls and above.parent_config is not None and len(seen) < _FURTHEST:
+            found: CheckpointTuple | None = yield Load(above.parent_config)
+            if found is None or found.checkpoint["id"] in seen:
+                return
+            above = found
+            seen.add(found.checkpoint["id"])
+            if not task.take(found, calls):
+                return
+
+    def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
+        after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
+        settled.report.after = after
+        return settled.report
+
+    def _begun(self, config: RunnableConfig, messages: Sequence[Any]) -> Steps:
+        """Make the first checkpoint of a thread of which nothing was kept."""
+        first = empty_checkpoint()
+        channel = self.channel or MESSAGES
+        nothing = cast("CheckpointMetadata", {"step": -2})
+        saved = CheckpointTuple(config, first, nothing, None, [])
+        deltas = set() if self.graph is None else _deltas_of(self.graph)
+        history: dict[str, Any] = {channel: {"writes": []}} if channel in deltas else {}
+        next_version = self.saver.get_next_version
+        task = Settling(saved, next_version, delta=history, channel=channel)
+        settled = task.settled(messages, force=self.force)
+        task.report.before = None
+        if settled is None:
+            return task.report
+        return (yield from self._stored(config, settled))
+
+    def _latest_repair(
+        self, config: RunnableConfig, saved: CheckpointTuple
+    ) -> Generator[Ask, Any, CheckpointTuple]:
+        """Go on to what an earlier call made of a checkpoint that is named."""
+        while child := successor(saved.checkpoint["id"]):
+            found: CheckpointTuple | None = yield Load(_merged(config, saved, child))
+            made: Any = found.metadata.get("lockstitch") if found else None
+            if found is None or not made or made.get("repaired") != saved.checkpoint["id"]:
+                break
+            saved = found
+        return saved
+
+    def _delta(
+        self, saved: CheckpointTuple, graph: Any
+    ) -> Generator[Ask, Any, dict[str, Any] | Reconciled]:
+        """Read what channels that store only changes are computed from; or say what is lost."""
+        wanted = pending.wanted_histories(saved, self.channel)
+        if graph is not None:
+            missing = _deltas_of(graph) - saved.checkpoint["channel_values"].keys()
+            wanted += [
+                n for n in missing & saved.checkpoint["channel_versions"].keys() if n not in wanted
+            ]
+        if not wanted:
+            return {}
+        found: dict[str, Any] = dict((yield Histories(saved.config, wanted)))
+        counted = pending.counters(saved.metadata)
+        for name, history in found.items():
+            if "seed" in history and name not in counted:
+                return broken("LS903", f"channels.{name}", "its value is gone", saved)
+            if "seed" not in history and not (yield from self._reaches_root(saved)):
+                return broken("LS904", f"channels.{name}", "an ancestor is gone", saved)
+        return found
+
+    def _reaches_root(self, saved: CheckpointTuple) -> Generator[Ask, Any, bool]:
+        """Tell whether all ancestors of a checkpoint are there."""
+        found: CheckpointTuple | None = saved
+        while found is not None and found.parent_config is not None:
+            found = yield Load(found.parent_config)
+        return found is not None
+
+    def _spaces(self) -> Generator[Ask, Any, list[str]]:
+        """Name the subgraphs of the thread that keep a history of their own."""
+        if self.graph is not None:
+            return [name for name, below in _subgraphs(self.graph) if below.checkpointer is True]
+        place = {"thread_id": self.config["configurable"]["thread_id"]}
+        recent = yield Latest({"configurable": place}, _RECENT)
+        names = {found.config["configurable"].get("checkpoint_ns", "") for found in recent}
+        return sorted(name for name in names if name and _TASK not in name)
+
+    def _graph_at(self, space: str) -> Any:
+        if self.graph is None or not space:
+            return self.graph
+        plain = _PARTS.join(part.split(_TASK)[0] for part in space.split(_PARTS))
+        return next((below for name, below in _subgraphs(self.graph) if name == plain), None)
+
+
+def _subgraphs(graph: Any) -> Iterator[tuple[str, Any]]:
+    found: Iterator[tuple[str, Any]] = graph.get_subgraphs(recurse=True)
+    return found
+
+
+def _deltas_of(graph: Any) -> set[str]:
+    channels = graph.channels.items()
+    return {name for name, spec in channels if type(spec).__name__ == "DeltaChannel"}
+
+
+def _addressed(config: RunnableConfig) -> RunnableConfig:
+    place = dict(config.get("configurable") or {})
+    if place.get("thread_id") is None:
+        raise UsageError("the config names no thread: {'configurable': {'thread_id': …}}")
+    place["thread_id"] = str(place["thread_id"])
+    place.setdefault("checkpoint_ns", "")
+    return cast("RunnableConfig", {**config, "configurable": place})
+
+
+def _at(config: RunnableConfig, space: str) -> RunnableConfig:
+    place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
+    made = {**config, "configurable": {**place, "checkpoint_ns": space}}
+    return cast("RunnableConfig", made)
+
+
+def _merged(
+    config: RunnableConfig, saved: CheckpointTuple, checkpoint: str | None = None
+) -> RunnableConfig:
+    """Address a checkpoint as LangGraph does: all that the caller configured, and its place."""
+    place = {**config["configurable"], **saved.config["configurable"]}
+    place |= {"checkpoint_id": checkpoint or saved.checkpoint["id"]}
+    return cast("RunnableConfig", {**config, "configurable": place})
+
+
+def _checked_graph(graph: Any) -> Any:
+    if not all(hasattr(graph, name) for name in ("get_state", "update_state", "channels")):
+        raise UsageError("reconcile takes a compiled graph or a checkpointer")
+    return graph
+
+
+def _saver_of(graph: Any, config: RunnableConfig) -> BaseCheckpointSaver[Any]:
+    """Find a graph's checkpointer, as the graph itself would: it may narrow what is loaded."""
+    resolve = getattr(graph, "_resolve_checkpointer", None)
+    found = graph.checkpointer if resolve is None else resolve(config)
+    if not isinstance(found, BaseCheckpointSaver):
+        raise UsageError("this graph has no checkpointer, so that there is nothing to reconcile")
+    return found

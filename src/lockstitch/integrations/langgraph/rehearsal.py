@@ -1,0 +1,200 @@
+"""A graph's own reducers, tried on a copy: finished tasks count, the rest is dropped.
+
+LangGraph can do that by itself (``update_state(config, None, as_node=END)``), but it stores every
+step of it, under an id of the moment. Here it works on a checkpointer in memory that holds one
+checkpoint, so that the outcome can be healed and stored as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointTuple,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.graph import END
+
+from lockstitch.formats.langgraph.naming import INTERRUPT, START
+from lockstitch.integrations.langgraph import pending
+from lockstitch.integrations.langgraph.settling import Applied
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+_LENT = "__pregel_checkpointer"
+_MOST_STEPS = 8
+Histories = Mapping[str, Mapping[str, Any]]
+
+
+class Rehearsal(BaseCheckpointSaver[Any]):
+    """A checkpointer in memory that begins with one checkpoint of another one."""
+
+    def __init__(
+        self, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: Histories
+    ) -> None:
+        super().__init__(serde=real.serde)
+        self.saved = saved
+        self.real = real
+        self.histories = histories
+        self.line = [saved]
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        wanted = config["configurable"].get("checkpoint_id")
+        for found in reversed(self.line):
+            if not wanted or found.checkpoint["id"] == wanted:
+                writes = list(found.pending_writes or ())
+                return CheckpointTuple(
+                    found.config,
+                    _copied(found.checkpoint),
+                    found.metadata,
+                    found.parent_config,
+                    writes,
+                )
+        return None
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: Any, new_versions: Any
+    ) -> RunnableConfig:
+        place = {**config["configurable"], "checkpoint_id": checkpoint["id"]}
+        made: RunnableConfig = {"configurable": place}
+        self.line.append(CheckpointTuple(made, checkpoint, metadata, config, []))
+        return made
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        for found in self.line:
+            if found.checkpoint["id"] == config["configurable"].get("checkpoint_id"):
+                new = [(task_id, channel, value) for channel, value in writes]
+                cast("list[Any]", found.pending_writes).extend(new)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return self.real.get_next_version(current, channel)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        if config["configurable"].get("checkpoint_id") == self.saved.checkpoint["id"]:
+            return {name: self.histories.get(name, {"writes": []}) for name in channels}
+        own = super().get_delta_channel_history(config=config, channels=channels)
+        return {name: self._behind(name, history) for name, history in own.items()}
+
+    def _behind(self, name: str, history: Any) -> Any:
+        """Put what came before the first checkpoint in front, if nothing since has it whole."""
+        if "seed" in history or name not in self.histories:
+            return history
+        before = self.histories[name]
+        return {**before, "writes": [*before["writes"], *history["writes"]]}
+
+
+def rehearsed(
+    graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: Histories
+) -> Applied | None:
+    """Give what a graph makes of a checkpoint; None if the graph as it is now cannot take it."""
+    stage = Rehearsal(
+        saved._replace(pending_writes=list(saved.pending_writes or ())), real, histories
+    )
+    deltas = frozenset(k for k, v in graph.channels.items() if type(v).__name__ == "DeltaChannel")
+    try:
+        due = _next_of(graph, stage)
+        paused = bool(due) and _stops_at(graph, saved, due)
+        _play(graph, stage, due)
+        values = graph.get_state(_config(stage)).values
+    except Exception:  # noqa: BLE001 - the graph's own code, and any version of it
+        return None
+    last = stage.line[-1]
+    whole = values if isinstance(values, dict) else {"__root__": values}
+    checkpoint, metadata = _stored_whole(saved, last, whole, deltas)
+    return Applied(checkpoint, metadata, whole, deltas, paused)
+
+
+def _play(graph: Any, stage: Rehearsal, due: Sequence[str]) -> None:
+    """Take up an input that was not taken up, apply what is finished, and drop the rest."""
+    begun = stage.saved.checkpoint["channel_values"].get(START)
+    if begun is not None and not pending.finished(stage.saved):
+        graph.update_state(_config(stage), begun, as_node=START)
+        due = _next_of(graph, stage)
+    for _ in range(_MOST_STEPS):
+        if not (due or stage.line[-1].pending_writes):
+            return
+        graph.update_state(_config(stage), None, as_node=END)
+        due = _next_of(graph, stage)
+
+
+def _next_of(graph: Any, stage: Rehearsal) -> tuple[str, ...]:
+    found: tuple[str, ...] = graph.get_state(_config(stage)).next
+    return found
+
+
+def _config(stage: Rehearsal) -> RunnableConfig:
+    return {"configurable": {**stage.line[-1].config["configurable"], _LENT: stage}}
+
+
+def _stops_at(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
+    """Tell whether a graph stops at this checkpoint to let a person look."""
+    if pending.ran_since(saved) or not _is_news(saved):
+        return False
+    before, after = graph.interrupt_before_nodes, graph.interrupt_after_nodes
+    return _names(before, due) or _names(after, _last_of(saved))
+
+
+def _names(listed: str | Sequence[str], nodes: Sequence[str]) -> bool:
+    return bool(nodes) if listed == "*" else not set(listed).isdisjoint(nodes)
+
+
+def _is_news(saved: CheckpointTuple) -> bool:
+    seen = saved.checkpoint["versions_seen"].get(INTERRUPT, {})
+    versions: Mapping[str, Any] = saved.checkpoint["channel_versions"]
+    return any(name not in seen or version > seen[name] for name, version in versions.items())
+
+
+def _last_of(saved: CheckpointTuple) -> list[str]:
+    """Give the nodes that ran last: those that have seen the latest version."""
+    seen = saved.checkpoint["versions_seen"]
+    latest = {
+        node: max(found.values())
+        for node, found in seen.items()
+        if found and not node.startswith("__")
+    }
+    return [node for node, version in latest.items() if version == max(latest.values())]
+
+
+def _copied(checkpoint: Checkpoint) -> Checkpoint:
+    """Copy what LangGraph changes in place when it applies writes."""
+    seen = {node: dict(found) for node, found in checkpoint["versions_seen"].items()}
+    own = {
+        "channel_values": dict(checkpoint["channel_values"]),
+        "channel_versions": dict(checkpoint["channel_versions"]),
+        "versions_seen": seen,
+    }
+    return cast("Checkpoint", {**checkpoint, **own})
+
+
+def _stored_whole(
+    saved: CheckpointTuple,
+    last: CheckpointTuple,
+    values: Mapping[str, Any],
+    deltas: frozenset[str],
+) -> tuple[Checkpoint, Any]:
+    """Store the channels whole that otherwise would need the steps in between, which go."""
+    checkpoint = _copied(last.checkpoint)
+    old = saved.checkpoint["channel_versions"]
+    written = {name for _, name, _ in saved.pending_writes or ()}
+    whole = {
+        name
+        for name in deltas & values.keys() & checkpoint["channel_versions"].keys()
+        if name in written or checkpoint["channel_versions"][name] != old.get(name)
+    }
+    for name in whole:
+        checkpoint["channel_values"][name] = _DeltaSnapshot(values[name])
+    known = pending.counters(last.metadata)
+    rest = {name: count for name, count in known.items() if name not in whole}
+    return checkpoint, {**last.metadata, pending.COUNTERS: rest}

@@ -1,0 +1,85 @@
+"""What was found in a checkpoint, what was done, and the conversation that is in it now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from lockstitch.rules import Finding
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+
+INTERRUPT = "interrupt"
+BREAKPOINT = "breakpoint"
+
+
+class Reconciled(Struct, kw_only=True):
+    """The report of a reconciliation of one namespace of a thread.
+
+    ``messages`` is the conversation in the checkpoint now: what the application should hold.
+    ``before`` and ``after`` are the configs of the checkpoint that was read and of the one that
+    is to be gone on from; they are equal if nothing was ``changed``. ``waiting`` says that a
+    person is asked, and ``paused`` how: by an ``interrupt()`` or at a ``breakpoint``.
+
+    ``results`` counts real results that were taken from pending writes, ``synthetic`` answers
+    that say that nothing is known, ``partial`` pieces of broken-off replies, ``duplicates`` ids
+    that were used twice, ``removed`` and ``added`` messages of the checkpoint that the
+    application did not have, and the reverse. ``unapplied`` names channels for which finished
+    tasks wrote something that could not be applied without the graph.
+    """
+
+    before: RunnableConfig | None = None
+    after: RunnableConfig | None = None
+    channel: str | None = None
+    messages: list[BaseMessage] = field(default_factory=list)
+    changed: bool = False
+    healed: bool = True
+    paused: str = ""
+    results: int = 0
+    synthetic: int = 0
+    partial: int = 0
+    duplicates: int = 0
+    removed: int = 0
+    added: int = 0
+    unapplied: tuple[str, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+    subgraphs: list[Reconciled] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a person is asked here, or in a subgraph, and was left to answer."""
+        own = bool(self.paused) and not self.changed
+        return own or any(below.waiting for below in self.subgraphs)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that this is about; empty for the graph itself."""
+        return _named(self.after, "checkpoint_ns")
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of what was found, each once."""
+        return sorted({finding.code for finding in self.findings})
+
+    def __str__(self) -> str:
+        """Tell it in one line, without any content."""
+        done = "changed" if self.changed else "unchanged"
+        counts = [
+            f"{name} {value}"
+            for name in ("results", "synthetic", "partial", "duplicates", "removed", "added")
+            if (value := getattr(self, name))
+        ]
+        waits = [f"waiting at an {self.paused}" if self.waiting else ""]
+        named = [",".join(self.codes), *(f"unapplied {name}" for name in self.unapplied)]
+        shown = [done, f"{len(self.messages)} messages", *waits, *counts, *named]
+        return ", ".join(part for part in shown if part)
+
+    __repr__ = __str__
+
+
+def _named(config: RunnableConfig | None, key: str) -> str:
+    configurable: dict[str, Any] = (config or {}).get("configurable", {})
+    return str(configurable.get(key) or "")

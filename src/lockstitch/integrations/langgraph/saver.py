@@ -1,0 +1,423 @@
+"""A checkpointer on the journal stores: linear in bytes and time, checked, with one true head."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
+
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, SerializerProtocol
+
+from lockstitch.errors import Conflict, UsageError
+from lockstitch.integrations.langgraph import keeping
+from lockstitch.integrations.langgraph.lineage import (
+    Lineage,
+    Place,
+    Ticket,
+    place_of,
+    ticketed,
+)
+from lockstitch.integrations.langgraph.recording import (
+    Putting,
+    config_of,
+    histories,
+    metadata_of,
+    tuple_of,
+    written,
+)
+from lockstitch.integrations.langgraph.serde import SafeSerializer
+from lockstitch.integrations.langgraph.threads import Live, Prepared, Threads
+from lockstitch.integrations.langgraph.values import Encoder
+from lockstitch.journal.checkpoints import Node, Thread
+from lockstitch.stores.opening import open_backend
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        DeltaChannelHistory,
+    )
+
+WAIT = 10.0
+CACHE = 64 * 1024 * 1024
+_CHUNK = 16
+_NAMED = "named by its id"
+
+
+class Saver(BaseCheckpointSaver[Any]):
+    """Keeps the checkpoints of a graph in a store of journals.
+
+    >>> with Saver("sqlite:///agent.db") as saver:                # or postgresql://…
+    ...     graph = builder.compile(checkpointer=saver)
+
+    Every message is stored once, and a checkpoint says what it changes. A ``put`` that does not
+    build on the thread's head, because somebody else has written meanwhile, raises ``Conflict``,
+    unless the run began at a checkpoint that was asked for by its id: that is a fork. ``wait`` is
+    how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
+    that may be built from stored values, beside those that LangGraph knows as safe. ``ttl`` is
+    after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
+    bytes of journals are kept in memory. With a ``serde`` of your own, every value goes through it.
+    """
+
+    def __init__(  # noqa: PLR0913 - options by name
+        self,
+        url: str,
+        *,
+        allow: Iterable[tuple[str, ...] | type] = (),
+        serde: SerializerProtocol | None = None,
+        ttl: float | None = None,
+        wait: float = WAIT,
+        cache: int = CACHE,
+    ) -> None:
+        if ttl is not None and not ttl > 0:
+            raise UsageError("ttl is a number of seconds greater than 0")
+        super().__init__(serde=serde or SafeSerializer(allow))
+        self.ttl = ttl
+        self._backend = open_backend(url)
+        self._threads = Threads(self._backend, wait, cache)
+        self._lineage = Lineage()
+        self._wait = wait
+
+    def __enter__(self) -> Self:
+        """Give the saver itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close the saver."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """Give the saver itself."""
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Close the saver."""
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Let go of files and connections; may be called twice."""
+        self._backend.close()
+
+    # Reading.
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Give a checkpoint, or the thread's last one."""
+        place = place_of(config)
+        live = self._threads.get(place.thread)
+        with live.current() as thread:
+            latest = thread.latest(place.namespace)
+            node = thread.node(place.namespace, place.checkpoint or latest)
+            saved = None if node is None else self._tuple(config, place.namespace, node, live)
+        if saved is None:
+            if place.checkpoint is None:
+                self._lineage.loaded(place)
+            return None
+        is_named = place.checkpoint is not None and place.checkpoint != latest
+        return self._lineage.handed_out(saved, named=is_named)
+
+    def _tuple(
+        self, config: RunnableConfig, namespace: str, node: Node, live: Live
+    ) -> CheckpointTuple:
+        thread = config["configurable"]["thread_id"]
+        return tuple_of(thread, namespace, node, live.objects(self.serde))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """List checkpoints, newest first."""
+        border = place_of(before).checkpoint if before else None
+        found = (
+            saved
+            for thread, namespace, checkpoint in self._listed(config)
+            if not border or checkpoint < border
+            if (saved := self._matching(thread, namespace, checkpoint, filter)) is not None
+        )
+        return islice(found, limit)
+
+    def _listed(self, config: RunnableConfig | None) -> list[tuple[Any, str, str]]:
+        """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
+        found: list[tuple[Any, str, str]] = []
+        if config is None:
+            for thread in keeping.threads(self._backend):
+                with self._threads.get(thread).current() as one:
+                    found += _places(thread, one, None, None)
+        else:
+            conf = config["configurable"]
+            with self._threads.get(str(conf["thread_id"])).current() as one:
+                ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
+                found += _places(conf["thread_id"], one, *ids)
+        return sorted(found, key=lambda place: place[2], reverse=True)
+
+    def _matching(
+        self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
+    ) -> CheckpointTuple | None:
+        live = self._threads.get(str(thread))
+        with live.lock:
+            if live.thread.node(namespace, checkpoint) is None:
+                live.catch_up()
+            node = live.thread.node(namespace, checkpoint)
+            if node is None:
+                return None
+            objects = live.objects(self.serde)
+            metadata = metadata_of(node, objects) if wanted else {}
+            if any(metadata.get(name) != value for name, value in (wanted or {}).items()):
+                return None
+            saved = tuple_of(thread, namespace, node, objects)
+        return saved._replace(config=ticketed(saved.config, Ticket(_NAMED, named=True)))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        """Give what delta channels are made of at a checkpoint."""
+        place = place_of(config)
+        live = self._threads.get(place.thread)
+        with live.lock:
+            node = live.thread.node(place.namespace, place.checkpoint or "")
+            if node is None:
+                live.catch_up()
+            checkpoint = place.checkpoint or live.thread.latest(place.namespace)
+            return histories(place.namespace, checkpoint, channels, live.objects(self.serde))
+
+    # Writing.
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint behind its parent, durably."""
+        place = place_of(config)
+        putting = Putting(config, checkpoint, metadata, new_versions)
+        ticket = self._lineage.ticket(config)
+
+        def prepare(live: Live) -> Prepared:
+            self._require_head(live.thread, place, checkpoint["id"], ticket)
+            encoder = self._encoder(live)
+            return Prepared(putting.line(place, live.thread, encoder), encoder)
+
+        self._threads.get(place.thread).write(prepare)
+        if ticket is not None:
+            self._lineage.wrote(place.at(checkpoint["id"]), ticket)
+        thread = config["configurable"]["thread_id"]
+        stored = config_of(thread, place.namespace, checkpoint["id"])
+        return stored if ticket is None else ticketed(stored, ticket)
+
+    def _require_head(
+        self, thread: Thread, place: Place, checkpoint: str, ticket: Ticket | None
+    ) -> None:
+        """Refuse a checkpoint that would hide another writer's turn."""
+        latest = thread.latest(place.namespace)
+        parent = place.checkpoint or ""
+        if ticket is None or parent == latest or thread.node(place.namespace, checkpoint):
+            return
+        writer = self._lineage.writer(place)
+        if ticket.named and (writer is None or writer.run != ticket.run):
+            return
+        what = "has gone on" if latest else "was removed"
+        raise Conflict(
+            f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
+            f" (this one builds on {parent or 'nothing'}, the thread ends with"
+            f" {latest or 'nothing'}): another writer was quicker, and nothing was written;"
+            " run the turn again"
+        )
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, durably."""
+        place = place_of(config)
+
+        def prepare(live: Live) -> Prepared | None:
+            self._require_there(live.thread, place)
+            encoder = self._encoder(live)
+            line = written(place, writes, (task_id, task_path), encoder, live.thread)
+            return None if line is None else Prepared(line, encoder)
+
+        self._threads.get(place.thread).write(prepare)
+
+    def _require_there(self, thread: Thread, place: Place) -> None:
+        """Refuse writes to a checkpoint that was removed: they would outlive it."""
+        is_there = thread.node(place.namespace, place.checkpoint or "") is not None
+        if not is_there and self._lineage.last(place) is not None:
+            raise Conflict(
+                f"thread {place.thread}{_shown(place.namespace)}: checkpoint {place.checkpoint}"
+                " was removed since this run read it; nothing was written"
+            )
+
+    def _encoder(self, live: Live) -> Encoder:
+        return Encoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Give the version behind another; texts, as other savers write them, are continued."""
+        if isinstance(current, str):
+            return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
+        return 1 if current is None else current + 1
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
+        """Give a saver on the same store that may build more classes."""
+        clone: Any = super().with_allowlist(extra_allowlist)
+        return clone
+
+    # Removing and copying.
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread: every checkpoint, every write, every byte."""
+        live = self._threads.get(str(thread_id))
+        with live.lock:
+            keeping.delete(self._backend, live.session, self._wait)
+            live.forget()
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of runs, in all threads; reads the whole store.
+
+        Raises ``Conflict``, with nothing removed, if a later checkpoint needs what such a run
+        wrote (``DeltaChannel``).
+        """
+        wanted = set(map(str, run_ids))
+        plans = []
+        for name in keeping.threads(self._backend) if wanted else ():
+            live = self._threads.get(name)
+            with live.current() as thread:
+                objects = live.objects(self.serde)
+                gone = keeping.of_runs(thread, wanted, lambda node, o=objects: metadata_of(node, o))
+                keeping.require_whole(thread, gone)
+            if gone:
+                plans.append((live, gone))
+        for live, gone in plans:
+            self._rewrite(live, lambda thread, gone=gone: keeping.others(thread, gone))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
+        source = self._threads.get(str(source_thread_id))
+        target = self._threads.get(str(target_thread_id))
+        keeping.copy(self._backend, source.session, target.session, target.id, self._wait)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove all but the last checkpoint of each namespace (``keep_latest``), or all.
+
+        What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
+        """
+        if strategy not in {"keep_latest", "delete"}:
+            raise UsageError("strategy is 'keep_latest' or 'delete'")
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+            else:
+                self._rewrite(self._threads.get(str(thread_id)), self._last)
+
+    def _last(self, thread: Thread) -> set[tuple[str, str]]:
+        return keeping.last(thread)
+
+    def _rewrite(self, live: Live, keep: Callable[[Thread], set[tuple[str, str]]]) -> None:
+        with live.lock:
+            keeping.rewrite(self._backend, live.session, keep, self._wait)
+            live.forget()
+
+    def sweep(self) -> int:
+        """Remove the threads that have not changed for ``ttl`` seconds; gives how many."""
+        if self.ttl is None:
+            raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
+        border = int((time.time() - self.ttl) * 1000)
+        return keeping.sweep(self._backend, border)
+
+    # The same for asyncio; every one of them runs in a thread of its own.
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Give a checkpoint, or the thread's last one."""
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """List checkpoints, newest first."""
+        found = await asyncio.to_thread(
+            self.list, config, filter=filter, before=before, limit=limit
+        )
+        while chunk := await asyncio.to_thread(lambda: [*islice(found, _CHUNK)]):
+            for saved in chunk:
+                yield saved
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint behind its parent, durably."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, durably."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        """Give what delta channels are made of at a checkpoint."""
+        return await asyncio.to_thread(
+            self.get_delta_channel_history, config=config, channels=channels
+        )
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Remove a thread: every checkpoint, every write, every byte."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of runs, in all threads; reads the whole store."""
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove all but the last checkpoint of each namespace (``keep_latest``), or all."""
+        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+
+    async def asweep(self) -> int:
+        """Remove the threads that have not changed for ``ttl`` seconds; gives how many."""
+        return await asyncio.to_thread(self.sweep)
+
+
+def _places(
+    id_: Any, thread: Thread, namespace: str | None, checkpoint: str | None
+) -> list[tuple[Any, str, str]]:
+    return [
+        (id_, space, node)
+        for space, nodes in thread.spaces.items()
+        if namespace is None or space == namespace
+        for node in nodes
+        if not checkpoint or node == checkpoint
+    ]
+
+
+def _shown(namespace: str) -> str:
+    return f" ({namespace})" if namespace else ""

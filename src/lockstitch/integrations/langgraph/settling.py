@@ -1,0 +1,303 @@
+"""The checkpoint behind a head that makes a conversation valid: worked out, not yet stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from msgspec import Struct, field
+
+from lockstitch.formats.base import find
+from lockstitch.formats.langgraph.naming import START, successor
+from lockstitch.integrations.langgraph import pending
+from lockstitch.integrations.langgraph.healing import Mended, is_real, mended
+from lockstitch.integrations.langgraph.identity import named
+from lockstitch.integrations.langgraph.matching import Aligned, aligned
+from lockstitch.integrations.langgraph.report import BREAKPOINT, INTERRUPT, Reconciled
+from lockstitch.rules import Finding
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+    )
+
+HIDDEN_RESULT = "LS901"
+HIDDEN_INPUT = "LS908"
+NextVersion = Callable[[Any, None], Any]
+
+
+class Settled(Struct):
+    """A checkpoint to be put behind the one that was read, and the report on it."""
+
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    new_versions: ChannelVersions
+    report: Reconciled
+
+
+class Applied(Struct):
+    """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
+
+    ``values`` are those of all channels, also of those that store only changes, which
+    ``deltas`` names. ``paused`` says that the graph stops there to let a person look.
+    """
+
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    values: dict[str, Any] = field(default_factory=dict)
+    deltas: frozenset[str] = frozenset()
+    paused: bool = False
+
+
+def settled(  # noqa: PLR0913 - the inputs of a pure function, by name
+    saved: CheckpointTuple,
+    *,
+    messages: Sequence[Any] | None = None,
+    force: bool = False,
+    channel: str | None = None,
+    next_version: NextVersion,
+    delta: Mapping[str, Any] | None = None,
+    ancestors: Iterable[CheckpointTuple] = (),
+) -> Settled | None:
+    """Work out the checkpoint that makes a conversation valid; None if there is nothing to do.
+
+    ``next_version`` is the saver's ``get_next_version``, ``delta`` the history that the saver
+    gives of the channels that ``pending.wanted_histories`` names; results of open calls may be
+    beside ``ancestors``, nearest first. Nothing is read or written. A checkpoint that waits for a
+    person is left alone, unless ``force`` is given.
+    """
+    task = Settling(saved, next_version, delta=delta, channel=channel)
+    calls = task.open_calls()
+    for ancestor in ancestors:
+        if not (calls and task.take(ancestor, calls)):
+            break
+    return task.settled(messages, force=force)
+
+
+class Settling:
+    """One checkpoint under repair, with the writes that hang on it."""
+
+    def __init__(
+        self,
+        saved: CheckpointTuple,
+        next_version: NextVersion,
+        *,
+        delta: Mapping[str, Any] | None = None,
+        channel: str | None = None,
+    ) -> None:
+        self.next_version = next_version
+        self.applied: Applied | None = None
+        self.delta = delta or {}
+        self.stored: dict[str, Any] = saved.checkpoint["channel_values"]
+        values = {name: pending.opened(value) for name, value in self.stored.items()}
+        values |= {name: pending.replayed(history) for name, history in self.delta.items()}
+        self.channel = pending.messages_channel(values, channel) or _begun_in(values, channel)
+        self.held: list[BaseMessage] = list(values.get(self.channel or "") or [])
+        self.saved = pending.stamped(saved, self.held)
+        self.finished = pending.finished(self.saved)
+        self.late: list[ToolMessage] = []
+        self.report = Reconciled(before=saved.config, after=saved.config, channel=self.channel)
+        self.report.messages = self.held
+
+    def open_calls(self) -> set[pending.Asked]:
+        """Give the calls that nothing in the conversation or beside it answers.
+
+        A call whose id is in use more than once is left out where only ids could tell.
+        """
+        whole = self._whole()
+        calls = _unanswered(mended(whole).messages, {id(message) for message in whole})
+        if self.channel in self.delta:
+            used = Counter(call for call, _ in pending.calls_in(whole))
+            calls = {asked for asked in calls if used[asked[0]] == 1}
+        return calls
+
+    def take(self, ancestor: CheckpointTuple, calls: set[pending.Asked]) -> bool:
+        """Take results for these open calls from beside an ancestor; False to look no further.
+
+        The calls that are answered so are taken out of the set.
+        """
+        found = pending.results_for(calls, ancestor, self.channel or "")
+        for message in found or ():
+            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
+            if answered:
+                calls -= answered
+                known = [*self._whole(), message]
+                self.late.append(cast("ToolMessage", named(known, known[:-1])[-1]))
+        return found is not None
+
+    def settled(self, messages: Sequence[Any] | None, *, force: bool) -> Settled | None:
+        """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
+        report = self.report
+        report.paused = self._paused()
+        if report.paused and not force:
+            report.messages = self._whole()
+            return None
+        self._note_hidden()
+        lined = self._lined_up(messages)
+        done = mended(lined.messages)
+        self._note(lined, done)
+        if not done.healed:
+            return None
+        if not (self._must_write(done) or (force and report.paused)):
+            return None
+        report.messages = done.messages
+        report.changed = True
+        checkpoint, versions = self._checkpoint(done.messages)
+        return Settled(checkpoint, self._metadata(), versions, report)
+
+    def _paused(self) -> str:
+        if pending.asked(self.saved):
+            return INTERRUPT
+        if self.applied is not None:
+            return BREAKPOINT if self.applied.paused else ""
+        at_rest = not pending.triggers(self.stored) or pending.ran_since(self.saved)
+        if at_rest or not pending.was_resumed(self.saved):
+            return ""
+        return BREAKPOINT if mended(self.held).synthetic else ""
+
+    def _writes(self) -> list[Any]:
+        """Give what is to be merged into the conversation, in the order in which it happened."""
+        name = self.channel or ""
+        commanded = [value for _, at, value in pending.commanded(self.saved) if at == name]
+        returned = [value for _, at, value in self.finished if at == name]
+        return [*pending.begun(self.saved, name), *commanded, *returned]
+
+    def _whole(self) -> list[BaseMessage]:
+        """Give the conversation with all that hangs on the checkpoint."""
+        if self.applied is not None and self.channel is not None:
+            return [*(self.applied.values.get(self.channel) or []), *self.late]
+        return [*pending.added(self.held, self._writes()), *self.late]
+
+    def _lined_up(self, messages: Sequence[Any] | None) -> Aligned:
+        whole = self._whole()
+        return Aligned(whole) if messages is None else aligned(messages, whole)
+
+    def _must_write(self, done: Mended) -> bool:
+        if self._writes() or not _are_same(done.messages, self.held):
+            return True
+        return self.applied is not None and bool(self._others())
+
+    def _others(self) -> list[str]:
+        """Name the channels beside the conversation that something is kept for."""
+        begun = self.stored.get(START) if not self.finished else None
+        inputs = list(begun) if isinstance(begun, Mapping) else []
+        names = [*pending.other_channels(self.finished, self.channel), *inputs]
+        return [name for name in names if name != self.channel]
+
+    def _note_hidden(self) -> None:
+        report = self.report
+        beside = [value for _, name, value in self.finished if name == self.channel]
+        for number, value in enumerate([*beside, *self.late]):
+            real = sum(is_real(item) for item in pending.converted(value))
+            report.results += real
+            if real:
+                text = "a finished result that the conversation lacks"
+                report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
+        if START in self.stored:
+            text = "a message that no step has taken up"
+            report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
+        if self.applied is None:
+            report.unapplied = tuple(sorted(set(self._others())))
+
+    def _note(self, lined: Aligned, done: Mended) -> None:
+        report = self.report
+        report.healed = done.healed
+        report.findings += done.findings
+        report.removed, report.added = lined.removed, lined.added
+        report.synthetic, report.partial = done.synthetic, done.partial
+        report.duplicates = done.duplicates
+
+    def _checkpoint(self, messages: list[BaseMessage]) -> tuple[Checkpoint, ChannelVersions]:
+        old = self.saved.checkpoint
+        base = old if self.applied is None else self.applied.checkpoint
+        values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
+        top = self.next_version(max(versions.values()) if versions else None, None)
+        for name in pending.triggers(values):
+            del values[name]
+            versions[name] = top
+        if self.channel is not None:
+            self._store(values, versions, messages, top)
+        new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
+        seen = {node: dict(found) for node, found in base["versions_seen"].items()}
+        body = {
+            **base,
+            "id": successor(old["id"]) or str(uuid6(clock_seq=-2)),
+            "ts": datetime.now(UTC).isoformat(),
+            "channel_values": values,
+            "channel_versions": versions,
+            "versions_seen": seen,
+            "updated_channels": [self.channel] if self.channel in new else [],
+        }
+        return cast("Checkpoint", body), new
+
+    def _store(
+        self, values: dict[str, Any], versions: dict[str, Any], messages: list[Any], top: Any
+    ) -> None:
+        name = self.channel or ""
+        deltas = set(self.delta) if self.applied is None else self.applied.deltas
+        as_delta = name in deltas or pending.opened(values.get(name)) is not values.get(name)
+        values[name] = _DeltaSnapshot(messages) if as_delta else messages
+        versions[name] = top
+
+    def _metadata(self) -> CheckpointMetadata:
+        old: Mapping[str, Any] = self.saved.metadata
+        made = {"repaired": self.saved.checkpoint["id"], "codes": self.report.codes}
+        found: dict[str, Any] = {
+            "source": "update",
+            "step": int(old.get("step", -2)) + 1,
+            "parents": dict(old.get("parents") or {}),
+            "lockstitch": made,
+        }
+        if counters := self._counters():
+            found[pending.COUNTERS] = counters
+        return cast("CheckpointMetadata", found)
+
+    def _counters(self) -> dict[str, tuple[int, int]]:
+        """Count on, for channels that store only changes, but not for the one stored whole."""
+        if self.applied is not None:
+            known = pending.counters(self.applied.metadata)
+        else:
+            old = pending.counters(self.saved.metadata)
+            known = {name: (updates, steps + 1) for name, (updates, steps) in old.items()}
+        return {name: count for name, count in known.items() if name != self.channel}
+
+
+def _unanswered(messages: Iterable[BaseMessage], known: Container[int]) -> set[pending.Asked]:
+    """Give the calls behind which an answer was made up: each is in the reply before it."""
+    reply: str | None = None
+    found: set[pending.Asked] = set()
+    for message in messages:
+        if isinstance(message, AIMessage):
+            reply = message.id
+        elif isinstance(message, ToolMessage) and id(message) not in known and not is_real(message):
+            found.add((message.tool_call_id, reply))
+    return found
+
+
+def _begun_in(values: Mapping[str, Any], named: str | None) -> str | None:
+    """Find the channel that an input, which no step has taken up, is for."""
+    begun = values.get(START)
+    if not isinstance(begun, Mapping):
+        return None
+    return pending.messages_channel(begun, named)
+
+
+def _are_same(one: Sequence[BaseMessage], other: Sequence[BaseMessage]) -> bool:
+    return len(one) == len(other) and all(
+        new is old or new == old for new, old in zip(one, other, strict=True)
+    )
+
+
+def broken(code: str, place: str, text: str, saved: CheckpointTuple) -> Reconciled:
+    """Report on a checkpoint that cannot be mended, and is left as it is."""
+    findings: list[Finding] = [find(code, place, text)]
+    return Reconciled(before=saved.config, after=saved.config, healed=False, findings=findings)

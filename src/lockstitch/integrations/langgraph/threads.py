@@ -1,0 +1,228 @@
+"""Threads in memory, as far as they are in the store: read once, then kept up to date.
+
+Everybody who writes to a thread queues up, and whoever comes first stores all that has queued up
+in one durable step. Nobody holds a thread: what is added is added behind the very record that was
+read last, so that of two processes the second one is told and reads again what is new.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+from msgspec import Struct
+
+from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
+from lockstitch.integrations.langgraph.values import Encoder, Memory, Objects, Serializer
+from lockstitch.journal.checkpoints import Begun, Line, Thread, session_of
+from lockstitch.journal.records import NEW, Entry, Head
+from lockstitch.stores.base import Backend
+
+_TRIES = 8
+_THREADS = 256
+_encode = msgspec.json.Encoder().encode
+
+
+class Prepared(Struct):
+    """A record that is to be stored, and who coded its values."""
+
+    line: Line
+    encoder: Encoder
+
+
+Prepare = Callable[["Live"], Prepared | None]
+
+
+class _Job:
+    """A record that somebody waits for."""
+
+    __slots__ = ("error", "is_done", "prepare")
+
+    def __init__(self, prepare: Prepare) -> None:
+        self.prepare = prepare
+        self.error: BaseException | None = None
+        self.is_done = False
+
+
+class Live:
+    """One thread: what its journal says, and the objects that were made of it."""
+
+    def __init__(self, backend: Backend, id_: str, wait: float) -> None:
+        self.id = id_
+        self.session = session_of(id_)
+        self.lock = threading.RLock()
+        self.thread = Thread()
+        self.memory = Memory()
+        self._backend = backend
+        self._wait = wait
+        self._queue: deque[_Job] = deque()
+        self._is_read = False
+
+    def objects(self, serde: Serializer) -> Objects:
+        """Give what reads the values of this thread."""
+        return Objects(self.thread, self.memory, serde, self._backend.blobs)
+
+    @contextmanager
+    def current(self) -> Iterator[Thread]:
+        """Give the thread as it is in the store now; nobody changes it meanwhile."""
+        with self.lock:
+            self.catch_up()
+            yield self.thread
+
+    def catch_up(self) -> None:
+        """Read what is new; all of it, if what was read is there no more."""
+        head = self._backend.head(self.session)
+        known = self.thread.head
+        self._is_read = True
+        if head is None:
+            self.forget()
+        elif (head.seq, head.digest) != (known.seq, known.digest):
+            self._read(known if head.seq > known.seq else NEW)
+
+    def _read(self, after: Head) -> None:
+        if not after.seq:
+            self.forget()
+        try:
+            for record in self._backend.read(self.session, after):
+                self.thread.apply(record)
+        except Damaged:
+            if not after.seq:
+                raise
+            self._read(NEW)
+        except Unreadable:
+            # It was removed or replaced while it was read.
+            if not after.seq and self._backend.head(self.session) is not None:
+                raise
+            self.forget()
+            if self._backend.head(self.session) is not None:
+                self._read(NEW)
+        self._is_read = True
+        if self.thread.id is None and self.thread.head.seq:
+            raise UsageError(f"session {self.session} is not a thread of LangGraph")
+
+    def forget(self) -> None:
+        """Know nothing of the thread any more."""
+        self.thread = Thread()
+        self.memory = Memory()
+        self._is_read = False
+
+    def write(self, prepare: Prepare) -> None:
+        """Store a record durably, with whatever else waits to be stored in this thread."""
+        job = _Job(prepare)
+        self._queue.append(job)
+        with self.lock:
+            if not job.is_done:
+                self._store_all()
+        if job.error is not None:
+            raise job.error
+
+    def _store_all(self) -> None:
+        jobs = [self._queue.popleft() for _ in range(len(self._queue))]
+        try:
+            self._store(jobs)
+        except BaseException as error:
+            self.forget()
+            for job in jobs:
+                job.error = job.error or _own(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for job in jobs:
+                job.is_done = True
+
+    def _store(self, jobs: list[_Job]) -> None:
+        for _ in range(_TRIES):
+            if not self._is_read:
+                self.catch_up()
+            before = self.thread.head
+            entries = self._prepared(jobs)
+            if not entries:
+                return
+            try:
+                self.thread.head = self._backend.add(self.session, entries, before, wait=self._wait)
+            except Moved:
+                self.forget()
+            except Unsure:
+                self.forget()
+                if self._are_there(entries, before):
+                    return
+            else:
+                return
+        raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
+
+    def _prepared(self, jobs: list[_Job]) -> list[Entry]:
+        """Make records of all jobs, each on top of the one before; what fails, fails alone."""
+        entries: list[Entry] = []
+        for job in jobs:
+            try:
+                prepared = job.prepare(self) if job.error is None else None
+            except Exception as error:  # noqa: BLE001 - it is raised where it belongs
+                job.error = error
+                continue
+            if prepared is None:
+                continue
+            if self.thread.id is None:
+                begun = Begun(self.id)
+                self.thread.add(begun)
+                entries.append(_entry(begun, ()))
+            body = _entry(prepared.line, tuple(prepared.encoder.blobs.values()))
+            self.thread.add(prepared.line, self.thread.head.seq + len(entries) + 1)
+            self.thread.size += len(body.body)
+            prepared.encoder.settle()
+            entries.append(body)
+        return entries
+
+    def _are_there(self, entries: list[Entry], before: Head) -> bool:
+        """Tell whether a write of unknown outcome is in the store."""
+        if self._backend.head(self.session) is None:
+            return False
+        found = {record.key for record in self._backend.read(self.session, before)}
+        return all(entry.key in found for entry in entries)
+
+
+def _entry(line: Line, blobs: tuple[bytes, ...]) -> Entry:
+    return Entry(secrets.token_hex(8), time.time_ns() // 1_000_000, _encode(line), blobs)
+
+
+def _own(error: BaseException) -> BaseException:
+    """Make an error for each who waits: a traceback belongs to one."""
+    if not isinstance(error, Exception):
+        return Unsure("a write was broken off: read the thread again")
+    try:
+        copy = type(error)(*error.args)
+    except TypeError:
+        return error
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+class Threads:
+    """The threads of a store that were used last, up to a number of bytes of their journals."""
+
+    def __init__(self, backend: Backend, wait: float, most: int) -> None:
+        self._backend = backend
+        self._wait = wait
+        self._most = most
+        self._guard = threading.Lock()
+        self._kept: OrderedDict[str, Live] = OrderedDict()
+
+    def get(self, thread: str) -> Live:
+        """Give a thread, which need not exist."""
+        with self._guard:
+            live = self._kept.get(thread)
+            if live is None:
+                live = self._kept[thread] = Live(self._backend, thread, self._wait)
+            self._kept.move_to_end(thread)
+            self._shrink()
+            return live
+
+    def _shrink(self) -> None:
+        size = sum(live.thread.size for live in self._kept.values())
+        while len(self._kept) > 1 and (size > self._most or len(self._kept) > _THREADS):
+            _, live = self._kept.popitem(last=False)
+            size -= live.thread.size

@@ -1,0 +1,88 @@
+"""Small graphs whose nodes do what a test tells them, also to each other's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import add
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import _messages_delta_reducer
+from langgraph.types import interrupt
+
+from tests.integrations.langgraph.guard.savers import on
+
+THREAD = on("shared")
+
+
+class Delta(TypedDict):
+    """Messages of which a checkpoint holds only what is new."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+
+class Notes(TypedDict):
+    """Anything, one after the other."""
+
+    notes: Annotated[list[str], add]
+
+
+def said(name: str) -> dict[str, Any]:
+    """An input."""
+    return {"messages": [HumanMessage(name)]}
+
+
+def texts(graph: Any, config: Any = THREAD) -> list[str]:
+    """The conversation of a thread, in short."""
+    return [message.content for message in graph.get_state(config).values.get("messages", [])]
+
+
+def chat(saver: Any, then: Callable[[], None] = lambda: None, state: Any = MessagesState) -> Any:
+    """Answers, and before it does so lets something else happen; then a second node looks on."""
+
+    def model(given: Any) -> dict[str, Any]:
+        then()
+        return {"messages": [AIMessage(f"done {given['messages'][-1].content}")]}
+
+    graph = StateGraph(state)
+    graph.add_node("model", model)
+    graph.add_edge(START, "model")
+    graph.add_edge("model", END)
+    return graph.compile(checkpointer=saver)
+
+
+def achat(saver: Any, then: Callable[[], Any], state: Any = MessagesState) -> Any:
+    """The same, in an event loop."""
+
+    async def model(given: Any) -> dict[str, Any]:
+        await then()
+        return {"messages": [AIMessage(f"done {given['messages'][-1].content}")]}
+
+    graph = StateGraph(state)
+    graph.add_node("model", model)
+    graph.add_edge(START, "model")
+    graph.add_edge("model", END)
+    return graph.compile(checkpointer=saver)
+
+
+def chain(saver: Any, *nodes: Callable[[Any], Any], **options: Any) -> Any:
+    """Nodes that run one after the other and take notes."""
+    graph = StateGraph(Notes)
+    names = [f"node{number}" for number, _ in enumerate(nodes)]
+    for name, node in zip(names, nodes, strict=True):
+        graph.add_node(name, node)
+    for one, next_one in zip([START, *names], [*names, END], strict=True):
+        graph.add_edge(one, next_one)
+    return graph.compile(checkpointer=saver, **options)
+
+
+def noting(text: str) -> Callable[[Any], Any]:
+    """A node that takes a note."""
+    return lambda _: {"notes": [text]}
+
+
+def asking(question: str) -> Callable[[Any], Any]:
+    """A node that asks a person and notes the answer."""
+    return lambda _: {"notes": [f"{question}: {interrupt(question)}"]}

@@ -1,0 +1,93 @@
+"""Of runs that build on one checkpoint, in whatever order their calls come: never two succeed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from lockstitch.integrations.langgraph.guard_steps import carried_out
+from tests.integrations.langgraph.guard.interleaving import (
+    Game,
+    Player,
+    at_random,
+    explored,
+    first,
+    going_on,
+    long_turn,
+    turn,
+)
+
+
+def _two_beginners() -> Game:
+    """Two turns on a thread that another run has begun."""
+    saver, ids = InMemorySaver(), count(1)
+    carried_out(saver, first("before", ids))
+    return Game(saver, [Player(turn("one", ids)), Player(turn("two", ids))], ids)
+
+
+def _taken_over() -> Game:
+    """A run under way, and one that begins meanwhile."""
+    saver, ids = InMemorySaver(), count(1)
+    root = carried_out(saver, first("one", ids))
+    return Game(saver, [Player(going_on("one", root, ids)), Player(turn("two", ids))], ids)
+
+
+def _two_first() -> Game:
+    """Two runs that both find the thread empty."""
+    saver, ids = InMemorySaver(), count(1)
+    return Game(saver, [Player(turn("one", ids)), Player(turn("two", ids))], ids)
+
+
+def _crowd() -> Game:
+    """A run under way, and three that begin."""
+    saver, ids = InMemorySaver(), count(1)
+    root = carried_out(saver, first("one", ids))
+    others = [Player(turn(name, ids)) for name in ("two", "three", "four")]
+    return Game(saver, [Player(going_on("one", root, ids)), *others], ids)
+
+
+def _first_crowd() -> Game:
+    saver, ids = InMemorySaver(), count(1)
+    return Game(saver, [Player(turn(name, ids)) for name in ("one", "two", "three")], ids)
+
+
+def _long_turns() -> Game:
+    """Four runs, each of three checkpoints, on a thread without any."""
+    saver, ids = InMemorySaver(), count(1)
+    names = ("one", "two", "three", "four")
+    return Game(saver, [Player(long_turn(name, ids)) for name in names], ids)
+
+
+GAMES = [_two_beginners, _taken_over, _two_first]
+
+
+@pytest.mark.parametrize("make", GAMES)
+def test_every_order_of_two_runs(make: Callable[[], Game]) -> None:
+    ends: Counter[tuple[bool, ...]] = Counter()
+    for game in explored(make):
+        game.judge()
+        ends[tuple(player.won is not None for player in game.players)] += 1
+    # One after the other both succeed; when they meet, one of them does, or none.
+    assert set(ends) == {(True, True), (True, False), (False, True), (False, False)}
+    print(make.__name__, ends.total(), ends)  # noqa: T201 - figures of the report
+
+
+@pytest.mark.parametrize("make", GAMES)
+@pytest.mark.parametrize("dying", [0, 1])
+def test_every_order_in_which_one_dies(make: Callable[[], Game], dying: int) -> None:
+    games = 0
+    for steps in range(9):
+        for game in explored(make, [(dying, steps)]):
+            game.judge()
+            games += 1
+    print(make.__name__, dying, games)  # noqa: T201 - figures of the report
+
+
+@pytest.mark.parametrize("make", [_crowd, _first_crowd, _long_turns])
+def test_crowds_of_which_some_die(make: Callable[[], Game]) -> None:
+    for seed in range(300):
+        at_random(make, seed, deaths=seed % 3 / 50).judge()
