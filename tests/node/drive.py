@@ -1,0 +1,127 @@
+"""LangGraph.js at work: threads of a database that acts are done on, before the strict provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstitch.provider.desk import Desk, Entry, Records
+from lockstitch.provider.judge import chosen
+from lockstitch.provider.replies import Call, Reply, Script
+from lockstitch.provider.server import running
+
+from .install import program
+
+Json = dict[str, Any]
+PATIENCE = 15
+_ENVIRON = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing that a program does with a thread, and what the model answers meanwhile."""
+
+    act: str
+    thread: str
+    graph: str
+    options: Json = field(default_factory=dict)
+    replies: tuple[Reply, ...] = ()
+
+    def told(self) -> Json:
+        """As the script takes it."""
+        return {"act": self.act, "thread": self.thread, "graph": self.graph, **self.options}
+
+
+def called(*calls: tuple[str, str]) -> Reply:
+    """A reply that calls tools, each with a path."""
+    return Reply("I shall see.", tuple(Call(name, {"path": path}) for name, path in calls))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The database of a program in JavaScript, and every request it sent to its provider."""
+
+    address: str
+    folder: Path
+    dialect: str = "anthropic"
+    log: list[Entry] = field(default_factory=list)
+
+    def does(self, *acts: Act) -> list[Json]:
+        """Do acts in a process of their own, and give what came of each."""
+        with self._started(acts) as process:
+            out, err = _ended(process)
+        assert process.returncode == 0, err
+        return [json.loads(line) for line in out.splitlines()]
+
+    def outlives(self, begin: Act, other: Callable[[], None], *acts: Act) -> list[Json]:
+        """Begin an act, let something else happen, and go on with further acts of the process."""
+        with self._started([begin, *acts]) as process:
+            assert process.stdout
+            assert process.stdout.readline()
+            other()
+            out, err = _ended(process)
+        assert process.returncode == 0, err
+        return [json.loads(line) for line in out.splitlines()]
+
+    def dies_in(self, *acts: Act) -> None:
+        """Begin acts, and kill the process with all its runs under way."""
+        with self._started(acts) as process:
+            assert process.stdout
+            late = threading.Timer(PATIENCE, process.kill)
+            late.start()
+            begun = [process.stdout.readline() for _ in acts]
+            process.kill()
+            _, err = _ended(process)
+            late.cancel()
+        assert all(begun), err
+
+    def bodies(self) -> list[Json]:
+        """Every request so far."""
+        return [json.loads(path.read_bytes()) for path in sorted(self.folder.glob("*.json"))]
+
+    @contextmanager
+    def _started(self, acts: Sequence[Act]) -> Iterator[subprocess.Popen[str]]:
+        with self._provider([reply for act in acts for reply in act.replies]) as url:
+            words = {"address": self.address, "provider": {"url": url, "dialect": self.dialect}}
+            told = json.dumps({**words, "acts": [act.told() for act in acts]})
+            with subprocess.Popen(
+                [*program(), told],
+                cwd=self.folder,
+                env=_ENVIRON,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+
+    @contextmanager
+    def _provider(self, replies: list[Reply]) -> Iterator[str]:
+        desk = Desk(
+            chosen([]),
+            Script(replies),
+            clock=time.time,
+            log=self.log.append,
+            records=Records(self.folder),
+        )
+        with running(desk) as url:
+            yield url
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    try:
+        return process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate(timeout=PATIENCE)

@@ -1,0 +1,109 @@
+"""The real LangGraph.js, in the exact versions of the lock file, in a folder of the project.
+
+``LOCKSTITCH_NODE_CACHE`` moves that folder. Nothing is compiled and no script of a package is
+run. Some of the packages need Node.js 22: an older one only runs npm, and the node that is used
+comes as a package, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("LOCKSTITCH_NODE_CACHE") or HERE.parents[1] / ".cache" / "node")
+NEEDED = 22
+PATIENCE = 600
+_HINT = "apt-get install npm (or any Node.js with npm): the tests with LangGraph.js need it"
+_OPTIONS = [
+    "--ignore-scripts",
+    "--no-audit",
+    "--no-fund",
+    "--no-update-notifier",
+    "--loglevel=error",
+]
+_FILES = ("package.json", "package-lock.json")
+_MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
+
+
+@cache
+def program() -> tuple[str, str]:
+    """The node to run and the script that does acts; whatever fails, fails loudly.
+
+    The packages appear whole or not at all, and processes that want them wait for the one that
+    fetches them.
+    """
+    folder = CACHE / f"{_digest(*_FILES)}{'' if _is_new_enough() else '-with-node'}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _lock(CACHE / "lock"):
+        if not folder.is_dir():
+            _fetch(folder)
+        _place_scripts(folder)
+    return _node_in(folder), str(folder / "scripts" / "run.mjs")
+
+
+def _digest(*names: str) -> str:
+    data = b"\0".join((HERE / name).read_bytes() for name in names)
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(folder: Path) -> None:
+    npm = shutil.which("npm")
+    assert npm, f"npm is missing: {_HINT}"
+    fresh = Path(tempfile.mkdtemp(dir=CACHE))
+    try:
+        for name in _FILES:
+            shutil.copy(HERE / name, fresh)
+        command = [npm, "ci", *_OPTIONS, *(["--omit=optional"] if _is_new_enough() else [])]
+        done = subprocess.run(
+            command, cwd=fresh, check=False, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 0, f"npm cannot install LangGraph.js: {done.stderr}"
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _place_scripts(folder: Path) -> None:
+    """Beside the packages, since that is where a script's imports are looked for."""
+    for source in (HERE / "scripts").iterdir():
+        target = folder / "scripts" / source.name
+        if not target.exists() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(source, target)
+
+
+def _node_in(folder: Path) -> str:
+    if _is_new_enough():
+        return str(shutil.which("node"))
+    machine = _MACHINES.get(platform.machine(), platform.machine())
+    found = folder / "node_modules" / f"node-linux-{machine}" / "bin" / "node"
+    assert found.exists(), f"Node.js {NEEDED} or newer is missing, and no package has it: {_HINT}"
+    return str(found)
+
+
+@cache
+def _is_new_enough() -> bool:
+    node = shutil.which("node")
+    if node is None:
+        return False
+    said = subprocess.run([node, "--version"], check=True, capture_output=True, text=True).stdout
+    number = re.match(r"v(\d+)", said)
+    return number is not None and int(number[1]) >= NEEDED

@@ -1,0 +1,14 @@
+// The savers of LangGraph.js, by the address of a database.
+
+import { PostgresSaver } from "@langchain/langgraph-checkpoint-postgres";
+import { SqliteSaver } from "@langchain/langgraph-checkpoint-sqlite";
+
+export async function opened(address) {
+  if (address.startsWith("postgres")) {
+    const saver = PostgresSaver.fromConnString(address);
+    await saver.setup();
+    return { saver, close: () => saver.end() };
+  }
+  const saver = SqliteSaver.fromConnString(address);
+  return { saver, close: () => saver.db.close() };
+}
