@@ -41,7 +41,8 @@ SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 EMPTY = """
-DELETE FROM lockstitch.sessions; DELETE FROM lockstitch.records; DELETE FROM lockstitch.blobs
+DELETE FROM lockstitch.sessions; DELETE FROM lockstitch.records; DELETE FROM lockstitch.blobs;
+DELETE FROM lockstitch.uses
 """
 # The versions of the tables, and whatever a test has left in the database besides them.
 STATE = """

@@ -9,12 +9,14 @@ from msgspec import Struct
 
 from lockstitch.errors import LockstitchError
 
-SCHEMES = ("sqlite:", "jsonl:", "postgresql:", "postgres:")
+POSTGRES = ("postgresql:", "postgres:")
+SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
 _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
 _PASSWORD = re.compile(r"(?<=[?&])password=[^&]*")
+_SCHEMA = re.compile(r"[?&]schema=")
 
 
 class Place(Struct, frozen=True):
@@ -35,13 +37,15 @@ def may_be(target: str) -> bool:
 def place_of(target: str) -> Place | None:
     """Tell which store a target is; None if it is another program's, or none at all.
 
-    An address with our scheme is taken at its word, but that of an SQLite database may lead to
-    the database of another program.
+    An address with our scheme is taken at its word, but that of a database may lead to the
+    database of another program.
     """
     if target.startswith("sqlite:"):
         path = path_of(target)
         is_other = os.path.exists(path) and not is_own_database(path)  # noqa: PTH110
         return None if is_other else Place(target)
+    if target.startswith(POSTGRES):
+        return None if _is_others(target) else Place(target)
     if target.startswith(SCHEMES):
         return Place(target)
     if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
@@ -49,6 +53,27 @@ def place_of(target: str) -> Place | None:
     if target.endswith(_LINES):
         return _place_of_lines(target)
     return Place(_url("sqlite", target)) if is_own_database(target) else None
+
+
+def is_postgres(target: str | None) -> bool:
+    """Tell whether a target is the address of a PostgreSQL."""
+    return target is not None and target.startswith(POSTGRES)
+
+
+def _is_others(url: str) -> bool:
+    """Tell whether a PostgreSQL holds checkpoints of LangGraph and no store of ours.
+
+    What cannot be looked at counts as ours: whoever opens it says what is wrong with it.
+    """
+    if _SCHEMA.search(url):
+        return True
+    try:
+        from lockstitch.formats.langgraph.postgres.tables import found  # noqa: PLC0415 - as above
+
+        known = found(url)
+    except (LockstitchError, ModuleNotFoundError):
+        return False
+    return bool(known.homes) and not known.is_own
 
 
 def path_of(url: str) -> str:
@@ -60,7 +85,7 @@ def path_of(url: str) -> str:
 
 def public(target: str) -> str:
     """Give a target without a password, to be shown."""
-    if not target.startswith(("postgresql:", "postgres:")):
+    if not target.startswith(POSTGRES):
         return target
     from urllib.parse import urlsplit  # noqa: PLC0415 - as above
 
@@ -73,7 +98,7 @@ def public(target: str) -> str:
 
 def brief(message: str, target: str, session: str = "") -> str:
     """Give what an error says without the names that stand before it anyway."""
-    place = place_of(target)
+    place = None if target.startswith(POSTGRES) else place_of(target)
     path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
     whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
     names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import doctor
 from lockstitch.formats.base import SQLITE
 from lockstitch.formats.doctor import Mended, Options
+from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import (
     Opened,
     Source,
@@ -39,9 +41,9 @@ from lockstitch.formats.sources import (
     found,
     glanced,
     home_places,
-    opened,
     sources_of,
 )
+from lockstitch.formats.sources import opened as opened_file
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding
@@ -90,6 +92,9 @@ _OWN = (
 )
 
 
+_NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+
+
 class Repaired(Struct):
     """What a repair did to one session, or would do; ``backup`` says where the original is."""
 
@@ -115,19 +120,54 @@ class Shorter(Struct):
     carried: int = 0
 
 
-def sources(
+def sources(  # noqa: PLR0913 - options, all by name
     target: str,
     *,
     format: str | None = None,  # noqa: A002 - the word that the command line has for it
     session: str | None = None,
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    most: int | None = None,
 ) -> list[Source]:
-    """Give the sessions that a target names: a file, a folder, an id or its beginning."""
+    """Give the sessions that a target names: a file, a folder, an id or its beginning.
+
+    A database of LangGraph's in a PostgreSQL may hold millions; ``most`` are given of it.
+    """
     if places.may_be(target) and format in (None, OWN) and places.place_of(target):
         raise UsageError(_OWN)
+    if places.is_postgres(target):
+        return list(islice(_threads(target, session), most))
     where = home or Path.home()
     return found(target, format, session, where, os.environ if environ is None else environ)
+
+
+def _threads(url: str, session: str | None) -> Iterator[Source]:
+    """Give the threads of LangGraph's in a PostgreSQL."""
+    with _postgres():
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
+
+        yield from work.sources(url, session)
+
+
+@contextmanager
+def _postgres() -> Iterator[None]:
+    """Say what to install where psycopg is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        hint = "a PostgreSQL database needs: pip install 'lockstitch[postgres]'"
+        raise UsageError(hint) from error
+
+
+def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
+    """Read a session, once, and understand it."""
+    if source.kind != POSTGRES:
+        return opened_file(source, follow_symlinks=follow_symlinks)
+    from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
+
+    return Opened(source, work.opened(source))
 
 
 def paths(
@@ -151,7 +191,31 @@ def paths(
 def scan(targets: Iterable[str] = (), **places: Any) -> Iterator[Report]:
     """Check every session below some paths, or of this machine; other files are left out."""
     for path in paths(targets, **places):
-        yield from scan_file(path)
+        yield from scan_database(path) if _is_postgres(path) else scan_file(path)
+
+
+_is_postgres = places.is_postgres
+
+
+def scan_database(url: str, **how: Any) -> Iterator[Report]:
+    """Check the sessions in a PostgreSQL: those of a store of our own, and threads of LangGraph.
+
+    ``how`` may say ``workers`` and ``pause``, for the threads.
+    """
+    try:
+        with _postgres():
+            from lockstitch.formats.langgraph.postgres import tables, work  # noqa: PLC0415
+
+            known = tables.found(url)
+            if known.is_own:
+                yield from _own(url)
+            for task in work.tasks(url, places.public, known=known, **how):
+                for page in work.rounds(task, how.get("workers", 1)):
+                    yield from (outcome.report for outcome in page)
+            if not known.is_own and not known.homes:
+                raise UnknownFormat(_NEITHER)
+    except LockstitchError as error:
+        yield Report(places.public(url), error=str(error))
 
 
 def scan_file(path: str) -> list[Report]:
@@ -175,19 +239,24 @@ def _own(path: str) -> list[Report]:
 def check(source: Source) -> Report:
     """Say what is wrong with a session; changes nothing."""
     try:
-        quick = source.form.quick(source.path) if source.kind != SQLITE else None
+        is_base = source.kind in (SQLITE, POSTGRES)
+        quick = None if is_base else source.form.quick(source.path)
         if quick is not None:
             return _proven(source, quick)
-        session = glanced(source)
+        session = opened(source) if source.kind == POSTGRES else glanced(source)
         report = described(session)
         report.findings = doctor.findings_of(source.form, session.transcript)
     except LockstitchError as error:
-        return Report(source.path, source.format, source.session, error=str(error))
+        return _unread(source, str(error))
     except OSError as error:
-        return Report(source.path, source.format, source.session, error=reason_of(error))
+        return _unread(source, reason_of(error))
     except (RecursionError, MemoryError):
-        return Report(source.path, source.format, source.session, error="is too large or too deep")
+        return _unread(source, "is too large or too deep")
     return report
+
+
+def _unread(source: Source, error: str) -> Report:
+    return Report(places.public(source.path), source.format, source.session, error=error)
 
 
 def _proven(source: Source, quick: Any) -> Report:
@@ -200,6 +269,10 @@ def _proven(source: Source, quick: Any) -> Report:
 def described(session: Opened) -> Report:
     """Say what a session is, without judging it."""
     transcript, source = session.transcript, session.source
+    if source.kind == POSTGRES:
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
+
+        return work.described(places.public(source.path), transcript)
     size, updated = _file_facts(source.path)
     return Report(
         target=source.path,
@@ -293,6 +366,10 @@ def _keep_time(before: Snapshot) -> None:
 
 
 def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:
+    if source.kind == POSTGRES:
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
+
+        return work.apply(source, mended, run)
     from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     before, after = mended.before.records, mended.after.records

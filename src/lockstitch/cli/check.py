@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 import lockstitch
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, reading, terminal, text
 from lockstitch.cli.arguments import (
@@ -18,15 +20,18 @@ from lockstitch.cli.arguments import (
     Operand,
     Option,
 )
+from lockstitch.cli.databases import PAUSE, WORKERS, Asked, is_meant, number, seconds
+from lockstitch.cli.databases import reports as threads
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import is_own, own_below, stored
 from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.places import public
 from lockstitch.report import OWN, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -37,6 +42,8 @@ def run(  # noqa: PLR0913 - one keyword an option
     form: str | None,
     session: str | None,
     output: str,
+    workers: str | None,
+    pause: str | None,
     as_json: bool,
 ) -> int:
     """Check every target, print what was found, and return the exit status."""
@@ -44,22 +51,56 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise UsageError("--json and --output-format sarif exclude each other")
     if dialect is not None:
         profile_named(dialect)
+    asked = Asked(number(workers), seconds(pause, "--pause"), session)
     checked = (
         report
         for target in reading.inputs(targets)
-        for report in reports(target, dialect, model, form, session)
+        for report in reports(target, dialect, model, form, session, asked)
     )
+    tally = Tally()
     if output == "text" and not as_json:
-        return _status([_print(report) for report in checked])
+        for report in tally.over(checked):
+            _print(report)
+        return _status(tally)
     from lockstitch.cli import machine
 
-    done = list(checked)
-    terminal.emit(machine.sarif(done) if output == "sarif" else machine.report(done))
-    return _status(done)
+    if output == "sarif":
+        terminal.emit(machine.sarif(list(tally.over(checked))))
+    else:
+        for piece in machine.streamed(tally.over(checked)):
+            terminal.emit(piece)
+    return _status(tally)
 
 
-def reports(
-    target: str, dialect: str | None, model: str | None, form: str | None, session: str | None
+class Tally(Struct):
+    """What is counted of reports as they go by: there may be millions."""
+
+    kinds: dict[str, int] = field(default_factory=dict)
+    fixable: int = 0
+    failed: int = 0
+    own: int = 0
+    records: int = 0
+
+    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Give reports on, and count them."""
+        for report in reports:
+            self.failed += report.error is not None
+            if report.format == OWN and report.session is not None:
+                self.own += 1
+                self.records += report.records
+            for found in report.findings:
+                self.kinds[found.severity] = self.kinds.get(found.severity, 0) + 1
+                self.fixable += found.fixable
+            yield report
+
+
+def reports(  # noqa: PLR0913, PLR0917 - one argument an option
+    target: str,
+    dialect: str | None,
+    model: str | None,
+    form: str | None,
+    session: str | None,
+    asked: Asked | None = None,
 ) -> Iterator[Report]:
     """Check one target: every session in it, or the message list that it is."""
     try:
@@ -67,10 +108,13 @@ def reports(
         if not is_folder and is_own(target, form):
             yield from journals(target, dialect, model, session)
             return
+        if is_meant(target, form):
+            yield from threads(target, asked or Asked(session=session))
+            return
         own = own_below(target) if is_folder and form in (None, OWN) else []
         found = None if dialect else [] if form == OWN else stored(target, form, session)
     except (Unreadable, UsageError) as error:
-        yield Report(target, form, error=str(error))
+        yield Report(public(target), form, error=str(error))
         return
     if found is None:
         yield listed(target, dialect, model)
@@ -94,7 +138,7 @@ def journals(
     """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
     from lockstitch import stored as own
     from lockstitch.cli.progress import Progress
-    from lockstitch.places import brief, public
+    from lockstitch.places import brief
 
     try:
         with Progress("Checking", own.count(target, session), "records") as advance:
@@ -118,7 +162,7 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
     )
 
 
-def _print(checked: Report) -> Report:
+def _print(checked: Report) -> None:
     name = text.named(checked)
     if checked.error is not None:
         terminal.complain(f"{text.shown(name)}: {checked.error}")
@@ -126,21 +170,17 @@ def _print(checked: Report) -> Report:
         terminal.say(text.finding(name, str(checked.dialect), found, sys.stdout))
     for note in checked.notes:
         terminal.note(f"{text.shown(name)}: note: {note}")
-    return checked
 
 
-def _status(checked: Sequence[Report]) -> int:
-    findings = [found for report in checked for found in report.findings]
-    failed = sum(report.error is not None for report in checked)
-    own = [report for report in checked if report.format == OWN and report.session is not None]
-    if own:
-        records = several(sum(report.records for report in own), "record")
-        terminal.note(f"Read {several(len(own), 'session')} with {records}.")
-    if findings:
-        terminal.note(text.count(findings))
-    elif not failed:
+def _status(tally: Tally) -> int:
+    if tally.own:
+        records = several(tally.records, "record")
+        terminal.note(f"Read {several(tally.own, 'session')} with {records}.")
+    if tally.kinds:
+        terminal.note(text.counted(tally.kinds, tally.fixable))
+    elif not tally.failed:
         terminal.note("All clean.")
-    return FAILED if failed else FINDINGS if findings else CLEAN
+    return FAILED if tally.failed else FINDINGS if tally.kinds else CLEAN
 
 
 COMMAND = Command(
@@ -153,7 +193,8 @@ COMMAND = Command(
         "machine, JSON (a list of messages, or a request body that holds one) and JSONL. Of a "
         "store of Lockstitch's own (sqlite:///, postgresql://, jsonl:///) it reads every byte and "
         "verifies the checksums and the request that each session makes, also while sessions are "
-        "written. Changes nothing. A finding marked [*] is one that `lockstitch repair` (or "
+        "written. A PostgreSQL with LangGraph's checkpoints is read thread by thread, in short "
+        "transactions. Changes nothing. A finding marked [*] is one that `lockstitch repair` (or "
         "`heal`, for lists) mends; `lockstitch explain CODE` tells more about it."
     ),
     examples=(
@@ -161,6 +202,7 @@ COMMAND = Command(
         "lockstitch check 4ee0c484",
         "lockstitch check sqlite:///agent.db",
         "lockstitch check postgresql://localhost/agents --session ticket-42",
+        "lockstitch check 'postgresql://localhost/agents?schema=support' --format langgraph",
         "lockstitch check --dialect anthropic --json *.json",
         "lockstitch check --output-format sarif request.json > findings.sarif",
         "cat request.json | lockstitch check -d openai-chat:mistral -",
@@ -184,6 +226,8 @@ COMMAND = Command(
             choices=("text", "json", "sarif"),
             default="text",
         ),
+        WORKERS,
+        PAUSE,
         JSON,
     ),
 )

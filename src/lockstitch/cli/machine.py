@@ -15,7 +15,7 @@ from lockstitch.cli.explain import catalogue
 from lockstitch.report import OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lockstitch import Finding, Rule
     from lockstitch.report import Report
@@ -32,6 +32,20 @@ def encode(**fields: object) -> bytes:
 def report(sessions: Sequence[Report]) -> bytes:
     """The report of ``check --json``."""
     return encode(sessions=[session(checked) for checked in sessions])
+
+
+def streamed(sessions: Iterable[Report]) -> Iterator[bytes]:
+    """The same report, byte for byte, one session at a time."""
+    return joined(session(checked) for checked in sessions)
+
+
+def joined(sessions: Iterable[dict[str, object]]) -> Iterator[bytes]:
+    """A document of sessions, one at a time."""
+    lead = b'{"version": %d, "sessions": [' % VERSION
+    for fields in sessions:
+        yield lead + json.dumps(msgspec.to_builtins(fields)).encode()
+        lead = b", "
+    yield b"]}\n" if lead == b", " else lead + b"]}\n"
 
 
 def session(checked: Report) -> dict[str, object]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch import backups, files, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, terminal, text
 from lockstitch.cli.arguments import FOLLOW, FORMAT, JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import sources
+from lockstitch.cli.targets import sources, told
 from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
 from lockstitch.formats.doctor import Options
 
@@ -48,12 +48,29 @@ def run(  # noqa: PLR0913 - one keyword an option
     form: str | None,
     session: str | None,
     follow_symlinks: bool,
+    workers: str | None,
+    pause: str | None,
+    idle: str | None,
+    run_name: str | None,
     as_json: bool,
 ) -> int:
     """Repair every session that the targets name, and return the exit status."""
     if branch is not None and output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
     options = Options(strategy, lossy, force_cleanup)
+    if any(databases.is_meant(target, form) for target in targets):
+        if output is not None or branch is not None or len(targets) > 1:
+            raise UsageError("a database is repaired alone, where it is: without -o and --branch")
+        wish = databases.Wish(options, yes, diff, as_json, session=session, run=run_name)
+        wish = structs.replace(
+            wish,
+            idle=databases.seconds(idle, "--idle"),
+            pause=databases.seconds(pause, "--pause"),
+            workers=databases.number(workers),
+        )
+        return _database(targets[0], wish)
+    if run_name is not None or idle is not None:
+        raise UsageError("--run and --idle are for a PostgreSQL with LangGraph's checkpoints")
     how = How(options, backups.new_run(), yes, diff, output, branch, follow_symlinks, quiet=as_json)
     done = list(_each(targets, form, session, how))
     if as_json:
@@ -61,6 +78,52 @@ def run(  # noqa: PLR0913 - one keyword an option
 
         terminal.emit(machine.encode(sessions=[_fields(*one) for one in done]))
     return _status(done, how)
+
+
+def _database(target: str, wish: databases.Wish) -> int:
+    """Repair the threads of a database, and return the exit status."""
+    if wish.run is not None and not (wish.yes and wish.session is None):
+        raise UsageError("--run shares the repair of all threads: it needs --yes, and no --session")
+    done = databases.Mending()
+    with told(target):
+        if wish.quiet:
+            _emit(target, wish, done)
+        else:
+            for outcome in databases.repair(target, wish):
+                done.add(outcome)
+        if wish.run is not None:
+            return databases.say_run(target, wish.run)
+    databases.say_mended(target, done)
+    if _is_agreed(done, wish):
+        return _database(target, structs.replace(wish, yes=True))
+    return databases.mended_status(done)
+
+
+def _is_agreed(done: databases.Mending, wish: databases.Wish) -> bool:
+    if wish.yes or wish.diff or wish.quiet or not done.planned:
+        return False
+    return terminal.agreed("Apply this? It can be taken back.", "--yes applies this plan")
+
+
+def _emit(target: str, wish: databases.Wish, done: databases.Mending) -> None:
+    """Print the JSON of a repair thread by thread."""
+    from lockstitch.cli import machine
+
+    def each() -> Iterator[dict[str, Any]]:
+        for outcome in databases.repair(target, wish):
+            done.add(outcome)
+            written = outcome.state == "repaired"
+            made = sessions.Repaired(
+                outcome.report,
+                outcome.remaining,
+                outcome.changes,
+                outcome.quarantine,
+                outcome.backup,
+            )
+            yield {**_fields(outcome.report.target, made, written), "outcome": outcome.state}
+
+    for piece in machine.joined(each()):
+        terminal.emit(piece)
 
 
 Done = tuple[str, "Repaired | LockstitchError", bool]
@@ -93,7 +156,8 @@ def _one(name: str, source: Source, how: How) -> Done:
         return _forked(name, session, how)
     mended = sessions.planned(session, how.options)
     if not how.quiet:
-        _show_plan(name, session, mended, how)
+        label = text.labelled(name, source.format, source.session)
+        _show_plan(label, session, mended, how)
     outlook = sessions.outlook(session, mended)
     if not mended.changed or how.diff:
         return name, outlook, False
@@ -208,7 +272,10 @@ COMMAND = Command(
         "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
         "beside the session, and `lockstitch undo` brings it back byte for byte. Lines that the "
         "program appends meanwhile are carried over. Real results are looked for everywhere they "
-        "may have survived before a neutral one is written."
+        "may have survived before a neutral one is written. In a PostgreSQL with LangGraph's "
+        "checkpoints, a repair adds one more checkpoint to a thread and changes none; a thread "
+        "that goes on meanwhile is left alone. What was added is noted in a table "
+        "lockstitch_repairs in the same schema."
     ),
     examples=(
         "lockstitch repair session.jsonl",
@@ -217,8 +284,11 @@ COMMAND = Command(
         "lockstitch repair session.jsonl -o mended.jsonl",
         "lockstitch repair session.jsonl --strategy rollback --yes",
         "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
+        "lockstitch repair postgresql://localhost/agents --session ticket-42",
+        "lockstitch repair postgresql://localhost/agents --yes --idle 600 --workers 4",
+        "lockstitch repair postgresql://localhost/agents --yes --run cleanup   # on each machine",
     ),
-    operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
+    operand=Operand("targets", "TARGET", "Files, folders, ids or a database.", many=True),
     options=(
         Option("yes", ("--yes", "-y"), "Apply without asking."),
         Option("diff", ("--diff",), "Only show the lines that would change."),
@@ -248,6 +318,10 @@ COMMAND = Command(
         FORMAT,
         SESSION,
         FOLLOW,
+        databases.WORKERS,
+        databases.PAUSE,
+        databases.IDLE,
+        databases.RUN,
         JSON,
     ),
 )

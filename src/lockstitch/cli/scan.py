@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from lockstitch import sessions
+from lockstitch import places, sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.databases import PAUSE, RUN, WORKERS, Asked, everything, number, seconds
+from lockstitch.cli.databases import scan as shared_scan
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import size
+from lockstitch.errors import UsageError
 from lockstitch.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from multiprocessing.pool import Pool
 
+_ADVICE = "`lockstitch repair TARGET` mends them; `lockstitch show TARGET` shows them."
 # Below this many bytes in all, starting other processes costs more than it saves.
 _WORTH_WORKERS = 32 << 20
 
@@ -42,8 +46,25 @@ class Row(Struct):
         self.updated = max(self.updated, report.updated)
 
 
-def run(*, paths: list[str], workers: str | None, every: bool, as_json: bool) -> int:
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    paths: list[str],
+    workers: str | None,
+    pause: str | None,
+    run_name: str | None,
+    every: bool,
+    as_json: bool,
+) -> int:
     """Scan, print a table or a report, and return the exit status."""
+    stores = [path for path in paths if places.is_postgres(path)]
+    if run_name is not None and stores != paths[:1]:
+        raise UsageError("--run is for one PostgreSQL")
+    if stores:
+        asked = Asked(number(workers), seconds(pause, "--pause"), run=run_name)
+        files = [path for path in paths if path not in stores]
+        if run_name is not None:
+            return shared_scan(stores[0], asked, as_json=as_json)
+        return _flow(_all_of(stores, files, workers, asked), every=every, as_json=as_json)
     missing = [path for path in paths if not os.path.lexists(path)]
     for path in missing:
         terminal.complain(f"{text.shown(path)}: no such file or folder")
@@ -60,6 +81,35 @@ def run(*, paths: list[str], workers: str | None, every: bool, as_json: bool) ->
     if others:
         terminal.note(f"{others} other files belong to no program that is known.")
     return _status(found, failed=bool(missing))
+
+
+def _all_of(
+    stores: list[str], paths: list[str], workers: str | None, asked: Asked
+) -> Iterator[Report]:
+    """The reports of databases, and of files and folders that were named with them."""
+    for path in paths:
+        if not os.path.lexists(path):
+            yield Report(path, error="no such file or folder")
+    files = list(sessions.paths([path for path in paths if os.path.lexists(path)])) if paths else []
+    yield from _scanned(files, _workers(workers, files))
+    for url in stores:
+        yield from everything(url, asked)
+
+
+def _flow(reports: Iterator[Report], *, every: bool, as_json: bool) -> int:
+    """Print reports as they come, since a database may hold millions, and the table last."""
+    total = Total()
+    if as_json:
+        from lockstitch.cli import machine
+
+        for piece in machine.streamed(total.over(reports)):
+            terminal.emit(piece)
+    else:
+        for report in total.over(reports):
+            if report.status != "ok" or every:
+                terminal.say(_line(report))
+        _print_table(total.sorted())
+    return total.status()
 
 
 def _workers(asked: str | None, files: Sequence[str]) -> int:
@@ -124,33 +174,71 @@ def _gathered(order: Sequence[str], reports: Iterable[list[Report]]) -> Iterator
             yield from found
 
 
+class Total(Struct):
+    """What is counted of reports as they go by: the table, and how many are in which state."""
+
+    table: dict[tuple[str, str], Row] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+
+    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Give reports on, and count them."""
+        for report in reports:
+            base = places.is_postgres(report.target)
+            folder = report.target if base else os.path.dirname(report.target)  # noqa: PTH120
+            key = (report.format or "unknown", report.project or folder)
+            self.table.setdefault(key, Row(*key)).add(report)
+            self.states[report.status] = self.states.get(report.status, 0) + 1
+            yield report
+
+    def sorted(self) -> list[Row]:
+        """The table: by program and project, the last used first."""
+        return sorted(self.table.values(), key=lambda row: (row.program, -row.updated))
+
+    def status(self, *, failed: bool = False) -> int:
+        """Say how many there are, and return the exit status."""
+        broken, unreadable = self.states.get("broken", 0), self.states.get("unreadable", 0)
+        count = sum(self.states.values())
+        parts = [f"{count} sessions: {count - broken - unreadable} healthy", f"{broken} broken"]
+        if unreadable:
+            parts.append(f"{unreadable} unreadable")
+        terminal.note(", ".join(parts) + ".")
+        if broken:
+            terminal.note(_ADVICE)
+        if failed or unreadable:
+            return FAILED
+        return FINDINGS if broken else CLEAN
+
+
 def rows(reports: Iterable[Report]) -> list[Row]:
     """The table: by program and project, the last used first."""
-    table: dict[tuple[str, str], Row] = {}
-    for report in reports:
-        key = (report.format or "unknown", report.project or os.path.dirname(report.target))  # noqa: PTH120
-        table.setdefault(key, Row(*key)).add(report)
-    return sorted(table.values(), key=lambda row: (row.program, -row.updated))
+    total = Total()
+    for _ in total.over(reports):
+        pass
+    return total.sorted()
 
 
 _HEADS = ("program", "project", "sessions", "healthy", "broken", "unreachable", "last used", "size")
 
 
 def _print(found: Sequence[Report], every: bool) -> None:
+    _print_table(rows(found))
+    for report in sorted(found, key=lambda one: one.target):
+        if report.status != "ok" or every:
+            terminal.say(_line(report))
+
+
+def _print_table(table: Sequence[Row]) -> None:
     from datetime import UTC, datetime
 
     lines: list[tuple[str, ...]] = [_HEADS]
-    for row in rows(found):
+    for row in table:
         when = datetime.fromtimestamp(row.updated, UTC).strftime("%Y-%m-%d")
         healthy = row.sessions - row.broken
         counts = (row.sessions, healthy, row.broken, row.unreachable)
         project = terminal.harmless(row.project)
         lines.append((row.program, project, *map(str, counts), when, size(row.size)))
-    for line in _aligned(lines) if found else ():
+    for line in _aligned(lines) if table else ():
         terminal.say(line)
-    for report in sorted(found, key=lambda one: one.target):
-        if report.status != "ok" or every:
-            terminal.say(_line(report))
 
 
 def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -166,7 +254,7 @@ def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def _line(report: Report) -> str:
     """One session: what is wrong with it, by code."""
-    name = terminal.harmless(report.target)
+    name = text.shown(text.named(report))
     if report.error is not None:
         return f"{name}: unreadable: {terminal.harmless(report.error)}"
     codes: dict[str, int] = {}
@@ -178,18 +266,10 @@ def _line(report: Report) -> str:
 
 
 def _status(found: Sequence[Report], *, failed: bool) -> int:
-    broken = sum(report.status == "broken" for report in found)
-    unreadable = sum(report.status == "unreadable" for report in found)
-    healthy = len(found) - broken - unreadable
-    parts = [f"{len(found)} sessions: {healthy} healthy", f"{broken} broken"]
-    if unreadable:
-        parts.append(f"{unreadable} unreadable")
-    terminal.note(", ".join(parts) + ".")
-    if broken:
-        terminal.note("`lockstitch repair TARGET` mends them; `lockstitch show TARGET` shows them.")
-    if failed or unreadable:
-        return FAILED
-    return FINDINGS if broken else CLEAN
+    total = Total()
+    for _ in total.over(found):
+        pass
+    return total.status(failed=failed)
 
 
 COMMAND = Command(
@@ -199,16 +279,25 @@ COMMAND = Command(
     details=(
         "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
         "goose keep their sessions, reads every file on all cores and changes nothing. "
-        "`unreachable` counts the turns that a resume would leave behind without a word."
+        "`unreachable` counts the turns that a resume would leave behind without a word. "
+        "PATH may be the address of a PostgreSQL: then it looks through a store of Lockstitch's "
+        "own there, and through the checkpoints that LangGraph keeps in it, of all schemas or of "
+        "the one that ?schema=NAME names."
     ),
     examples=(
         "lockstitch scan",
         "lockstitch scan ~/.claude/projects",
         "lockstitch scan --json > report.json",
+        "lockstitch scan postgresql://localhost/agents --pause 0.1",
+        "lockstitch scan postgresql://localhost/agents --run nightly   # on several machines",
     ),
-    operand=Operand("paths", "PATH", "Files or folders instead of the known places.", many=True),
+    operand=Operand(
+        "paths", "PATH", "Files, folders or databases instead of the known places.", many=True
+    ),
     options=(
-        Option("workers", ("--workers", "-w"), "How many processes to use.", metavar="N"),
+        WORKERS,
+        PAUSE,
+        RUN,
         Option("every", ("--all", "-a"), "List the healthy sessions, too."),
         JSON,
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli.reading import STDIN
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.base import DOCUMENT
+from lockstitch.places import is_postgres, public
 from lockstitch.report import OWN
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lockstitch.formats.sources import Source
 
 _LIST = "list"
+_SHOWN = 4
 
 
 def is_own(target: str | None, form: str | None) -> bool:
@@ -106,7 +108,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def sources(
-    targets: Sequence[str], form: str | None, session: str | None
+    targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
 ) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
     """Each target with its sessions, or with the error that says why there are none."""
     from lockstitch import sessions
@@ -115,7 +117,7 @@ def sources(
         raise UsageError("nothing to do: give a file, a folder or the id of a session")
     for target in targets:
         try:
-            found = sessions.sources(target, format=form, session=session)
+            found = sessions.sources(target, format=form, session=session, most=most)
             if not found:
                 raise Unreadable("holds no session")
             yield target, found
@@ -127,11 +129,14 @@ def one(target: str | None, form: str | None, session: str | None) -> Source:
     """The only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
-    [(name, found)] = sources([target], form, session)
+    [(given, found)] = sources([target], form, session, _SHOWN)
+    name = public(given)
     if isinstance(found, LockstitchError):
         raise type(found)(f"{name}: {found}")
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""
-        raise UsageError(f"{name}: holds {len(found)} sessions; name one with --session{more}")
+        count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
+        many = count if is_postgres(given) else f"{len(found)} sessions"
+        raise UsageError(f"{name}: holds {many}; name one with --session{more}")
     return found[0]

@@ -10,11 +10,13 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.report import OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lockstitch import Change, Finding, Quarantined
     from lockstitch.report import Report
 
+# Stores of these hold so many sessions that the place alone does not say which one is meant.
+_MANY = (OWN, "langgraph")
 COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -25,8 +27,12 @@ def shown(target: str) -> str:
 
 def named(report: Report) -> str:
     """The name of a session in text: its target, and its id where a store holds many."""
-    own = report.format == OWN and report.session is not None
-    return f"{report.target}:{report.session}" if own else report.target
+    return labelled(report.target, report.format, report.session)
+
+
+def labelled(target: str, form: str | None, session: str | None) -> str:
+    """The name of a session in text, by what it is of."""
+    return f"{target}:{session}" if form in _MANY and session is not None else target
 
 
 def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:
@@ -44,13 +50,26 @@ def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:
 
 def count(findings: Sequence[Finding]) -> str:
     """How many findings there are, of which kind, and how many heal can mend."""
-    return f"Found {tally(findings)} ({sum(found.fixable for found in findings)} fixable)."
+    return counted(_kinds(findings), sum(found.fixable for found in findings))
+
+
+def counted(kinds: Mapping[str, int], fixable: int) -> str:
+    """The same of findings that were counted by kind already."""
+    return f"Found {_told(kinds)} ({fixable} fixable)."
 
 
 def tally(findings: Sequence[Finding]) -> str:
     """The findings counted by kind: ``2 errors and 1 warning``."""
-    kinds = {kind: sum(found.severity == kind for found in findings) for kind in COLOURS}
-    return " and ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in kinds.items() if n)
+    return _told(_kinds(findings))
+
+
+def _kinds(findings: Sequence[Finding]) -> dict[str, int]:
+    return {kind: sum(found.severity == kind for found in findings) for kind in COLOURS}
+
+
+def _told(kinds: Mapping[str, int]) -> str:
+    counts = ((kinds.get(kind, 0), kind) for kind in COLOURS)
+    return " and ".join(f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n)
 
 
 def change(target: str, made: Change, stream: TextIO) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import backups
-from lockstitch.cli import CLEAN, FAILED, terminal, text
-from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch import backups, places
+from lockstitch.cli import CLEAN, FAILED, databases, terminal, text
+from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import told
 from lockstitch.errors import LockstitchError, UsageError
 
 if TYPE_CHECKING:
@@ -16,18 +18,32 @@ if TYPE_CHECKING:
     from lockstitch.manifests import Backup
 
 
-def run(
-    *, targets: list[str], listing: bool, run_id: str | None, force: bool, as_json: bool
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    targets: list[str],
+    listing: bool,
+    run_id: str | None,
+    force: bool,
+    session: str | None,
+    as_json: bool,
 ) -> int:
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     if not targets:
         raise UsageError("nothing to undo: give a file or a folder that was repaired")
-    paths = [path for target in targets for path in _paths(target)]
+    if any(places.is_postgres(target) for target in targets):
+        if force or len(targets) > 1:
+            raise UsageError("a database is taken back alone, and never by force")
+        with told(targets[0]):
+            return _database(targets[0], session, run_id, listing=listing, as_json=as_json)
+    if session is not None:
+        raise UsageError("--session is for threads in a PostgreSQL")
+    paths = [path for target in targets for path in _paths(target, run_id)]
     if listing:
         return _list(paths, as_json)
     paths = [(path, run_id or found) for path, found in paths]
     as_run = backups.new_run()
-    done = _refused(paths, force) or [_undone(*path, as_run, force=force) for path in paths]
+    said: set[str] = set()
+    done = _refused(paths, force) or [_undone(*path, as_run, said, force=force) for path in paths]
     if as_json:
         from lockstitch.cli import machine
 
@@ -35,10 +51,49 @@ def run(
     return FAILED if any(one["error"] for one in done) else CLEAN
 
 
-def _paths(target: str) -> Iterator[tuple[str, str | None]]:
-    """The files that one target means: itself, or those of the newest repair below a folder."""
+def _database(
+    target: str, session: str | None, run_id: str | None, *, listing: bool, as_json: bool
+) -> int:
+    """Undo the repairs of threads in a database, or list them, and return the exit status."""
+    from lockstitch.cli import machine
+
+    if listing:
+        found = databases.past(target)
+        if as_json:
+            terminal.emit(machine.encode(backups=found))
+        for one in found if not as_json else ():
+            counts = f"{one['repairs']:>10} repaired  {one['undone']:>10} undone"
+            terminal.say(f"{one['time'][:19]}  {one['run']}  {counts}  {text.shown(one['target'])}")
+        if not found and not as_json:
+            terminal.note("No repairs.")
+        return CLEAN
+    done = failed = 0
+
+    def each() -> Iterator[dict[str, Any]]:
+        nonlocal done, failed
+        for one in databases.undo(target, session, run_id):
+            done += one["error"] is None
+            failed += one["error"] is not None
+            yield one
+
+    for piece in machine.joined(each()):
+        if as_json:
+            terminal.emit(piece)
+    terminal.note(f"Took {several(done, 'repair')} back.")
+    return FAILED if failed else CLEAN
+
+
+def _paths(target: str, run_id: str | None) -> Iterator[tuple[str, str | None]]:
+    """The files that one target means: itself, or those of the newest repair below a folder.
+
+    A database stands there once for every session of it that the repair has mended.
+    """
     if not os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
-        yield _resolved(target), None
+        path = _resolved(target)
+        due = [one for one in backups.listed(path) if one.status != "undone" and not _is_undo(one)]
+        wanted = run_id or (due[0].run if due else None)
+        rows = [one for one in due if one.rows is not None and one.run == wanted]
+        yield from [(path, one.run) for one in rows] or [(path, None)]
         return
     for found in backups.runs(target):
         due = [one for one in found.backups if one.status != "undone" and not _is_undo(one)]
@@ -73,13 +128,19 @@ def _refused(paths: list[tuple[str, str | None]], force: bool) -> list[dict[str,
     return refused
 
 
-def _undone(path: str, run_id: str | None, as_run: str, *, force: bool) -> dict[str, Any]:
+def _undone(
+    path: str, run_id: str | None, as_run: str, said: set[str], *, force: bool
+) -> dict[str, Any]:
     try:
         undone = backups.undo(path, run=run_id, force=force, restore=_restore, as_run=as_run)
     except (LockstitchError, OSError) as error:
         terminal.complain(f"{text.shown(path)}: {error}")
         return {"target": path, "restored": None, "error": str(error)}
-    terminal.note(f"{text.shown(path)}: as it was before {undone.restored.time:%Y-%m-%d %H:%M:%S}.")
+    line = f"{text.shown(path)}: as it was before {undone.restored.time:%Y-%m-%d %H:%M:%S}."
+    # A database stands here once for every session in it.
+    if undone.restored.rows is None or path not in said:
+        terminal.note(line)
+    said.add(path)
     return {"target": path, "restored": undone.restored.stem, "error": None}
 
 
@@ -125,18 +186,23 @@ COMMAND = Command(
         "For a folder: the last repair that touched files in it, all of them. Refuses if a file is "
         "no longer what the repair left, because its program has gone on; --force restores it "
         "anyway and keeps the present state as another backup. An undo can itself be undone: "
-        "--list names its run, and --run takes it back."
+        "--list names its run, and --run takes it back. In a PostgreSQL with LangGraph's "
+        "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
+        "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
+        "left alone, and said."
     ),
     examples=(
         "lockstitch undo session.jsonl",
         "lockstitch undo ~/.claude/projects",
         "lockstitch undo --list session.jsonl",
+        "lockstitch undo postgresql://localhost/agents --session ticket-42",
     ),
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
     options=(
         Option("listing", ("--list", "-l"), "List the backups and change nothing."),
         Option("run_id", ("--run",), "Undo this run of --list, such as an undo.", metavar="ID"),
         Option("force", ("--force",), "Restore even if the session has gone on since."),
+        SESSION,
         JSON,
     ),
 )

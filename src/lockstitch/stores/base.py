@@ -8,7 +8,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged
+from lockstitch.errors import Damaged, Moved
 from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
 
 LEASE_SECONDS = 30.0
@@ -84,6 +84,41 @@ class Backend(ABC):
         ``after`` already under this lease's epoch, that counts as done.
         """
 
+    def add(
+        self, session: str, entries: Sequence[Entry], after: Head, *, wait: float = 0.0
+    ) -> Head:
+        """Add entries behind ``after`` as a holder of a moment would, all or none.
+
+        For many writers that come and go: it is a lease taken, used once and given back, without
+        what that costs. A session that does not exist is made, if ``after`` is ``NEW``. Raises
+        ``Held`` if somebody holds the session for longer than ``wait`` seconds, and ``Moved`` if
+        its records do not end with ``after``: then nothing was written. After ``Unsure`` the
+        keys of the records that are there tell whether it was.
+        """
+        lease = self.acquire(session, wait=wait)
+        try:
+            require_same(lease.head, after, session)
+            return self.append(lease, entries, after.seq)
+        finally:
+            self.release(lease)
+
+    @abstractmethod
+    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        """Put entries in the place of all records of a session, all or none; gives the new head.
+
+        Nothing of what was there before can be read any more, and large values that no record of
+        any session names are gone, too: those that the entries name are sent along. Raises as
+        ``append`` does, but a second time is not told from the first. Whoever reads the session
+        meanwhile reads all of the old or all of the new, or is told to read again.
+        """
+
+    @abstractmethod
+    def delete(self, lease: Lease) -> None:
+        """Remove a session, all its records, and large values that no other session names.
+
+        The lease is over. Raises ``Fenced`` if it is not the session's last one.
+        """
+
     @abstractmethod
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         """Read the records behind ``after``, verified, in order; never waits for a writer.
@@ -134,6 +169,15 @@ class Backend(ABC):
     def __exit__(self, *_exc: object) -> None:
         """Close the store."""
         self.close()
+
+
+def require_same(found: Head, expected: Head, session: str) -> None:
+    """Raise ``Moved`` if a session's records end elsewhere than expected."""
+    if (found.seq, found.digest) != (expected.seq, expected.digest):
+        raise Moved(
+            f"session {session}: it ends at record {found.seq}, not at {expected.seq} as it was"
+            " read: read it again"
+        )
 
 
 def checked_blob(name: str, value: bytes | None, where: str) -> bytes:

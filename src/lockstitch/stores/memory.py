@@ -126,9 +126,7 @@ class MemoryBackend(Backend):
         _check(entries)
         with self._changed:
             self._require_open()
-            kept = self._sessions.get(lease.session)
-            if kept is None or not _holds(kept, lease):
-                raise Fenced(f"session {lease.session}: another writer took it over")
+            kept = self._held(lease)
             self._keep_alive(kept)
             if not _is_done(kept, lease, entries, after):
                 self._add(kept, lease, entries)
@@ -139,6 +137,40 @@ class MemoryBackend(Backend):
             self._blobs.update((blob_name(value), value) for value in entry.blobs)
         kept.records += chained(kept.head(), lease.epoch, entries)
         self._changed.notify_all()
+
+    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        self._require_open()
+        _check(entries)
+        with self._changed:
+            kept = self._held(lease)
+            if after != len(kept.records):
+                raise Moved(_moved(kept, after))
+            self._keep_alive(kept)
+            kept.records = []
+            self._add(kept, lease, entries)
+            self._forget_blobs()
+            return kept.head()
+
+    def delete(self, lease: Lease) -> None:
+        self._require_open()
+        with self._changed:
+            del self._sessions[self._held(lease).name]
+            self._forget_blobs()
+            self._changed.notify_all()
+
+    def _held(self, lease: Lease) -> _Session:
+        self._require_open()
+        kept = self._sessions.get(lease.session)
+        if kept is None or not _holds(kept, lease):
+            raise Fenced(f"session {lease.session}: another writer took it over")
+        return kept
+
+    def _forget_blobs(self) -> None:
+        """Forget the large values that no record names."""
+        bodies = b"".join(one.body for kept in self._sessions.values() for one in kept.records)
+        self._blobs = {
+            name: value for name, value in self._blobs.items() if name.encode() in bodies
+        }
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         self._require_open()
@@ -239,7 +271,11 @@ def _is_done(kept: _Session, lease: Lease, entries: Sequence[Entry], after: int)
     sent = [(lease.epoch, entry.key) for entry in entries]
     if 0 <= after < len(kept.records) and [(one.epoch, one.key) for one in behind] == sent:
         return True
-    raise Moved(f"session {kept.name}: it ends at record {len(kept.records)}, not at {after}")
+    raise Moved(_moved(kept, after))
+
+
+def _moved(kept: _Session, after: int) -> str:
+    return f"session {kept.name}: it ends at record {len(kept.records)}, not at {after}"
 
 
 def _now() -> int:

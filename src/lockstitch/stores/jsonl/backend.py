@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ from lockstitch.journal.records import (
     Entry,
     Head,
     Record,
+    blob_name,
     checked_key,
     checked_session,
 )
@@ -142,19 +144,63 @@ class JsonlBackend(Backend):
     def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
         self._require_open()
         _check(entries)
-        writer = self._writers.get(lease.token)
-        if writer is None or writer.lease.epoch != lease.epoch:
-            raise Fenced(f"session {lease.session}: this lease was given back")
+        writer = self._writer(lease)
         lock = self._files.lock(lease.session)
+        has_blobs = any(entry.blobs for entry in entries)
         with writer.guard:
             self._require_open()
             try:
-                with locked(lock, lambda waited: waited > self._lease_seconds):
+                with (
+                    locked(lock, self._is_stuck),
+                    self._blobs.alone(self._is_stuck) if has_blobs else nullcontext(),
+                ):
                     head = writer.append(entries, after, self._blobs.keep)
             except OSError as error:
                 raise writer.spoilt(error) from error
             writer.beat(if_due=True)
         return head
+
+    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        self._require_open()
+        _check(entries)
+        with self._removing(lease) as writer:
+            alone = self._files.only_in(lease.session)
+            head = writer.replace(entries, after, self._blobs.keep)
+            kept = {blob_name(value) for entry in entries for value in entry.blobs}
+            self._blobs.drop(alone - kept)
+        return head
+
+    def delete(self, lease: Lease) -> None:
+        self._require_open()
+        with self._removing(lease) as writer:
+            alone = self._files.only_in(lease.session)
+            writer.remove()
+            self._blobs.drop(alone)
+        self.release(lease)
+
+    @contextmanager
+    def _removing(self, lease: Lease) -> Iterator[Writer]:
+        """Be alone with a session's file, and with all large values."""
+        writer = self._writer(lease)
+        with writer.guard:
+            self._require_open()
+            try:
+                with (
+                    locked(self._files.lock(lease.session), self._is_stuck),
+                    self._blobs.alone(self._is_stuck),
+                ):
+                    yield writer
+            except OSError as error:
+                raise writer.spoilt(error) from error
+
+    def _is_stuck(self, waited: float) -> bool:
+        return waited > self._lease_seconds
+
+    def _writer(self, lease: Lease) -> Writer:
+        writer = self._writers.get(lease.token)
+        if writer is None or writer.lease.epoch != lease.epoch:
+            raise Fenced(f"session {lease.session}: this lease was given back")
+        return writer
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         self._require_open()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstitch import disk
@@ -13,6 +13,7 @@ from lockstitch.errors import Damaged, LockstitchError, UsageError
 from lockstitch.files import snapshot
 from lockstitch.journal.records import blob_name
 from lockstitch.stores.base import Fault, checked_blob
+from lockstitch.stores.jsonl.claims import locked
 from lockstitch.stores.jsonl.files import Files
 
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -31,9 +32,24 @@ class Blobs:
         """Make values durable, before a record names them; raises ``OSError`` if that fails."""
         missing = {blob_name(value): value for value in values}
         with self._guard:
-            for name in sorted(set(missing) - self._durable):
+            # Another process may have removed it, with the session that named it.
+            known = {name for name in self._durable & set(missing) if self.exists(name)}
+            for name in sorted(set(missing) - known):
                 self._write(name, missing[name])
                 self._durable.add(name)
+
+    @contextmanager
+    def alone(self, pass_by: Callable[[float], bool]) -> Iterator[None]:
+        """Be the only one who adds or removes values and the records that name them."""
+        self._files.ensure(self._files.leases)
+        with locked(self._files.leases / ".blobs.lock", pass_by):
+            yield
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove values that no record names."""
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
+            self._durable.discard(name)
 
     def _write(self, name: str, value: bytes) -> None:
         path = self._path(name)

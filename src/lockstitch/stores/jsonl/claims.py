@@ -49,6 +49,11 @@ class OwnClaim:
         self._handle = os.open(path, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
         self.beat()
 
+    @property
+    def holder(self) -> Holder:
+        """Whose claim it is."""
+        return self._claim.holder
+
     def beat(self) -> None:
         """Say that the holder is alive; in place, so that a full disk does not matter."""
         with self._guard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import threading
@@ -17,6 +18,7 @@ from lockstitch.stores.jsonl.lines import Written
 from lockstitch.stores.jsonl.log import State, Walk, walked
 
 SUFFIX = ".jsonl"
+_NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 _MOST_KNOWN = 4096
 _ENDING = 80
 _APPENDING = (disk.APPENDING & ~os.O_WRONLY) | os.O_RDWR
@@ -138,6 +140,19 @@ class Files:
                     self._require(session, after, record.seq, record.digest)
                 yield whole
             self.learn(session, handle, walk)
+
+    def only_in(self, session: str) -> set[str]:
+        """Give what may be the name of a large value that this session names and no other.
+
+        Bytes are looked at, not records: what is damaged keeps what it names, too.
+        """
+        found = set(_NAMES.findall(self.log(session).read_bytes()))
+        found = {one for one in found if (self.blobs / one[:2].decode() / one.decode()).exists()}
+        for other in self.sessions() if found else ():
+            if other != session:
+                data = self.log(other).read_bytes()
+                found = {name for name in found if name not in data}
+        return {name.decode() for name in found}
 
     def _require(self, session: str, after: Head, seq: int, digest: bytes) -> None:
         if seq == after.seq and digest != after.digest:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from msgspec import structs
 
+from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, Moved, Unsure, UsageError
-from lockstitch.journal.records import Entry, Head, Record, chained
+from lockstitch.journal.records import START, Entry, Head, Record, chained
 from lockstitch.stores.base import Lease
 from lockstitch.stores.jsonl.claims import OwnClaim
 from lockstitch.stores.jsonl.files import Files, sync_data
-from lockstitch.stores.jsonl.lines import writing
+from lockstitch.stores.jsonl.lines import opening, writing
 from lockstitch.stores.jsonl.log import State, Walk, walked
 
 _MOST = 1 << 30
@@ -58,6 +60,57 @@ class Writer:
             write_once(self._handle, data)
             self._note(records, len(data))
         return self._state.head
+
+    def replace(self, entries: Sequence[Entry], after: int, keep: Keep) -> Head:
+        """Put a file with other records in the place of this one, under the same lease."""
+        self._require_last(after)
+        head = Head(0, START, self.lease.epoch)
+        records = chained(head, self.lease.epoch, entries)
+        with self._sure():
+            keep([value for entry in entries for value in entry.blobs])
+            path = self._files.log(self.lease.session)
+            with disk.draft(self._files.folder) as new:
+                disk.write(new.handle, self._opening() + writing(records, entries))
+                disk.sync(new.handle)
+                new.close()
+                new.path.replace(path)
+            disk.sync_folder(self._files.folder)
+            handle, self._handle = (
+                self._handle,
+                self._files.writing(self.lease.session, create=False),
+            )
+            os.close(handle)
+            self._reread()
+        return self._state.head
+
+    def remove(self) -> None:
+        """Remove the file; whoever has it open finds it gone."""
+        self._require_last(None)
+        with self._sure():
+            self._files.log(self.lease.session).unlink()
+            disk.sync_folder(self._files.folder)
+            self._files.forget(self.lease.session)
+        self._files.lock(self.lease.session).unlink(missing_ok=True)
+
+    def _require_last(self, after: int | None) -> None:
+        if self._is_unsure:
+            raise Unsure(f"{self._where}: an earlier write failed; open it again")
+        self._catch_up()
+        if after not in {None, self._state.seq}:
+            raise Moved(f"{self._where}: it ends at record {self._state.seq}, not at {after}")
+
+    def _opening(self) -> bytes:
+        now = time.time_ns() // 1_000_000
+        return opening(self.lease.session, self.lease.epoch, now, self._claim.holder, None)
+
+    def _reread(self) -> None:
+        walk = Walk(State(), self.lease.session)
+        self._keys = []
+        for whole in walked(walk, self._handle, os.fstat(self._handle).st_size):
+            self._keys += [part.record.key for part in whole]
+        self._state = walk.state
+        self.lease = structs.replace(self.lease, head=Head(0, START, self.lease.epoch))
+        self._files.forget(self.lease.session)
 
     @contextmanager
     def _sure(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, LiteralString
 
@@ -149,19 +149,10 @@ class PostgresBackend(Backend):
         return head
 
     def _sent(self, lease: Lease, values: tuple[Any, ...]) -> Row:
-        """Send an append; with an unknown outcome, the lease is in doubt from here on."""
-        try:
+        """Send an append."""
+        with self._doubtful(lease):
             return self._server.tell(sql.APPEND, values, _named(lease.session))[0]
-        except LockstitchError:
-            raise
-        except BaseException as error:
-            self._leases.doubt(lease)
-            if not isinstance(error, Lost):
-                raise
-        raise Unsure(
-            f"session {lease.session}: the connection was lost in the middle of a write; "
-            "it may be there or not: open the session again"
-        )
+        raise AssertionError
 
     def _appended(
         self, lease: Lease, entries: Sequence[Entry], after: int, head: Head
@@ -169,28 +160,120 @@ class PostgresBackend(Backend):
         """Give the values of an append; behind another record than the last it only asks."""
         is_last = head.seq == after
         records = chained(head, lease.epoch, entries) if is_last else []
-        blobs = sorted({blob_name(value): value for one in entries for value in one.blobs}.items())
-        return (
-            lease.session,
-            lease.epoch,
-            lease.token,
-            after,
-            head.digest if is_last else None,
-            [entry.key for entry in entries],
-            [entry.at for entry in entries],
-            [record.body for record in records],
-            [record.digest for record in records],
-            [name for name, _value in blobs] if is_last else [],
-            [value for _name, value in blobs] if is_last else [],
-            self._lease_seconds,
+        digest = head.digest if is_last else None
+        place = (lease.session, lease.epoch, lease.token, after, digest)
+        return (*place, *_columns(entries, records), self._lease_seconds)
+
+    def add(
+        self, session: str, entries: Sequence[Entry], after: Head, *, wait: float = 0.0
+    ) -> Head:
+        self._require_open()
+        checked_session(session)
+        _require_fit(entries)
+        deadline = time.monotonic() + wait
+        pause, epoch = SHORTEST, max(after.epoch, 1)
+        while True:
+            outcome, seq, digest, found, token, text, remaining = self._added(
+                session, entries, after, epoch
+            )
+            if outcome == "done":
+                return Head(seq, bytes(digest), found)
+            if outcome == "moved":
+                if found == epoch or (seq, bytes(digest or b"")) != (after.seq, after.digest):
+                    raise Moved(f"{_named(session)}: it ends at record {seq}, not at {after.seq}")
+                epoch = found
+                continue
+            other = _holder(text)
+            if other is not None and self._is_gone(other):
+                self._leases.give_up(session, token)
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Held(f"session {session}: {_label(other)} holds it")
+            self._closing.wait(min(left, pause, max(remaining, 0.001)))
+            pause = min(pause * 1.5, LONGEST)
+            self._require_open()
+
+    def _added(self, session: str, entries: Sequence[Entry], after: Head, epoch: int) -> Row:
+        """Ask once to have entries added, as records of an epoch."""
+        records = chained(after, epoch, entries)
+        values = (
+            session,
+            self._leases.given_up(session),
+            after.seq,
+            after.digest,
+            epoch,
+            *_columns(entries, records),
         )
+        try:
+            return self._server.tell(sql.ADD, values, _named(session))[0]
+        except Lost:
+            raise Unsure(
+                f"session {session}: the connection was lost in the middle of a write; it may be"
+                " there or not: read the session again"
+            ) from None
+
+    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        self._require_open()
+        _require_fit(entries)
+        self._leases.head(lease)
+        records = chained(NEW, lease.epoch, entries)
+        place = (lease.session, lease.epoch, lease.token, after, START)
+        columns = _columns(entries, records)
+        with self._doubtful(lease):
+            [(outcome, seq, digest)] = self._server.tell(
+                sql.REPLACE, (*place, *columns, self._lease_seconds), _named(lease.session)
+            )
+        if outcome != "done":
+            raise _refused(outcome, lease, seq, after)
+        head = Head(seq, bytes(digest), lease.epoch)
+        self._leases.add(structs.replace(lease, head=head))
+        return head
+
+    def delete(self, lease: Lease) -> None:
+        self._require_open()
+        self._leases.head(lease)
+        with self._doubtful(lease):
+            [(is_done,)] = self._server.tell(
+                sql.DELETE, (lease.session, lease.epoch, lease.token), _named(lease.session)
+            )
+        if not is_done:
+            raise _refused("fenced", lease, None, 0)
+        self.release(lease)
+
+    @contextmanager
+    def _doubtful(self, lease: Lease) -> Iterator[None]:
+        """With an unknown outcome, the lease is in doubt from here on."""
+        try:
+            yield
+        except LockstitchError:
+            raise
+        except BaseException as error:
+            self._leases.doubt(lease)
+            if not isinstance(error, Lost):
+                raise
+            raise Unsure(
+                f"session {lease.session}: the connection was lost in the middle of a write; "
+                "it may be there or not: open the session again"
+            ) from None
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         self._require_open()
         found = self._server.ask(sql.HEAD, (session,), _named(session))
         if not found:
             raise Unreadable(f"session {session}: there is none in this store")
-        return reading.records(self._server, found[0], after, upto, _named(session))
+        return self._records(session, found[0], after, upto)
+
+    def _records(self, session: str, found: Row, after: Head, upto: int | None) -> Iterator[Record]:
+        try:
+            yield from reading.records(self._server, found, after, upto, _named(session))
+        except Damaged:
+            now = self._server.ask(sql.HEAD, (session,), _named(session))
+            if now and now[0][-1] == found[-1]:
+                raise
+            raise Unreadable(
+                f"session {session}: it was removed or replaced while it was read: read it again"
+            ) from None
 
     def head(self, session: str) -> Head | None:
         self._require_open()
@@ -345,6 +428,20 @@ class PostgresBackend(Backend):
             raise Closed(f"{self.url}: the store was closed")
         if os.getpid() != self._pid:
             raise Closed(f"{self.url}: belongs to the process that this one was forked from")
+
+
+def _columns(entries: Sequence[Entry], records: Sequence[Record]) -> tuple[list[Any], ...]:
+    """Give entries as columns; without records they are only asked for."""
+    sent = entries if records else ()
+    blobs = sorted({blob_name(value): value for one in sent for value in one.blobs}.items())
+    return (
+        [entry.key for entry in entries],
+        [entry.at for entry in entries],
+        [record.body for record in records],
+        [record.digest for record in records],
+        [name for name, _value in blobs],
+        [value for _name, value in blobs],
+    )
 
 
 def _require_fit(entries: Sequence[Entry]) -> None:

@@ -1,6 +1,7 @@
 """Reading records and large values in chunks: no transaction or connection is held in between.
 
-Records never change, so all up to the end that was found at first are one view of a session.
+Records never change, so all up to the end that was found at first are one view of a session. They
+go all at once or not at all, so a session that is replaced or removed meanwhile is found short.
 """
 
 from __future__ import annotations

@@ -7,15 +7,26 @@ SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.acq
     %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::boolean, %s::bytea
 )"""
 APPEND = """
-SELECT outcome, seq, digest FROM lockstitch.append_v1(
+SELECT outcome, seq, digest FROM lockstitch.append_v2(
     %s::text, %s::bigint, %s::text, %s::bigint, %s::bytea,
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
 )"""
+ADD = """
+SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.add_v1(
+    %s::text, %s::text[], %s::bigint, %s::bytea, %s::bigint,
+    %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[]
+)"""
+REPLACE = """
+SELECT outcome, seq, digest FROM lockstitch.replace_v1(
+    %s::text, %s::bigint, %s::text, %s::bigint, %s::bytea,
+    %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
+)"""
+DELETE = "SELECT lockstitch.delete_v1(%s::text, %s::bigint, %s::text)"
 RENEW = "SELECT * FROM lockstitch.renew_v1(%s::text[], %s::text[], %s::float8)"
 RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
-FROM lockstitch.fork_v1(%s::text, %s::bigint, %s::text, %s::bytea)"""
+FROM lockstitch.fork_v2(%s::text, %s::bigint, %s::text, %s::bytea)"""
 FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
 HEAD = "SELECT seq, digest, epoch, id FROM lockstitch.sessions WHERE session = %s"
 # So many records, or so many bytes and the one that goes beyond, whichever is less.
@@ -39,6 +50,7 @@ SELECT id, session, seq, digest, epoch, created, changed,
     CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END,
     EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
 FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
+CHECK_IDS = "SELECT id FROM lockstitch.sessions WHERE id = ANY (%s::bigint[])"
 CHECK_RECORDS = """
 SELECT session, seq, epoch, key, at, body, digest FROM (
     SELECT r.*, sum(octet_length(body)) OVER (ORDER BY r.session, r.seq) - octet_length(body)

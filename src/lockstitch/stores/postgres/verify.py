@@ -10,6 +10,7 @@ from typing import Any, LiteralString
 from msgspec import Struct
 
 from lockstitch.errors import Damaged
+from lockstitch.journal.checkpoints import Put, Wrote, line_of
 from lockstitch.journal.events import event_of
 from lockstitch.journal.records import NEW, START, Record, blob_name, verified
 from lockstitch.stores.base import Fault, Listed
@@ -74,14 +75,23 @@ def _sessions(ask: Ask, sessions: list[_Session], after: int) -> Iterator[Fault 
     groups = groupby(_records(ask, after, sessions[-1].id), key=itemgetter(0))
     number, group = next(groups, (None, iter(())))
     wanted: dict[str, tuple[str, int]] = {}
+    faults: list[Fault] = []
     for session in sessions:
         while number is not None and number < session.id:
             number, group = next(groups, (None, iter(())))
         records = (Record(*row[1:]) for row in group) if number == session.id else iter(())
-        yield from _checked(session, records, wanted)
-        yield session.listed
+        faults += _checked(session, records, wanted)
     for (name,) in ask(sql.CHECK_NAMES, (sorted(wanted),)) if wanted else ():
-        yield Fault(*wanted[name], f"the large value {name} is missing")
+        faults.append(Fault(*wanted[name], f"the large value {name} is missing"))
+    # What was removed or replaced meanwhile is not damaged.
+    there = (
+        {row[0] for row in ask(sql.CHECK_IDS, ([one.id for one in sessions],))} if faults else ()
+    )
+    for session in sessions:
+        yield from (
+            one for one in faults if one.session == session.listed.session and session.id in there
+        )
+        yield session.listed
 
 
 def _records(ask: Ask, after: int, upto: int) -> Iterator[Row]:
@@ -101,13 +111,22 @@ def _checked(
     try:
         for record in verified(until, NEW, f"session {name}"):
             last = record
-            if b'"blob":' in record.body and (blob := event_of(record).blob):
+            for blob in _names(record):
                 wanted.setdefault(blob, (name, record.seq))
     except Damaged as error:
         yield Fault(name, last.seq + 1, str(error))
         return
     if problem := _problem(session, last):
         yield Fault(name, last.seq + 1, f"session {name}: {problem}")
+
+
+def _names(record: Record) -> tuple[str, ...]:
+    """Give the names of the large values that a record names."""
+    if b'"blob":' in record.body:
+        blob = event_of(record).blob
+        return (blob,) if blob else ()
+    line = line_of(record.body) if b'"blobs":' in record.body else None
+    return line.blobs if isinstance(line, Put | Wrote) else ()
 
 
 def _problem(session: _Session, last: Record) -> str:

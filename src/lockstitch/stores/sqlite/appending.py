@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstitch.errors import Damaged, Fenced, Moved, UsageError
+from lockstitch.errors import Fenced, Moved, UsageError
 from lockstitch.journal.records import Entry, Head, blob_name, chained, checked_key
 from lockstitch.stores.sqlite import rows
 from lockstitch.stores.sqlite.connections import Connection
@@ -24,14 +24,8 @@ class Appending:
         self.after = after
         self.where = where
         self.compress = compress
-        for entry in entries:
-            _check(entry)
-        self.blobs = [
-            (blob_name(blob), *rows.packed(blob, compress=compress))
-            for entry in entries
-            for blob in entry.blobs
-        ]
-        self.size = sum(len(entry.body) for entry in entries) + sum(len(b[-1]) for b in self.blobs)
+        self.blobs = checked(entries, compress=compress)
+        self.size = weight(entries, self.blobs)
         self.chain = self._chain(hold.head) if hold.head.seq == after else None
 
     def run(self, connection: Connection, deadline: float) -> Head:
@@ -59,14 +53,13 @@ class Appending:
         if not rows.move_head(connection, move):
             return None
         rows.add_events(connection, made)
-        for name, codec, body in self.blobs:
-            rows.add_blob(connection, name, codec, body)
+        rows.add_blobs(connection, self.hold.number, self.blobs)
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:
         row = rows.session_numbered(connection, self.hold.number, self.where)
         if row is None:
-            raise Damaged(f"{self.where}: its row is gone")
+            raise Fenced(f"{self.where}: it was removed; nothing was written")
         if row.head.epoch != self.hold.epoch:
             raise Fenced(f"{self.where}: another writer took it over; nothing was written")
         if row.head.seq == self.after:
@@ -84,6 +77,22 @@ class Appending:
             return False
         found = rows.keys(connection, self.hold.number, self.after, head.seq)
         return found == [(self.hold.epoch, entry.key.encode("ascii")) for entry in self.entries]
+
+
+def checked(entries: Sequence[Entry], *, compress: bool) -> list[rows.BlobRow]:
+    """Make sure that entries can be kept; gives the rows of their large values."""
+    for entry in entries:
+        _check(entry)
+    return [
+        (blob_name(blob), *rows.packed(blob, compress=compress))
+        for entry in entries
+        for blob in entry.blobs
+    ]
+
+
+def weight(entries: Sequence[Entry], blobs: Sequence[rows.BlobRow]) -> int:
+    """Count the bytes that entries add to the log."""
+    return sum(len(entry.body) for entry in entries) + sum(len(blob[-1]) for blob in blobs)
 
 
 def _check(entry: Entry) -> None:

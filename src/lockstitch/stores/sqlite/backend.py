@@ -32,11 +32,13 @@ from lockstitch.journal.records import (
 from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.sqlite import checking, connections, rows
+from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.removing import Replacing, removed
 from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
 
@@ -164,11 +166,8 @@ class SqliteBackend(Backend):
 
     def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
         writer = self._for_writing()
-        hold = self._leases.get(lease.token)
+        hold = self._held(lease)
         where = self._where(lease.session)
-        if hold is None:
-            raise Fenced(f"{where}: the lease was given back or taken over; nothing was written")
-        self._check_hold(hold)
         appending = Appending(hold, entries, after, where, compress=self._compress)
 
         def run(connection: Connection) -> Head:
@@ -179,6 +178,70 @@ class SqliteBackend(Backend):
         head: Head = writer.do(run)
         hold.head = head
         return head
+
+    def add(
+        self, session: str, entries: Sequence[Entry], after: Head, *, wait: float = 0.0
+    ) -> Head:
+        checked_session(session)
+        writer = self._for_writing()
+        adding = Adding(session, entries, after, self._where(session), compress=self._compress)
+        deadline = time.monotonic() + wait
+        pauses = iter(PAUSES)
+
+        def run(connection: Connection) -> Head:
+            self._check_open()
+            writer.weigh(adding.size)
+            return adding.run(connection, self._is_held)
+
+        while True:
+            try:
+                head: Head = writer.do(run)
+            except Held:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                return head
+            self._wait_until_free(session, deadline, pauses)
+
+    def _is_held(self, row: SessionRow) -> bool:
+        return self._leases.is_held(row, self._generation())
+
+    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+        hold = self._held(lease)
+        where = self._where(lease.session)
+        replacing = Replacing(hold, entries, after, where, compress=self._compress)
+
+        def run(connection: Connection) -> Head:
+            self._check_hold(hold)
+            self._for_writing().weigh(replacing.size)
+            return replacing.run(connection, self._leases.deadline())
+
+        head: Head = self._for_writing().scrub(run)
+        hold.head = head
+        return head
+
+    def delete(self, lease: Lease) -> None:
+        hold = self._held(lease)
+        where = self._where(lease.session)
+
+        def run(connection: Connection) -> None:
+            self._check_hold(hold)
+            removed(connection, hold, where)
+
+        self._for_writing().scrub(run)
+        self._leases.drop(hold.token)
+        self._rest()
+        self._leases.forget(hold.token)
+
+    def _held(self, lease: Lease) -> Hold:
+        hold = self._leases.get(lease.token)
+        if hold is None:
+            raise Fenced(
+                f"{self._where(lease.session)}: the lease was given back or taken over; nothing"
+                " was written"
+            )
+        self._check_hold(hold)
+        return hold
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         checked_session(source)
@@ -211,6 +274,7 @@ class SqliteBackend(Backend):
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
         rows.copy_events(connection, origin.number, head.seq, number)
+        rows.copy_uses(connection, origin.number, number)
         return head
 
     # Reading.

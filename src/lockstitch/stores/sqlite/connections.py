@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sqlite3
 import weakref
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +32,9 @@ _FIRST = (3, 7, 0)
 _OLDEST = (3, 24, 0)
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _KIND = 0xFF
+# The version that knows which session names which large value.
+_USES = 2
+_NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
 
 Connection = sqlite3.Connection
 Connect = Callable[[str], Connection]
@@ -112,7 +118,22 @@ def migrate(connection: Connection) -> None:
         if number > version:
             for statement in _statements(script):
                 connection.execute(statement)
+            if number == _USES:
+                _note_uses(connection)
             connection.execute(f"pragma user_version={number}")
+
+
+def _note_uses(connection: Connection) -> None:
+    """Find the large values that the records of an older store name."""
+    if not ask(connection, "select exists (select 1 from blobs)"):
+        return
+    for session, codec, body in connection.execute("select session, codec, body from events"):
+        with suppress(zlib.error, TypeError):
+            for name in _NAMES.findall(zlib.decompress(body) if codec else body):
+                connection.execute(
+                    "insert or ignore into uses (name, session) values (?, ?)",
+                    (bytes.fromhex(name.decode()), session),
+                )
 
 
 def _statements(script: str) -> list[str]:

@@ -28,6 +28,7 @@ _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from ev
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
 
 EventRow = tuple[int, int, int, int, str, int, bytes, bytes]
+BlobRow = tuple[str, int, bytes]
 
 
 class Place(Protocol):
@@ -139,8 +140,9 @@ def _holder(value: object) -> Holder | None:
 def add_session(connection: Connection, name: str, head: Head, created: int, changed: int) -> int:
     """Make a session that nobody holds; gives its number."""
     cursor = connection.execute(
-        "insert into sessions (name, seq, digest, epoch, created, changed)"
-        " values (?, ?, ?, ?, ?, ?)",
+        "insert into sessions (number, name, seq, digest, epoch, created, changed)"
+        " select max(coalesce((select max(number) from sessions), 0),"
+        " coalesce((select max(number) from graves), 0)) + 1, ?, ?, ?, ?, ?, ?",
         (name, head.seq, head.digest, head.epoch, created, changed),
     )
     number = cursor.lastrowid
@@ -220,6 +222,42 @@ def copy_events(connection: Connection, source: int, upto: int, target: int) -> 
     )
 
 
+def copy_uses(connection: Connection, source: int, target: int) -> None:
+    """Say that a session names the large values that another one names."""
+    connection.execute(
+        "insert or ignore into uses (name, session) select name, ? from uses where session = ?",
+        (target, source),
+    )
+
+
+def leave_at(connection: Connection, number: int, head: Head, changed: int) -> None:
+    """Move the head of a session that nobody holds."""
+    connection.execute(
+        "update sessions set seq = ?, digest = ?, epoch = ?, changed = ?, holder = null,"
+        " deadline = null, term = null where number = ?",
+        (head.seq, head.digest, head.epoch, changed, number),
+    )
+
+
+def remove_events(connection: Connection, number: int) -> None:
+    """Remove the records of a session, and the large values that nobody else names."""
+    connection.execute("delete from events where session = ?", (number,))
+    names = connection.execute("select name from uses where session = ?", (number,)).fetchall()
+    connection.execute("delete from uses where session = ?", (number,))
+    for name in names:
+        connection.execute(
+            "delete from blobs where name = ? and not exists"
+            " (select 1 from uses where uses.name = blobs.name)",
+            name,
+        )
+
+
+def remove_session(connection: Connection, number: int) -> None:
+    """Remove the row of a session, and remember that its number was given out."""
+    connection.execute("delete from sessions where number = ?", (number,))
+    connection.execute("update graves set number = max(number, ?)", (number,))
+
+
 def records(
     connection: Connection, number: int, after: int, upto: int, where: str
 ) -> Iterator[Record]:
@@ -274,6 +312,16 @@ def add_blob(connection: Connection, name: str, codec: int, body: bytes) -> None
     if row != (codec, body):
         connection.execute(
             "insert or replace into blobs (name, codec, body) values (?, ?, ?)", (key, codec, body)
+        )
+
+
+def add_blobs(connection: Connection, number: int, blobs: Iterable[BlobRow]) -> None:
+    """Keep the large values that records of a session name."""
+    for name, codec, body in blobs:
+        add_blob(connection, name, codec, body)
+        connection.execute(
+            "insert or ignore into uses (name, session) values (?, ?)",
+            (bytes.fromhex(name), number),
         )
 
 

@@ -21,6 +21,8 @@ from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Co
 
 CHECKPOINT = 256 * PAGE
 HUGE = 64 * 1024 * 1024
+# So many milliseconds a reader is waited for before the log of what was removed is emptied.
+PATIENCE = 500
 _COMMIT = 3 * PAGE
 
 
@@ -39,6 +41,7 @@ class Writer:
         self._unchecked = 0
         self._is_committing = False
         self._is_ending = False
+        self._must_scrub = False
         self._refusal: LockstitchError | None = None
         self._combiner = Combiner(self._transact)
         self._look()
@@ -50,6 +53,21 @@ class Writer:
         It may raise errors of ours, for itself alone, if it has changed nothing till then.
         """
         return self._combiner.do(run)
+
+    def scrub(self, run: Callable[[Connection], Any]) -> Any:
+        """Run something that removes rows, and leave nothing of them in the files."""
+
+        def job(connection: Connection) -> Any:
+            before = connections.ask(connection, "pragma secure_delete")
+            connection.execute("pragma secure_delete=on").fetchall()
+            try:
+                result = run(connection)
+            finally:
+                connection.execute(f"pragma secure_delete={before}").fetchall()
+            self._must_scrub = True
+            return result
+
+        return self._combiner.do(job)
 
     def open(self) -> None:
         """Open the database now, and make it if it is not there."""
@@ -142,7 +160,7 @@ class Writer:
     def _tidy(self) -> None:
         """Do what nobody waits for: move the log, or close the connection in the end."""
         self._unchecked += _COMMIT
-        if self._unchecked >= CHECKPOINT:
+        if self._unchecked >= CHECKPOINT or self._must_scrub:
             self._checkpoint()
         if self._is_ending:
             self._drop()
@@ -257,14 +275,17 @@ class Writer:
         try:
             assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
-            if (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
+            if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
                 self._shrink(self._connection)
         except (sqlite3.Error, OSError):
             self._drop()
 
     def _shrink(self, connection: Connection) -> None:
-        connection.execute("pragma busy_timeout=0").fetchall()
-        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        """Empty the log, if nobody reads; what was removed stays in it until that is done."""
+        patience = PATIENCE if self._must_scrub else 0
+        connection.execute(f"pragma busy_timeout={patience}").fetchall()
+        [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        self._must_scrub = self._must_scrub and bool(is_busy)
         connection.execute(f"pragma busy_timeout={BUSY_SECONDS * 1000:.0f}").fetchall()
 
 

@@ -1,0 +1,443 @@
+"""Databases of LangGraph's in a PostgreSQL, for the commands that take one: streams, not lists."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from lockstitch import places
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
+from lockstitch.cli.arguments import Option
+from lockstitch.cli.progress import Progress
+from lockstitch.cli.rows import several
+from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+from lockstitch.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lockstitch.formats.doctor import Options
+    from lockstitch.formats.langgraph.postgres.runs import State
+    from lockstitch.formats.langgraph.postgres.work import Outcome, Task
+
+LANGGRAPH = "langgraph"
+_NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+_POLL = 0.5
+
+WORKERS = Option("workers", ("--workers", "-w"), "How many processes to use.", metavar="N")
+PAUSE = Option(
+    "pause",
+    ("--pause",),
+    "Of a PostgreSQL: rest so many seconds after every 200 threads.",
+    metavar="SECONDS",
+)
+RUN = Option(
+    "run_name",
+    ("--run",),
+    "Of a PostgreSQL: share the work with whoever gives the same name, on any machine.",
+    metavar="NAME",
+)
+IDLE = Option(
+    "idle",
+    ("--idle",),
+    "Of a PostgreSQL: leave threads alone whose last checkpoint is younger than this.",
+    metavar="SECONDS",
+)
+
+
+def is_meant(target: str | None, form: str | None) -> bool:
+    """Whether a target is a PostgreSQL with LangGraph's checkpoints, and they are meant."""
+    if not places.is_postgres(target) or form not in (None, LANGGRAPH):
+        return False
+    return form == LANGGRAPH or places.place_of(str(target)) is None
+
+
+def seconds(text_given: str | None, option: str) -> float:
+    """Read a number of seconds."""
+    try:
+        value = float(text_given or 0)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"{option} takes a number of seconds")
+    return value
+
+
+def number(text_given: str | None) -> int:
+    """Read how many processes are asked for; all cores if nothing is said."""
+    if text_given is not None and not text_given.isdecimal():
+        raise UsageError("--workers takes a number")
+    if text_given is not None:
+        return max(int(text_given), 1)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+@contextmanager
+def psycopg_hint() -> Iterator[None]:
+    """Say what to install where psycopg is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        hint = "a PostgreSQL database needs: pip install 'lockstitch[postgres]'"
+        raise UsageError(hint) from error
+
+
+def tasks(url: str, **how: Any) -> list[Task]:
+    """The work that a database means, one task for each schema."""
+    with psycopg_hint():
+        from lockstitch.formats.langgraph.postgres import work
+
+        return work.tasks(url, places.public, **how)
+
+
+class How(Struct, frozen=True):
+    """How a round through a database was asked for."""
+
+    workers: int = 1
+    session: str | None = None
+    run: str | None = None
+
+
+def outcomes(task: Task, how: How, title: str) -> Iterator[Outcome]:
+    """Go through the threads of a schema with a progress bar."""
+    from lockstitch.formats.langgraph.postgres import work
+
+    workers = 1 if how.session is not None else _worth(task, how.workers)
+    with Progress(title, _estimate(task) if how.session is None else 0, "threads") as advance:
+        if how.run is not None:
+            pages = shared(task, workers)
+        else:
+            pages = work.rounds(task, workers, how.session)
+        for page in pages:
+            advance(len(page))
+            yield from page
+
+
+def _estimate(task: Task) -> int:
+    from lockstitch.formats.langgraph.postgres.database import Database
+    from lockstitch.formats.langgraph.postgres.reading import Reader
+
+    with Database(task.url) as database:
+        return Reader(database, task.home).estimate()
+
+
+# Below so many threads, starting other processes costs more than it saves.
+_WORTH_WORKERS = 2_000
+
+
+def _worth(task: Task, workers: int) -> int:
+    return workers if workers == 1 or _estimate(task) >= _WORTH_WORKERS else 1
+
+
+# Shared runs
+
+
+def shared(task: Task, workers: int) -> Iterator[list[Outcome]]:
+    """Take part in a run until nothing of it is left to do."""
+    from lockstitch.formats.langgraph.postgres import repairs, work
+    from lockstitch.formats.langgraph.postgres.database import Database
+    from lockstitch.formats.langgraph.postgres.runs import Run
+
+    with Database(task.url) as database:
+        run = Run(database, task.home, task.run, work.new_worker())
+        run.begin(_settings(task))
+        if task.writes:
+            repairs.prepare(database, task.home)
+        while not run.state().is_done:
+            found = 0
+            for done in work.spread(work.do_item, _shares(task, workers), workers):
+                if done is None:
+                    time.sleep(_POLL / 5)
+                    continue
+                found += 1
+                yield done.outcomes if done.counts else []
+            if not found:
+                time.sleep(_POLL)
+
+
+def _shares(task: Task, workers: int) -> Iterator[Any]:
+    """Ask for items as long as there are any; what others have claimed is waited for outside."""
+    from lockstitch.formats.langgraph.postgres import work
+    from lockstitch.formats.langgraph.postgres.database import Database
+    from lockstitch.formats.langgraph.postgres.runs import Run
+
+    with Database(task.url) as database:
+        run = Run(database, task.home, task.run, "")
+        while run.has_work():
+            for _ in range(workers):
+                yield work.Share(task, work.new_worker())
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    """What all who share a run must want alike."""
+    options = task.options
+    kind = "repair" if task.writes else "scan"
+    told = {"strategy": options.strategy, "lossy": options.lossy}
+    return {"kind": kind, **told, "force_cleanup": options.force_cleanup, "idle": task.idle}
+
+
+def state(task: Task) -> tuple[State, dict[str, Any]]:
+    """How far a run is, and what all its workers together have done."""
+    from lockstitch.formats.langgraph.postgres.database import Database
+    from lockstitch.formats.langgraph.postgres.runs import Run
+
+    total: dict[str, Any] = {"states": {}, "codes": {}}
+    with Database(task.url) as database:
+        run = Run(database, task.home, task.run, "")
+        for result in run.results():
+            for group in ("states", "codes"):
+                for name, count in result[group].items():
+                    total[group][name] = total[group].get(name, 0) + count
+        return run.state(), total
+
+
+def say_run(target: str, run: str) -> int:
+    """Print what a shared run came to, and return the worst exit status of its schemas."""
+    return max(say_shared(task) for task in tasks(target, run=run))
+
+
+def say_shared(task: Task) -> int:
+    """Print what a shared run came to, over all its workers, and return the exit status."""
+    from lockstitch.formats.langgraph.postgres import work
+
+    reached, total = state(task)
+    states = total["states"]
+    word = "is done" if reached.is_done else f"has {several(reached.unfinished, 'open item')}"
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(states.items())) or "none"
+    terminal.note(f"Run {task.run} {word}: {several(reached.threads, 'thread')}: {counts}.")
+    codes = ", ".join(f"{code} x{count}" for code, count in sorted(total["codes"].items()))
+    if codes:
+        terminal.note(f"Found: {codes}.")
+    if states.get(work.FAILED) or not reached.is_done:
+        return FAILED
+    return FINDINGS if states.get(work.BROKEN) else CLEAN
+
+
+# Scan and check
+
+
+class Asked(Struct, frozen=True):
+    """What a scan or a check asks of a database."""
+
+    workers: int = 1
+    pause: float = 0.0
+    session: str | None = None
+    run: str | None = None
+
+
+def reports(target: str, asked: Asked, title: str = "Checking") -> Iterator[Report]:
+    """Check the threads of a database; an error is a report, too."""
+    name = places.public(target)
+    try:
+        for task in tasks(target, pause=asked.pause, run=asked.run or ""):
+            how = How(asked.workers, asked.session, asked.run)
+            for outcome in outcomes(task, how, title):
+                yield outcome.report
+    except LockstitchError as error:
+        yield Report(name, LANGGRAPH, asked.session, error=told(str(error), name))
+
+
+def told(message: str, name: str) -> str:
+    """An error's words without the address, which stands before them anyway."""
+    address, _, rest = message.partition(": ")
+    return rest if rest and name.startswith(address.rstrip("/")) else message
+
+
+def everything(target: str, asked: Asked) -> Iterator[Report]:
+    """Check all that a PostgreSQL holds: a store of our own, threads of LangGraph, or both."""
+    name = places.public(target)
+    try:
+        with psycopg_hint():
+            from lockstitch.formats.langgraph.postgres.tables import found
+
+            known = found(target)
+        if not known.is_own and not known.homes:
+            raise UnknownFormat(_NEITHER)
+        if known.is_own and asked.run is None:
+            from lockstitch.cli.check import journals
+
+            yield from journals(target, None, None, asked.session)
+        if known.homes:
+            yield from reports(target, asked, "Scanning")
+    except LockstitchError as error:
+        yield Report(name, error=told(str(error), name))
+
+
+def scan(target: str, asked: Asked, *, as_json: bool) -> int:
+    """Take part in a shared scan to its end, print what all found, and return the exit status."""
+    name = places.public(target)
+    try:
+        found = tasks(target, pause=asked.pause, run=asked.run or "")
+        for task in found:
+            for _ in outcomes(task, How(asked.workers, None, asked.run), "Scanning"):
+                pass
+        if as_json:
+            from lockstitch.cli import machine
+
+            for piece in machine.joined(row for task in found for row in _broken(task)):
+                terminal.emit(piece)
+        else:
+            for task in found:
+                for row in _broken(task):
+                    codes = ", ".join(row["codes"]) or row["error"] or row["status"]
+                    terminal.say(f"{text.shown(task.name)}:{text.shown(row['session'])}: {codes}")
+        return max(say_shared(task) for task in found)
+    except LockstitchError as error:
+        raise type(error)(f"{name}: {told(str(error), name)}") from error
+
+
+def _broken(task: Task) -> Iterator[dict[str, Any]]:
+    """The threads in which a run found something, whoever found it."""
+    from lockstitch.formats.langgraph.postgres.database import Database
+    from lockstitch.formats.langgraph.postgres.runs import Run
+
+    with Database(task.url) as database:
+        for result in Run(database, task.home, task.run, "").results():
+            for session, status, codes, error in result["broken"]:
+                facts = {"target": task.name, "format": LANGGRAPH, "session": session}
+                yield {**facts, "status": status, "codes": codes, "error": error}
+
+
+# Repair
+
+
+class Mending(Struct):
+    """What a repair of a database has come to so far."""
+
+    states: dict[str, int] = field(default_factory=dict)
+    findings: dict[str, int] = field(default_factory=dict)
+    left: int = 0
+    failed: int = 0
+    planned: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a thread in."""
+        self.states[outcome.state] = self.states.get(outcome.state, 0) + 1
+        for found in outcome.report.findings:
+            self.findings[found.severity] = self.findings.get(found.severity, 0) + 1
+        is_done = outcome.state == "repaired"
+        self.left += len(outcome.remaining if is_done else outcome.report.findings)
+        self.failed += outcome.report.error is not None
+        self.planned += bool(outcome.changes)
+
+
+class Wish(Struct, frozen=True):
+    """How a repair was asked for."""
+
+    options: Options
+    yes: bool = False
+    diff: bool = False
+    quiet: bool = False
+    idle: float = 0.0
+    pause: float = 0.0
+    workers: int = 1
+    session: str | None = None
+    run: str | None = None
+
+
+def repair(target: str, wish: Wish) -> Iterator[Outcome]:
+    """Repair the threads of a database: shown, and written if that is wanted."""
+    from lockstitch import backups
+
+    run = wish.run or backups.new_run()
+    how = How(wish.workers, wish.session, wish.run)
+    facts = {"run": run, "options": wish.options, "idle": wish.idle, "pause": wish.pause}
+    for task in tasks(target, mends=True, writes=wish.yes and not wish.diff, **facts):
+        for outcome in outcomes(task, how, "Repairing"):
+            if not wish.quiet:
+                _show(outcome)
+            yield outcome
+
+
+def _show(outcome: Outcome) -> None:
+    name = text.named(outcome.report)
+    if outcome.report.error is not None:
+        terminal.complain(f"{text.shown(name)}: {outcome.report.error}")
+    for made in outcome.changes:
+        terminal.note(text.change(name, made, sys.stderr))
+    for kept in outcome.quarantine:
+        terminal.note(text.quarantined(name, kept, sys.stderr, "still in the old checkpoint"))
+    for found in outcome.remaining:
+        terminal.note(text.finding(name, str(outcome.report.dialect), found, sys.stderr))
+    for note in outcome.report.notes:
+        terminal.note(f"{text.shown(name)}: note: {note}")
+    if outcome.state in {"went on", "at work"}:
+        words = {"went on": "went on meanwhile", "at work": "was written a moment ago"}
+        terminal.note(f"{text.shown(name)}: {words[outcome.state]}; it was left alone")
+
+
+def say_mended(target: str, done: Mending) -> None:
+    """Print what a repair of a database came to."""
+    repaired = done.states.get("repaired", 0)
+    if repaired:
+        total = sum(done.states.values())
+        terminal.note(f"Repaired {repaired} of {several(total, 'thread')}.")
+        terminal.note(f"`lockstitch undo {places.public(target)}` takes it back.")
+    elif not sum(done.findings.values()) and not done.failed:
+        terminal.note("All clean.")
+    for state_name in ("went on", "at work"):
+        if done.states.get(state_name):
+            count = several(done.states[state_name], "thread")
+            terminal.note(f"Left alone: {count} ({state_name}).")
+
+
+def mended_status(done: Mending) -> int:
+    """The exit status of a repair."""
+    return FAILED if done.failed else FINDINGS if done.left else CLEAN
+
+
+# Undo
+
+
+def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str, Any]]:
+    """Take repairs of a database back, and say of each thread what became of it."""
+    from lockstitch.formats.langgraph.postgres import undoing
+    from lockstitch.formats.langgraph.postgres.database import Database
+
+    name = places.public(target)
+    done: list[UsageError] = []
+    count = 0
+    found = tasks(target)
+    for task in found:
+        try:
+            with Database(task.url) as database:
+                for one in undoing.undo(database, task.home, session=session, run=run):
+                    count += 1
+                    yield _undone(task.name, one)
+        except UsageError as error:
+            done.append(error)
+    if not count:
+        raise UsageError(f"{name}: {done[0]}")
+
+
+def _undone(name: str, one: Any) -> dict[str, Any]:
+    shown = f"{name}:{one.session}"
+    if one.error is not None:
+        terminal.complain(f"{text.shown(shown)}: {told(one.error, name)}")
+    return {"target": shown, "restored": None if one.error else one.session, "error": one.error}
+
+
+def past(target: str) -> list[dict[str, Any]]:
+    """The runs that repaired something in a database, newest first."""
+    from lockstitch.formats.langgraph.postgres import undoing
+    from lockstitch.formats.langgraph.postgres.database import Database
+
+    rows: list[dict[str, Any]] = []
+    for task in tasks(target):
+        with Database(task.url) as database:
+            for one in undoing.past(database, task.home):
+                status = "undone" if one.undone == one.repairs else "done"
+                facts = {"target": task.name, "run": one.run, "time": one.made.isoformat()}
+                counts = {"repairs": one.repairs, "undone": one.undone}
+                rows.append({**facts, "status": status, **counts})
+    return rows

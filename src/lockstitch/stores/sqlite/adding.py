@@ -1,0 +1,67 @@
+"""Entries that are added without a lease, in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from lockstitch.errors import Damaged, Held
+from lockstitch.journal.records import NEW, START, Entry, Head, chained
+from lockstitch.stores.base import require_same
+from lockstitch.stores.sqlite import rows
+from lockstitch.stores.sqlite.appending import checked, weight
+from lockstitch.stores.sqlite.connections import Connection
+from lockstitch.stores.sqlite.rows import SessionRow
+
+
+class Adding:
+    """Entries to be added behind ``after`` by nobody in particular."""
+
+    def __init__(
+        self, session: str, entries: Sequence[Entry], after: Head, where: str, *, compress: bool
+    ) -> None:
+        self._session = session
+        self._entries = entries
+        self._after = after
+        self._where = where
+        self._compress = compress
+        self._blobs = checked(entries, compress=compress)
+        self.size = weight(entries, self._blobs)
+
+    def run(self, connection: Connection, is_held: Callable[[SessionRow], bool]) -> Head:
+        """Write them; nothing is changed before all is known to be right."""
+        row = rows.session_named(connection, self._session, self._where)
+        if row is not None and is_held(row):
+            assert row.holder is not None  # noqa: S101
+            raise Held(f"{self._where} is held by {row.holder.label}")
+        head = NEW if row is None else self._true_head(connection, row)
+        require_same(head, self._after, self._session)
+        # A holder that is gone is taken over, so that it cannot come back.
+        epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
+        return self._written(connection, row, head, epoch)
+
+    def _true_head(self, connection: Connection, row: SessionRow) -> Head:
+        seq = row.head.seq
+        digest = rows.digest_at(connection, row.number, seq) if seq else START
+        if digest != row.head.digest:
+            raise Damaged(f"{self._where}: record {seq} is not what was written")
+        return row.head
+
+    def _written(
+        self, connection: Connection, row: SessionRow | None, head: Head, epoch: int
+    ) -> Head:
+        records = chained(head, epoch, self._entries)
+        if not records:
+            return head
+        last = records[-1]
+        now = Head(last.seq, last.digest, epoch)
+        if row is None:
+            at = time.time_ns() // 1_000_000
+            number = rows.add_session(connection, self._session, now, at, last.at)
+        else:
+            number = row.number
+            rows.leave_at(connection, number, now, last.at)
+        made = rows.event_rows(number, records, compress=self._compress)
+        rows.add_events(connection, made)
+        rows.add_blobs(connection, number, self._blobs)
+        return now
