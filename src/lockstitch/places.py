@@ -60,12 +60,17 @@ def is_postgres(target: str | None) -> bool:
     return target is not None and target.startswith(POSTGRES)
 
 
+def names_schema(url: str) -> bool:
+    """Tell whether an address names a schema, which only those of LangGraph's do."""
+    return _SCHEMA.search(url) is not None
+
+
 def _is_others(url: str) -> bool:
     """Tell whether a PostgreSQL holds checkpoints of LangGraph and no store of ours.
 
     What cannot be looked at counts as ours: whoever opens it says what is wrong with it.
     """
-    if _SCHEMA.search(url):
+    if names_schema(url):
         return True
     try:
         from lockstitch.formats.langgraph.postgres.tables import found  # noqa: PLC0415 - as above

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -218,16 +219,34 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
         yield Report(places.public(url), error=str(error))
 
 
-def scan_file(path: str) -> list[Report]:
-    """Check the sessions of one file; none if it belongs to no program that is known."""
+def scan_file(path: str, part: int = 0, parts: int = 1) -> list[Report]:
+    """Check the sessions of one file; none if it belongs to no program that is known.
+
+    Of a database with many sessions, several can check one part each.
+    """
     try:
         if places.may_be(path) and places.place_of(path):
-            return _own(path)
-        return [check(source) for source in sources_of(path)]
+            return [] if part else _own(path)
+        return _checked([one for one in sources_of(path) if _is_in(one, part, parts)])
     except UnknownFormat:
         return []
     except LockstitchError as error:
-        return [Report(path, error=str(error))]
+        return [] if part else [Report(path, error=str(error))]
+
+
+def _is_in(source: Source, part: int, parts: int) -> bool:
+    name = (source.session or "").encode("utf-8", "surrogatepass")
+    return parts == 1 or zlib.crc32(name) % parts == part
+
+
+def _checked(found: list[Source]) -> list[Report]:
+    """Check sessions of one file; those of a database over one connection."""
+    if len(found) < 2 or found[0].kind != SQLITE:  # noqa: PLR2004 - more than one
+        return [check(source) for source in found]
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    with rows.kept_open(found[0].path):
+        return [check(source) for source in found]
 
 
 def _own(path: str) -> list[Report]:

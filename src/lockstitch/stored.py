@@ -24,11 +24,14 @@ from lockstitch.compaction.ladder import Compaction, Task, ladder
 from lockstitch.compaction.running import Clock, Summarize, quiet, run
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.base import find
+from lockstitch.formats.langgraph.journaled import Conversation, conversation
 from lockstitch.journal.answers import known
+from lockstitch.journal.checkpoints import Begun, Thread, line_of, may_be_thread
 from lockstitch.journal.events import Event, Forked, Partial, Replied, Rewound, value_of
 from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.importing import imported
 from lockstitch.journal.projection import project
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import NEW, Entry, Record, chained
 from lockstitch.journal.state import Checkpoint, Reply, Spoken, View
 from lockstitch.lists import check as check_list
 from lockstitch.places import Place, brief, place_of, public
@@ -46,6 +49,7 @@ from lockstitch.stores.opening import open_backend
 DAMAGED = "LS611"
 # A request is checked in the dialect of who replied last; before the first reply in this one.
 _ANY_DIALECT = "anthropic"
+LANGCHAIN = "langchain"
 _SHOWN = 3
 
 
@@ -53,7 +57,8 @@ class Journal(Struct):
     """One session as it was read: its records, and what they add up to.
 
     ``blobs`` holds the large values that its records name. ``fault`` says where reading had to
-    stop, or what is missing; the state is then that of the records before.
+    stop, or what is missing; the state is then that of the records before. In a thread of
+    LangGraph, ``thread`` is the conversation of its last checkpoint, and the state is made of it.
     """
 
     session: str
@@ -61,6 +66,7 @@ class Journal(Struct):
     state: State
     blobs: dict[str, bytes] = field(default_factory=dict)
     fault: Finding | None = None
+    thread: Conversation | None = None
 
     @property
     def view(self) -> View:
@@ -70,6 +76,8 @@ class Journal(Struct):
     @property
     def dialect(self) -> str:
         """The dialect of the last reply that this version knows."""
+        if self.thread is not None:
+            return LANGCHAIN
         replies = (item for item in reversed(self.view.items) if isinstance(item, Reply))
         return next(filter(None, (known(one.event.dialect) for one in replies)), _ANY_DIALECT)
 
@@ -88,7 +96,9 @@ class Journal(Struct):
         return self.state.line(self.state.seq)
 
     def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
-        """Give the messages of the request that the session makes."""
+        """Give the messages of the request that the session makes; of a thread, those it has."""
+        if self.thread is not None and dialect in {None, LANGCHAIN}:
+            return list(self.thread.messages)
         if not self.view.items and self.view.summary is None:
             return []
         return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
@@ -144,18 +154,43 @@ def chosen(backend: Backend, session: str | None) -> str:
 
 def _journal(backend: Backend, session: str) -> Journal:
     journal = Journal(session, [], State())
+    thread = Thread()
     try:
         for record in backend.read(session):
             journal.records.append(record)
             journal.state.apply(record)
+            if may_be_thread(session):
+                thread.apply(record)
     except Damaged as error:
         journal.fault = _damage(len(journal.records) + 1, str(error))
+    if thread.id is not None:
+        return _threaded(journal, thread, backend)
     names = (fact.event.blob for fact in journal.state.facts.values())
     for name in dict.fromkeys(name for name in names if name):
         try:
             journal.blobs |= backend.blobs([name])
         except Damaged as error:
             journal.fault = journal.fault or _damage(0, str(error))
+    return journal
+
+
+def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:
+    """Read a thread of LangGraph: its messages, as if they had been said one after the other."""
+    for name in sorted(thread.blobs):
+        try:
+            journal.blobs |= backend.blobs([name])
+        except Damaged as error:
+            journal.fault = journal.fault or _damage(0, str(error))
+    try:
+        journal.thread = conversation(thread, lambda names: {n: journal.blobs[n] for n in names})
+    except (Damaged, KeyError):
+        journal.thread = Conversation([], [], 0)
+    journal.state = State()
+    events = imported(journal.thread.messages, LANGCHAIN).events
+    at = journal.records[-1].at
+    entries = (Entry(str(n), at, msgspec.json.encode(event)) for n, event in enumerate(events, 1))
+    for record in chained(NEW, 1, entries):
+        journal.state.apply(record)
     return journal
 
 
@@ -254,7 +289,8 @@ def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
         report.dialect = dialect or journal.dialect
         messages = journal.messages(dialect, model)
         report.messages = len(messages)
-        report.findings += check_list(messages, report.dialect, model=model) if messages else []
+        judged = messages if journal.thread is None or dialect else journal.thread.settled
+        report.findings += check_list(judged, report.dialect, model=model) if judged else []
     except LockstitchError as error:
         report.error = str(error)
     return report
@@ -393,7 +429,18 @@ def _existing(target: str, session: str | None) -> tuple[Place, str]:
     with backend:
         name = chosen(backend, session or place.session)
         _require(backend, name)
+        _refuse_thread(backend, name)
     return place, name
+
+
+def _refuse_thread(backend: Backend, session: str) -> None:
+    with suppress(Damaged):
+        first = next(iter(backend.read(session, upto=1)), None) if may_be_thread(session) else None
+        if first is not None and isinstance(line_of(first.body), Begun):
+            raise UsageError(
+                "is a thread of LangGraph: its graph goes back and branches off"
+                " (get_state_history, update_state), and its saver copies it (copy_thread)"
+            )
 
 
 def _require(backend: Backend, session: str) -> None:

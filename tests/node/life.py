@@ -19,11 +19,13 @@ from .drive import Json, Node
 class Seen:
     """What a program in JavaScript sees of each thread, and what comes of going on with it.
 
-    ``states`` are the threads as it finds them. ``continued`` tells what a further message does to
+    ``states`` are the threads as it finds them, ``histories`` all their states, newest first, as
+    far as they were asked for. ``continued`` tells what a further message does to
     those that are broken, ``resumed`` what an answer does to those that wait for one.
     """
 
     states: dict[str, Json]
+    histories: dict[str, Json]
     continued: dict[str, Json]
     resumed: dict[str, Json]
 
@@ -32,12 +34,15 @@ class Seen:
         """Let it look and go on."""
         parts = (
             threads.shown(threads.GRAPHS),
+            threads.told(threads.KILLED),
             threads.continued(threads.BROKEN),
             threads.resumed(),
         )
         came = iter(node.does(*(act for part in parts for act in part)))
         found = [{act.thread: next(came) for act in part} for part in parts]
-        return cls({thread: each["state"] for thread, each in found[0].items()}, *found[1:])
+        states = {thread: each["state"] for thread, each in found[0].items()}
+        histories = {thread: each["history"] for thread, each in found[1].items()}
+        return cls(states, histories, *found[2:])
 
 
 @dataclass

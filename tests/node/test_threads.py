@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.formats.campaign import Home
+
 from . import threads
 from .databases import Sqlite
 from .drive import Json, Node
@@ -88,6 +90,32 @@ def test_the_rows_that_were_there_are_there_still(life: Life) -> None:
     now = life.mended.rows()
     for table, rows in life.rows.items():
         assert [row for row in rows if row not in now[table]] == [], table
+
+
+@pytest.mark.parametrize("thread", [act.thread for act in threads.KILLED])
+def test_what_was_before_the_repair_is_in_the_history(life: Life, thread: str) -> None:
+    mended, *before = life.after.histories[thread]
+    assert mended == life.after.states[thread]
+    old = life.before.histories[thread]
+    assert [_steady(state) for state in before] == [_steady(state) for state in old]
+
+
+def test_a_second_repair_finds_nothing_to_do(life: Life) -> None:
+    database = life.mended.copy()
+    before = database.rows()
+    found = sessions(life.run("check", target=database.address))
+    assert [thread for thread in threads.BROKEN if found[thread]["findings"]] == []
+    assert life.run("repair", "--yes", target=database.address).status == 0
+    assert database.rows() == before
+
+
+def test_the_command_reads_what_node_reads(life: Life) -> None:
+    ran = Home(life.folder).run(
+        "export", life.mended.address, "--session", "killed-agent", "--to", "anthropic"
+    )
+    assert ran.status == 0, ran.err
+    exported = json.loads(ran.out)
+    assert _results({"messages": exported}) == _results(_request(life, "killed-agent"))
 
 
 @pytest.mark.parametrize("thread", [*threads.WHOLE, *threads.WAITING])

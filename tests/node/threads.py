@@ -88,6 +88,11 @@ def shown(names: Iterable[str]) -> list[Act]:
     return [Act("show", name, GRAPHS[name]) for name in names]
 
 
+def told(acts: Iterable[Act]) -> list[Act]:
+    """Tell the whole history of threads."""
+    return [Act("history", act.thread, act.graph) for act in acts]
+
+
 def continued(names: Iterable[str]) -> list[Act]:
     """Send a further message to threads."""
     return [Act("say", name, GRAPHS[name], {"text": FURTHER}) for name in names]

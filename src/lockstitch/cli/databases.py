@@ -54,7 +54,13 @@ def is_meant(target: str | None, form: str | None) -> bool:
     """Whether a target is a PostgreSQL with LangGraph's checkpoints, and they are meant."""
     if not places.is_postgres(target) or form not in (None, LANGGRAPH):
         return False
-    return form == LANGGRAPH or places.place_of(str(target)) is None
+    if form == LANGGRAPH or places.names_schema(str(target)):
+        return True
+    with psycopg_hint():
+        from lockstitch.formats.langgraph.postgres.tables import found
+
+        known = found(str(target))
+    return bool(known.homes) and not known.is_own
 
 
 def seconds(text_given: str | None, option: str) -> float:

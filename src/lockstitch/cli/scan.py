@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _ADVICE = "`lockstitch repair TARGET` mends them; `lockstitch show TARGET` shows them."
 # Below this many bytes in all, starting other processes costs more than it saves.
 _WORTH_WORKERS = 32 << 20
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+# A part of a file: which one, of how many.
+Piece = tuple[str, int, int]
 
 
 class Row(Struct):
@@ -57,7 +60,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 ) -> int:
     """Scan, print a table or a report, and return the exit status."""
     stores = [path for path in paths if places.is_postgres(path)]
-    if run_name is not None and stores != paths[:1]:
+    if run_name is not None and (len(paths) != 1 or not stores):
         raise UsageError("--run is for one PostgreSQL")
     if stores:
         asked = Asked(number(workers), seconds(pause, "--pause"), run=run_name)
@@ -116,7 +119,7 @@ def _workers(asked: str | None, files: Sequence[str]) -> int:
     if asked is not None and asked.isdigit():
         return max(int(asked), 1)
     small = sum(_size(path) for path in files) < _WORTH_WORKERS
-    return 1 if small else min(_cores(), max(len(files), 1))
+    return 1 if small else min(_cores(), max(sum(map(_parts, files)), 1))
 
 
 def _cores() -> int:
@@ -133,22 +136,38 @@ def _size(path: str) -> int:
         return 0
 
 
+def _parts(path: str) -> int:
+    """Say into how many parts a file is divided: many, for a large database of many sessions."""
+    is_large = path.endswith(_DATABASES) and _size(path) >= _WORTH_WORKERS
+    return 4 * _cores() if is_large else 1
+
+
 def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:
     """Check all files, the largest first so that no core waits for one at the end."""
     order = sorted(files, key=_size, reverse=True)
+    pieces = [
+        (path, part, parts) for path in order for parts in [_parts(path)] for part in range(parts)
+    ]
     reports: Iterable[list[Report]]
     if workers == 1:
-        reports = map(scan_one, order)
-        yield from _gathered(order, reports)
+        reports = map(_scan_piece, pieces)
+        yield from _gathered(pieces, reports)
         return
     with _pool(workers) as pool:
-        yield from _gathered(order, pool.imap(scan_one, order))
+        yield from _gathered(pieces, pool.imap(_scan_piece, pieces))
 
 
-def scan_one(path: str) -> list[Report]:
-    """Check the sessions of one file; a failure of our own is said and does not end the scan."""
+def _scan_piece(piece: Piece) -> list[Report]:
+    return scan_one(*piece)
+
+
+def scan_one(path: str, *part: int) -> list[Report]:
+    """Check the sessions of one file, or of a part of it.
+
+    A failure of our own is said and does not end the scan.
+    """
     try:
-        return sessions.scan_file(path)
+        return sessions.scan_file(path, *part)
     except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
         return [Report(path, error=own_failure(error))]
 
@@ -166,8 +185,8 @@ def _pool(workers: int) -> Pool:
         signal.signal(signal.SIGINT, before)
 
 
-def _gathered(order: Sequence[str], reports: Iterable[list[Report]]) -> Iterator[Report]:
-    sizes = [_size(path) for path in order]
+def _gathered(order: Sequence[Piece], reports: Iterable[list[Report]]) -> Iterator[Report]:
+    sizes = [_size(path) // parts for path, _, parts in order]
     with Progress("Scanning", sum(sizes)) as advance:
         for done, found in zip(sizes, reports, strict=True):
             advance(done)

@@ -8,7 +8,9 @@ that it touches, before and after, are safe in a backup before it is final.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ from lockstitch.manifests import Backup
 _NOT_LEFT = "is no longer what the repair left; nothing was written"
 _WENT_ON = "went on from what the repair left; nothing was written"
 _COUNTERS = "sqlite_sequence"
+
+_kept_open = threading.local()
 
 Images = dict[str, Any]
 Keep = Callable[[Images], object]
@@ -89,9 +93,32 @@ def sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[Sessio
 
 def load(path: str | Path, form: Any, session: str, *, follow: bool = True) -> list[Record]:
     """Give the rows of one session, in the order in which its program reads them."""
+    kept: sqlite3.Connection | None = getattr(_kept_open, "base", None)
+    if kept is not None and _kept_open.path == str(path):
+        return _loaded(kept, form, session)
     with reading(path, follow=follow) as base:
-        base.execute("BEGIN")
+        return _loaded(base, form, session)
+
+
+def _loaded(base: sqlite3.Connection, form: Any, session: str) -> list[Record]:
+    base.execute("BEGIN")
+    try:
         return [*_rows(base, _checked(form), session)]
+    finally:
+        # What is read is one moment's; no moment is held for longer than one session takes.
+        with suppress(sqlite3.Error):
+            base.execute("ROLLBACK")
+
+
+@contextmanager
+def kept_open(path: str | Path) -> Iterator[None]:
+    """Let one connection read all sessions of a database that are loaded meanwhile, here."""
+    with reading(path, follow=True) as base:
+        _kept_open.path, _kept_open.base = str(path), base
+        try:
+            yield
+        finally:
+            _kept_open.base = None
 
 
 def _checked(form: Any) -> RowFormat:

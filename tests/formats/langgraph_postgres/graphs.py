@@ -134,6 +134,14 @@ class DeltaState(TypedDict):
     notes: dict[str, Any]
 
 
+class RareState(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(_merge, snapshot_frequency=10_000)]
+    notes: dict[str, Any]
+
+
+STATES: dict[str, Any] = {"plain": State, "delta": DeltaState, "delta-rarely": RareState}
+
+
 def _agent(state: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [reply_to(state["messages"])], "notes": {"kept": [1, 2, 3]}}
 
@@ -143,7 +151,7 @@ def graph(kind: str, saver: Any) -> Any:
     tools = [quick, slow, stop, nap, ask]
     if kind == "agent":
         return create_agent(Scripted(), tools, checkpointer=saver)
-    made: Any = StateGraph(DeltaState if kind == "delta" else State)
+    made: Any = StateGraph(STATES[kind])
     made.add_node("agent", _agent)
     made.add_node("tools", ToolNode(tools))
     made.add_edge(START, "agent")

@@ -11,8 +11,8 @@ from tests.postgres_server import through_pooler
 
 from . import stage
 
-BROKEN = 700
-HEALTHY = 300
+BROKEN = 400
+HEALTHY = 100
 REPAIRED = "SELECT count(*), count(DISTINCT thread_id) FROM lockstitch_repairs WHERE run = 'night'"
 ADDED = """
 SELECT count(*), count(DISTINCT thread_id) FROM checkpoints WHERE metadata ? 'lockstitch'
@@ -52,12 +52,12 @@ def test_three_workers_one_of_them_killed(dsn: str) -> None:
     others = [stage.start(*words(address)) for address in (dsn, through_pooler(dsn))]
     for worker in others:
         summary = ended(worker)
-        assert "Run night is done: 1000 threads: 300 ok, 700 repaired." in summary
+        assert "Run night is done: 500 threads: 100 ok, 400 repaired." in summary
     assert stage.ask(dsn, REPAIRED) == [(BROKEN, BROKEN)]
     assert stage.ask(dsn, ADDED) == [(BROKEN, BROKEN)]
     again = stage.run(*words(dsn))
     assert again.status == 0
-    assert "Run night is done: 1000 threads: 300 ok, 700 repaired." in again.err
+    assert "Run night is done: 500 threads: 100 ok, 400 repaired." in again.err
     assert stage.ask(dsn, REPAIRED) == [(BROKEN, BROKEN)]
     assert stage.run("check", dsn).status == 0
     other = stage.run(*words(dsn), "--idle", "5")

@@ -109,7 +109,7 @@ class Bench:
         self.started.append(job)
         if job == STUCK:
             self.stuck.set()
-            self.released.wait(60)
+            self.released.wait(20)
             raise Released
         return self._done(job)
 
@@ -117,7 +117,7 @@ class Bench:
         self.started.append(job)
         if job == STUCK:
             self.stuck.set()
-            await asyncio.sleep(60)
+            await asyncio.sleep(20)
             raise Released
         return self._done(job)
 

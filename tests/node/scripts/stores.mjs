@@ -5,7 +5,8 @@ import { SqliteSaver } from "@langchain/langgraph-checkpoint-sqlite";
 
 export async function opened(address) {
   if (address.startsWith("postgres")) {
-    const saver = PostgresSaver.fromConnString(address);
+    const { searchParams } = new URL(address);
+    const saver = PostgresSaver.fromConnString(address, { schema: searchParams.get("schema") });
     await saver.setup();
     return { saver, close: () => saver.end() };
   }

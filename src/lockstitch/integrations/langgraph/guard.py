@@ -350,7 +350,11 @@ class Guard(BaseCheckpointSaver[Any]):
                 branch = self._gone_on(run, config, place, error)
         signed = claims.signed(step.metadata, run.name)
         made = Put(step.config, step.checkpoint, signed, step.versions)
-        return (yield from branch.put(place, made))
+        written = yield from branch.put(place, made)
+        here = place.at(step.checkpoint["id"])
+        for write in run.early.pop(here, ()):
+            yield from branch.write(here, write)
+        return written
 
     def _guarded(self, run: Run, place: Place, step: Put) -> Steps[RunnableConfig]:
         checkpoint = step.checkpoint["id"]
@@ -368,13 +372,15 @@ class Guard(BaseCheckpointSaver[Any]):
             yield from self._may_write(run, place)
             written = yield from claims.put(place, made, run.name)
         self._runs.wrote(run, place.at(checkpoint))
+        run.early.pop(place.at(checkpoint), None)
         return written
 
     def _may_write(self, run: Run, place: Place) -> Steps[None]:
         if place in run.owned:
             yield from claims.checked(place, run.name)
         else:
-            yield from claims.begun(place, run.name, self._runs.counts, run.seen)
+            seen = run.seen if place == run.start else None
+            yield from claims.begun(place, run.name, self._runs.counts, seen)
             run.owned.add(place)
 
     def _written(self, run: Run, config: RunnableConfig, step: Write) -> Steps[None]:
@@ -382,8 +388,10 @@ class Guard(BaseCheckpointSaver[Any]):
         branch = self._branch(run, config, place)
         if branch is None:
             try:
-                if place in run.owned or not run.ticket.named:
+                if place in run.owned or (place == run.start and not run.ticket.named):
                     yield from self._may_write(run, place)
+                elif place != run.start:
+                    run.early.setdefault(place, []).append(step)
                 yield step
             except Conflict as error:
                 branch = self._gone_on(run, config, place, error)
@@ -422,7 +430,7 @@ class Guard(BaseCheckpointSaver[Any]):
         return run.branch
 
     def _note_caller(self, run: Run, step: Put) -> None:
-        fresh = step.metadata.get("source") == "input" and not run.namespace
+        fresh = step.metadata.get("source") == "input" and not run.start.namespace
         if fresh and not run.recognised and self._reconcile and "caller" not in self._warned:
             self._warned.add("caller")
             _LOG.warning(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 
     from lockstitch.errors import Conflict
     from lockstitch.integrations.langgraph.guard_forks import Branch
+    from lockstitch.integrations.langgraph.guard_steps import Write
+
+# The run that found its thread empty, so that there was no config to put a ticket in: what it
+# saves in the background runs in a copy of the context in which it was loaded.
+_EMPTY: ContextVar[str] = ContextVar("lockstitch_run", default="")
 
 
 @dataclass(slots=True, eq=False)
@@ -22,14 +29,16 @@ class Run:
     """One run in one namespace, from its load on."""
 
     ticket: Ticket
-    thread: str
-    namespace: str
+    # Where it was loaded.
+    start: Place
     # The writes of tasks that hung on the checkpoint when it was loaded.
     seen: int | None = None
     # Whether the run was known for one of LangGraph's when it was loaded.
     recognised: bool = False
     # The checkpoints that it has put or claimed.
     owned: set[Place] = field(default_factory=set)
+    # What it wrote on checkpoints that it had not put yet: LangGraph saves in the background.
+    early: dict[Place, list[Write]] = field(default_factory=dict)
     lost: Conflict | None = None
     branch: Branch | None = None
     lock: RLock = field(default_factory=RLock)
@@ -38,6 +47,10 @@ class Run:
     @property
     def name(self) -> str:
         return self.ticket.run
+
+    def is_of(self, place: Place) -> bool:
+        """Tell whether a place is in the thread and namespace of this run."""
+        return (self.start.thread, self.start.namespace) == (place.thread, place.namespace)
 
 
 class Runs:
@@ -54,26 +67,34 @@ class Runs:
     ) -> Run:
         """Begin a run at a place that is loaded."""
         ticket = self._lineage.loaded(place, named=named)
-        run = Run(ticket, place.thread, place.namespace, seen, known)
+        run = Run(ticket, place, seen, known)
         self._keep(run)
+        if place.checkpoint is None:
+            _EMPTY.set(run.name)
         return run
 
     def writing(self, config: RunnableConfig, place: Place) -> Run | None:
         """Give the run that puts or writes; None if whoever does never loaded anything here."""
-        ticket = ticket_of(config)
-        run = self._get(ticket) if ticket else None
-        if run is None or (run.thread, run.namespace) != (place.thread, place.namespace):
-            ticket = self._lineage.last(place)
-            run = self._get(ticket) if ticket else None
-        if ticket is None:
-            return None
-        if run is None:
-            run = Run(ticket, place.thread, place.namespace)
-            self._keep(run)
-        if place.checkpoint is None and run.owned:
-            # Two runs have found the thread empty: only one of them is the one remembered.
-            return self.started(place, known=True)
-        return run
+        for ticket in self._tickets(config, place):
+            run = self._get(ticket)
+            if run is None:
+                run = Run(ticket, place)
+                self._keep(run)
+            if run.is_of(place):
+                # Two runs have found a thread empty, but only one of them can be remembered.
+                another = place.checkpoint is None and run.owned
+                return self.started(place, known=True) if another else run
+        return None
+
+    def _tickets(self, config: RunnableConfig, place: Place) -> Iterator[Ticket]:
+        if ticket := ticket_of(config):
+            yield ticket
+        if ticket := self._lineage.writer(place):
+            yield ticket
+        if run := self._runs.get(_EMPTY.get()):
+            yield run.ticket
+        if ticket := self._lineage.last(place):
+            yield ticket
 
     def outermost(self, config: RunnableConfig, place: Place) -> Run | None:
         """Give the run of the graph that a subgraph's run is a part of."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, SerializerProtocol
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import keeping
@@ -42,11 +43,15 @@ if TYPE_CHECKING:
         CheckpointMetadata,
         DeltaChannelHistory,
     )
+    from langgraph.checkpoint.serde.base import SerializerProtocol
 
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
 _NAMED = "named by its id"
+
+# A thread, a namespace in it, and a checkpoint in that.
+Spot = tuple[Any, str, str]
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -144,9 +149,9 @@ class Saver(BaseCheckpointSaver[Any]):
         )
         return islice(found, limit)
 
-    def _listed(self, config: RunnableConfig | None) -> list[tuple[Any, str, str]]:
+    def _listed(self, config: RunnableConfig | None) -> Sequence[Spot]:
         """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
-        found: list[tuple[Any, str, str]] = []
+        found: Any = []
         if config is None:
             for thread in keeping.threads(self._backend):
                 with self._threads.get(thread).current() as one:
@@ -156,7 +161,8 @@ class Saver(BaseCheckpointSaver[Any]):
             with self._threads.get(str(conf["thread_id"])).current() as one:
                 ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
                 found += _places(conf["thread_id"], one, *ids)
-        return sorted(found, key=lambda place: place[2], reverse=True)
+        spots: Sequence[Spot] = sorted(found, key=lambda spot: spot[2], reverse=True)
+        return spots
 
     def _matching(
         self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
@@ -269,11 +275,6 @@ class Saver(BaseCheckpointSaver[Any]):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
         return 1 if current is None else current + 1
 
-    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
-        """Give a saver on the same store that may build more classes."""
-        clone: Any = super().with_allowlist(extra_allowlist)
-        return clone
-
     # Removing and copying.
 
     def delete_thread(self, thread_id: str) -> None:
@@ -290,17 +291,20 @@ class Saver(BaseCheckpointSaver[Any]):
         wrote (``DeltaChannel``).
         """
         wanted = set(map(str, run_ids))
-        plans = []
+        found = []
         for name in keeping.threads(self._backend) if wanted else ():
             live = self._threads.get(name)
             with live.current() as thread:
-                objects = live.objects(self.serde)
-                gone = keeping.of_runs(thread, wanted, lambda node, o=objects: metadata_of(node, o))
+                gone = self._of_runs(thread, live, wanted)
                 keeping.require_whole(thread, gone)
             if gone:
-                plans.append((live, gone))
-        for live, gone in plans:
-            self._rewrite(live, lambda thread, gone=gone: keeping.others(thread, gone))
+                found.append((live, gone))
+        for live, gone in found:
+            self._rewrite(live, partial(keeping.others, gone=gone))
+
+    def _of_runs(self, thread: Thread, live: Live, runs: set[str]) -> keeping.Kept:
+        objects = live.objects(self.serde)
+        return keeping.of_runs(thread, runs, lambda node: metadata_of(node, objects))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
@@ -319,12 +323,9 @@ class Saver(BaseCheckpointSaver[Any]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                self._rewrite(self._threads.get(str(thread_id)), self._last)
+                self._rewrite(self._threads.get(str(thread_id)), keeping.last)
 
-    def _last(self, thread: Thread) -> set[tuple[str, str]]:
-        return keeping.last(thread)
-
-    def _rewrite(self, live: Live, keep: Callable[[Thread], set[tuple[str, str]]]) -> None:
+    def _rewrite(self, live: Live, keep: Callable[[Thread], keeping.Kept]) -> None:
         with live.lock:
             keeping.rewrite(self._backend, live.session, keep, self._wait)
             live.forget()
@@ -409,7 +410,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
 def _places(
     id_: Any, thread: Thread, namespace: str | None, checkpoint: str | None
-) -> list[tuple[Any, str, str]]:
+) -> Sequence[Spot]:
     return [
         (id_, space, node)
         for space, nodes in thread.spaces.items()

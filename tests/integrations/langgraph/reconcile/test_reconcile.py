@@ -202,7 +202,7 @@ def test_a_checkpoint_of_the_past_is_mended_as_a_child_of_it(source: str) -> Non
 def test_a_message_that_no_step_took_up_is_not_lost(
     source: str, given: Any, taken_up: bool
 ) -> None:
-    thread = Thread("fanned", saver=_Failing(at=2))
+    thread = Thread("fanned", saver=_Failing(at=2), model=Scripted())
     with pytest.raises(OSError, match="disk"):
         thread.graph.invoke(given, THREAD, durability="sync")
     if not taken_up:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any, TypedDict
 
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.channels.delta import DeltaChannel
+from langgraph.errors import EmptyInputError
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.types import Command, Send, interrupt
@@ -147,26 +147,34 @@ steps = st.one_of(
 Step = tuple[str, list[Order], str, int]
 
 
-def run(graph: Any, step: Step, number: int) -> None:
-    """Do one step of a program; a run may fail, as its orders say."""
-    name, todo, durability, place = step
+def run(graph: Any, step: Step, number: int) -> str:
+    """Do one step of a program; gives what it raised, as its orders may say."""
+    place = step[3]
     config: Any = CONFIG
     if place >= 0:
         history = list(graph.get_state_history(CONFIG))
         if not history:
-            return
+            return "nothing"
         config = history[place % len(history)].config
-    with suppress(RuntimeError):
-        if name == "invoke":
-            said = HumanMessage(f"turn {number}", id=f"h-{number}")
-            graph.invoke({"todo": todo, "messages": [said]}, config, durability=durability)
-        elif name == "update":
-            update = {"todo": todo, "messages": [HumanMessage("edited", id=f"e-{number}")]}
-            graph.update_state(config, update, as_node="act")
-        elif name == "replay":
-            graph.invoke(None, config, durability=durability)
-        elif name == "answer":
-            graph.invoke(Command(resume=f"yes {number}"), config, durability=durability)
+    try:
+        _do(graph, step, number, config)
+    except (RuntimeError, EmptyInputError) as error:
+        return type(error).__name__
+    return "done"
+
+
+def _do(graph: Any, step: Step, number: int, config: Any) -> None:
+    name, todo, durability, _place = step
+    if name == "invoke":
+        said = HumanMessage(f"turn {number}", id=f"h-{number}")
+        graph.invoke({"todo": todo, "messages": [said]}, config, durability=durability)
+    elif name == "update":
+        update = {"todo": todo, "messages": [HumanMessage("edited", id=f"e-{number}")]}
+        graph.update_state(config, update, as_node="act")
+    elif name == "replay":
+        graph.invoke(None, config, durability=durability)
+    elif name == "answer":
+        graph.invoke(Command(resume=f"yes {number}"), config, durability=durability)
 
 
 def told(graph: Any) -> list[Any]:

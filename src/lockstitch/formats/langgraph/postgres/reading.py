@@ -351,8 +351,7 @@ def _binary(
     """Run a statement whose rows hold bytes: in binary they are half as many on the wire."""
     if not values["threads"]:
         return []
-    with connection.cursor(binary=True) as cursor:
-        return cursor.execute(statement, values).fetchall()
+    return connection.execute(statement, values, binary=True).fetchall()
 
 
 def _grouped(heads: Iterable[_Head]) -> Iterator[list[_Head]]:

@@ -100,7 +100,7 @@ def make_tables(database: Database, home: Home, table: str, statements: Composed
         try:
             database.writing(make)
         except Unreadable as error:
-            text = f"{error}: a repair needs to create {table} in the schema {home.schema}"
+            text = f"{error}: it needs to create {table} in the schema {home.schema}"
             raise Unreadable(text) from error
 
 
