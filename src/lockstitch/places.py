@@ -16,6 +16,7 @@ _MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
 _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
 _PASSWORD = re.compile(r"(?<=[?&])password=[^&]*")
+_ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
 _SCHEMA = re.compile(r"[?&]schema=")
 
 
@@ -103,6 +104,8 @@ def public(target: str) -> str:
 
 def brief(message: str, target: str, session: str = "") -> str:
     """Give what an error says without the names that stand before it anyway."""
+    if target.startswith(POSTGRES):
+        message = _ADDRESS.sub("", message)
     place = None if target.startswith(POSTGRES) else place_of(target)
     path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
     whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it

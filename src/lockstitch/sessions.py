@@ -302,7 +302,7 @@ def described(session: Opened) -> Report:
         reachable=transcript.turns,
         unreachable=transcript.left,
         left=transcript.left_size,
-        size=size,
+        size=transcript.size or size,
         updated=updated,
         dialect=transcript.history.dialect,
         notes=list(transcript.notes),

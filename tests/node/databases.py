@@ -24,11 +24,6 @@ class Database(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
 
-    @property
-    def undone(self) -> str:
-        """What undo takes to bring back all threads of a repair."""
-        return self.address
-
     @abstractmethod
     def copy(self) -> Database:
         """Another one with the same rows."""
@@ -43,10 +38,6 @@ class Sqlite(Database):
 
     tables = ("checkpoints", "writes")
     _numbers = count(1)
-
-    @property
-    def undone(self) -> str:
-        return str(Path(self.address).parent)
 
     def copy(self) -> Sqlite:
         target = Path(self.address).parent / f"copy-{next(self._numbers)}" / "agent.db"

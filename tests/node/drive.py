@@ -18,11 +18,16 @@ from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
 
-from .install import program
+from .install import CACHE, program
 
 Json = dict[str, Any]
-PATIENCE = 15
-_ENVIRON = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"}
+PATIENCE = 60
+# Compiled scripts are kept: loading them is most of what a start takes.
+_ENVIRON = {
+    "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+    "LANG": "C.UTF-8",
+    "NODE_COMPILE_CACHE": str(CACHE / "compiled"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +66,11 @@ class Node:
         assert process.returncode == 0, err
         return [json.loads(line) for line in out.splitlines()]
 
-    def outlives(self, begin: Act, other: Callable[[], None], *acts: Act) -> list[Json]:
-        """Begin an act, let something else happen, and go on with further acts of the process."""
-        with self._started([begin, *acts]) as process:
+    def outlives(self, begun: list[Act], other: Callable[[], None], *acts: Act) -> list[Json]:
+        """Begin acts, let something else happen, and go on with further acts of the process."""
+        with self._started([*begun, *acts]) as process, _limited(process):
             assert process.stdout
-            assert process.stdout.readline()
+            assert all([process.stdout.readline() for _ in begun])  # noqa: C419 - read them all
             other()
             out, err = _ended(process)
         assert process.returncode == 0, err
@@ -73,14 +78,11 @@ class Node:
 
     def dies_in(self, *acts: Act) -> None:
         """Begin acts, and kill the process with all its runs under way."""
-        with self._started(acts) as process:
+        with self._started(acts) as process, _limited(process):
             assert process.stdout
-            late = threading.Timer(PATIENCE, process.kill)
-            late.start()
             begun = [process.stdout.readline() for _ in acts]
             process.kill()
             _, err = _ended(process)
-            late.cancel()
         assert all(begun), err
 
     def bodies(self) -> list[Json]:
@@ -117,6 +119,17 @@ class Node:
         )
         with running(desk) as url:
             yield url
+
+
+@contextmanager
+def _limited(process: subprocess.Popen[str]) -> Iterator[None]:
+    """What never says a word is killed, so that whoever reads it finds its end."""
+    late = threading.Timer(PATIENCE, process.kill)
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -34,7 +34,7 @@ class Seen:
         """Let it look and go on."""
         parts = (
             threads.shown(threads.GRAPHS),
-            threads.told(threads.KILLED),
+            threads.told(threads.names(*threads.KILLED)),
             threads.continued(threads.BROKEN),
             threads.resumed(),
         )
@@ -107,7 +107,7 @@ class Life:
     def undone(self) -> Ran:
         """What bringing it all back says; nothing else is done to the database behind it."""
         assert self.mended
-        return self.run("undo", target=self.database.undone)
+        return self.run("undo")
 
     def node(self, database: Database) -> Node:
         """A program in JavaScript with that database."""

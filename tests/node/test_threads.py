@@ -13,11 +13,20 @@ from .databases import Sqlite
 from .drive import Json, Node
 from .life import Life, sessions
 
-REFUSED = "`tool_use` ids were found without `tool_result` blocks immediately after"
+OPEN = "`tool_use` ids were found without `tool_result` blocks immediately after"
+REFUSED = {
+    "kept-halves": "The request body is not valid JSON",
+    "kept-nul": "The request body is not valid JSON",
+    "kept-stray": "unexpected `tool_use_id` found in `tool_result` blocks",
+}
+APPROVED = {"asked-agent": "erased a", "asked-twice": "contents of b"}
+# What is not said as it was: texts that no provider takes, a call that stands there twice.
+REWRITTEN = REFUSED.keys() | {"kept-twice"}
 # What had ended before the rest was cut off, by thread; one node for all calls leaves nothing.
 ENDED = {
     "killed-agent": ["contents of a", "contents of c"],
     "killed-delta": ["contents of a", "contents of c"],
+    "killed-later": ["contents of a", "contents of c"],
     "killed-plain": [],
     "aborted-agent": ["contents of a", "contents of c"],
     "aborted-delta": ["contents of a", "contents of c"],
@@ -37,7 +46,7 @@ def test_without_a_repair_the_provider_refuses_every_further_message(
 ) -> None:
     came = life.before.continued[thread]
     assert came["status"] == 400
-    assert REFUSED in came["text"]
+    assert REFUSED.get(thread, OPEN) in came["text"]
 
 
 def test_the_command_finds_what_is_broken_and_nothing_else(life: Life) -> None:
@@ -70,10 +79,12 @@ def test_node_goes_on_with_a_mended_thread(life: Life, thread: str) -> None:
 
 @pytest.mark.parametrize("thread", ENDED)
 def test_what_had_ended_is_what_the_model_is_told(life: Life, thread: str) -> None:
+    messages = life.after.states[thread]["messages"]
+    calls = [call["id"] for message in messages for call in message.get("calls", [])]
     results = _results(_request(life, thread))
-    calls = [message["calls"] for message in life.after.states[thread]["messages"][1:2]]
-    assert list(results) == [call["id"] for call in calls[0]]
-    assert [text for text in results.values() if "contents of" in text] == ENDED[thread]
+    assert sorted(results) == sorted(calls)
+    last = [results[call] for call in calls[-3:]]
+    assert [text for text in last if "contents of" in text] == ENDED[thread]
 
 
 @pytest.mark.parametrize("thread", threads.BROKEN)
@@ -82,7 +93,8 @@ def test_a_repair_adds_results_and_changes_nothing_else(life: Life, thread: str)
     assert after["next"] == []
     assert after["parent"] == before["checkpoint"]
     assert after["rest"] == before["rest"]
-    assert _without_results(after) == _without_results(before)
+    if thread not in REWRITTEN:
+        assert _without_results(after) == _without_results(before)
 
 
 def test_the_rows_that_were_there_are_there_still(life: Life) -> None:
@@ -92,7 +104,7 @@ def test_the_rows_that_were_there_are_there_still(life: Life) -> None:
         assert [row for row in rows if row not in now[table]] == [], table
 
 
-@pytest.mark.parametrize("thread", [act.thread for act in threads.KILLED])
+@pytest.mark.parametrize("thread", threads.names(*threads.KILLED))
 def test_what_was_before_the_repair_is_in_the_history(life: Life, thread: str) -> None:
     mended, *before = life.after.histories[thread]
     assert mended == life.after.states[thread]
@@ -130,11 +142,21 @@ def test_an_approval_that_was_pending_still_is_and_resumes(life: Life, thread: s
     assert "error" not in came
     assert came["state"]["next"] == []
     said = [message["content"] for message in came["state"]["messages"]]
-    assert ("erased a" if thread == "asked-agent" else "yes: b") in said
+    assert APPROVED.get(thread, "yes: b") in said
     assert said[-1] == "ok"
 
 
-@pytest.mark.parametrize("thread", [act.thread for act in threads.DROPPED])
+def test_an_approval_is_closed_when_that_is_asked_for(life: Life) -> None:
+    database = life.mended.copy()
+    ran = life.run("repair", "--yes", "--force-cleanup", target=database.address)
+    assert ran.status == 0, ran.err
+    for came in life.node(database).does(*threads.continued(threads.WAITING)):
+        assert "error" not in came
+        assert came["state"]["next"] == []
+        assert came["state"]["messages"][-1]["content"] == "ok"
+
+
+@pytest.mark.parametrize("thread", threads.names(*threads.DROPPED))
 def test_a_message_that_nothing_was_done_about_is_not_lost(life: Life, thread: str) -> None:
     (message,) = life.after.states[thread]["messages"]
     assert (message["kind"], message["content"]) == ("HumanMessage", threads.HELLO)

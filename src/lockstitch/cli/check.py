@@ -27,7 +27,7 @@ from lockstitch.cli.targets import is_own, own_below, stored
 from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.places import public
+from lockstitch.places import brief, public
 from lockstitch.report import OWN, Report
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
         own = own_below(target) if is_folder and form in (None, OWN) else []
         found = None if dialect else [] if form == OWN else stored(target, form, session)
     except (Unreadable, UsageError) as error:
-        yield Report(public(target), form, error=str(error))
+        yield Report(public(target), form, error=brief(str(error), target))
         return
     if found is None:
         yield listed(target, dialect, model)
@@ -138,7 +138,6 @@ def journals(
     """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
     from lockstitch import stored as own
     from lockstitch.cli.progress import Progress
-    from lockstitch.places import brief
 
     try:
         with Progress("Checking", own.count(target, session), "records") as advance:

@@ -60,7 +60,9 @@ def is_meant(target: str | None, form: str | None) -> bool:
         from lockstitch.formats.langgraph.postgres.tables import found
 
         known = found(str(target))
-    return bool(known.homes) and not known.is_own
+    if not known.homes and not known.is_own:
+        raise UnknownFormat(f"{places.public(str(target))}: {_NEITHER}")
+    return not known.is_own
 
 
 def seconds(text_given: str | None, option: str) -> float:
@@ -250,13 +252,7 @@ def reports(target: str, asked: Asked, title: str = "Checking") -> Iterator[Repo
             for outcome in outcomes(task, how, title):
                 yield outcome.report
     except LockstitchError as error:
-        yield Report(name, LANGGRAPH, asked.session, error=told(str(error), name))
-
-
-def told(message: str, name: str) -> str:
-    """An error's words without the address, which stands before them anyway."""
-    address, _, rest = message.partition(": ")
-    return rest if rest and name.startswith(address.rstrip("/")) else message
+        yield Report(name, LANGGRAPH, asked.session, error=places.brief(str(error), target))
 
 
 def everything(target: str, asked: Asked) -> Iterator[Report]:
@@ -276,7 +272,7 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
         if known.homes:
             yield from reports(target, asked, "Scanning")
     except LockstitchError as error:
-        yield Report(name, error=told(str(error), name))
+        yield Report(name, error=places.brief(str(error), target))
 
 
 def scan(target: str, asked: Asked, *, as_json: bool) -> int:
@@ -299,7 +295,7 @@ def scan(target: str, asked: Asked, *, as_json: bool) -> int:
                     terminal.say(f"{text.shown(task.name)}:{text.shown(row['session'])}: {codes}")
         return max(say_shared(task) for task in found)
     except LockstitchError as error:
-        raise type(error)(f"{name}: {told(str(error), name)}") from error
+        raise type(error)(f"{name}: {places.brief(str(error), target)}") from error
 
 
 def _broken(task: Task) -> Iterator[dict[str, Any]]:
@@ -429,7 +425,7 @@ def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str
 def _undone(name: str, one: Any) -> dict[str, Any]:
     shown = f"{name}:{one.session}"
     if one.error is not None:
-        terminal.complain(f"{text.shown(shown)}: {told(one.error, name)}")
+        terminal.complain(f"{text.shown(shown)}: {places.brief(one.error, name)}")
     return {"target": shown, "restored": None if one.error else one.session, "error": one.error}
 
 

@@ -13,6 +13,7 @@ from lockstitch.cli.arguments import FOLLOW, FORMAT, JSON, SESSION, Command, Ope
 from lockstitch.cli.targets import sources, told
 from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
 from lockstitch.formats.doctor import Options
+from lockstitch.places import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +147,7 @@ def _each(targets: list[str], form: str | None, session: str | None, how: How) -
 
 def _failed(target: str, error: LockstitchError) -> Done:
     terminal.complain(f"{text.shown(target)}: {error}")
-    return target, error, False
+    return public(target), error, False
 
 
 def _one(name: str, source: Source, how: How) -> Done:

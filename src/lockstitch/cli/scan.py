@@ -13,7 +13,7 @@ from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.cli.databases import PAUSE, RUN, WORKERS, Asked, everything, number, seconds
 from lockstitch.cli.databases import scan as shared_scan
 from lockstitch.cli.progress import Progress
-from lockstitch.cli.rows import size
+from lockstitch.cli.rows import several, size
 from lockstitch.errors import UsageError
 from lockstitch.report import Report
 
@@ -217,7 +217,8 @@ class Total(Struct):
         """Say how many there are, and return the exit status."""
         broken, unreadable = self.states.get("broken", 0), self.states.get("unreadable", 0)
         count = sum(self.states.values())
-        parts = [f"{count} sessions: {count - broken - unreadable} healthy", f"{broken} broken"]
+        healthy = count - broken - unreadable
+        parts = [f"{several(count, 'session')}: {healthy} healthy", f"{broken} broken"]
         if unreadable:
             parts.append(f"{unreadable} unreadable")
         terminal.note(", ".join(parts) + ".")
@@ -280,7 +281,8 @@ def _line(report: Report) -> str:
     for finding in report.findings:
         codes[finding.code] = codes.get(finding.code, 0) + 1
     listed = ", ".join(f"{code} x{n}" if n > 1 else code for code, n in sorted(codes.items()))
-    left = f"; {report.unreachable} turns ({size(report.left)}) unreachable"
+    lost = f"{several(report.unreachable, 'turn')} ({size(report.left)})"
+    left = f"; {lost} unreachable"
     return f"{name}: {listed or 'ok'}{left if report.unreachable else ''}"
 
 

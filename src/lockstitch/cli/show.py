@@ -107,7 +107,7 @@ def _head(
     yield terminal.paint(terminal.harmless(title.strip()), "bold")
     for found in findings:
         if found.code not in shown:
-            yield text.finding(report.target, str(report.dialect), found, sys.stdout)
+            yield text.finding(text.named(report), str(report.dialect), found, sys.stdout)
     for note in report.notes:
         yield f"note: {terminal.harmless(note)}"
     yield ""

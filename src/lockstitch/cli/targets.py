@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lockstitch.formats.sources import Source
 
 _LIST = "list"
+_DATABASE = b"SQLite format 3\0"
 _SHOWN = 4
 
 
@@ -27,6 +28,10 @@ def is_own(target: str | None, form: str | None) -> bool:
 
     if target is None or target == STDIN or form not in (None, OWN):
         return False
+    if form is None and is_postgres(target):
+        from lockstitch.cli.databases import is_meant
+
+        return not is_meant(target, form)
     looks_so = places.may_be(target) or os.path.isdir(target)  # noqa: PTH112 - start-up time
     if form is None and not looks_so:
         return False
@@ -54,9 +59,10 @@ def require_own(target: str | None, form: str | None = None) -> str:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, form):
         raise UsageError(
-            f"{target}: is no store of Lockstitch's own, and checkpoints, rewind and fork are for "
-            "those. Of another program's session, `lockstitch repair --branch` writes a branch as "
-            "a session of its own, and `--strategy rollback` goes back to the last complete turn"
+            f"{public(target)}: is no store of Lockstitch's own, and checkpoints, rewind and fork "
+            "are for those. Of another program's session, `lockstitch repair --branch` writes a "
+            "branch as a session of its own, and `--strategy rollback` goes back to the last "
+            "complete turn"
         )
     return target
 
@@ -78,7 +84,8 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
     try:
         found = sessions.sources(target, format=form, session=session)
     except Unreadable:
-        if form is None and os.path.isfile(target):  # noqa: PTH113 - start-up time
+        is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
+        if form is None and is_file and not _head(target, 16).startswith(_DATABASE):
             return None
         raise
     if form is None and [(one.format, one.kind) for one in found] == [(_LIST, DOCUMENT)]:
@@ -88,13 +95,17 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
 
 def _starts_as_list(target: str) -> bool:
     """Whether a file is one JSON list, as against lines of which the first happens to be one."""
-    try:
-        with open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
-            head = file.read(4096).lstrip()
-    except OSError:
-        return False
+    head = _head(target, 4096).lstrip()
     first, newline, rest = head.partition(b"\n")
     return head.startswith(b"[") and not (newline and rest.strip() and _is_whole(first))
+
+
+def _head(target: str, size: int) -> bytes:
+    try:
+        with open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
+            return file.read(size)
+    except OSError:
+        return b""
 
 
 def _is_whole(line: bytes) -> bool:

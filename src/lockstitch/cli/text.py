@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 from lockstitch.cli.reading import STDIN
 from lockstitch.cli.terminal import harmless, paint
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.places import public
 from lockstitch.report import OWN
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ COLOURS = {"error": "red", "warning": "yellow"}
 
 def shown(target: str) -> str:
     """The name under which a target appears in text."""
-    return "stdin" if target == STDIN else harmless(target)
+    return "stdin" if target == STDIN else harmless(public(target))
 
 
 def named(report: Report) -> str:

@@ -93,7 +93,9 @@ def _paths(target: str, run_id: str | None) -> Iterator[tuple[str, str | None]]:
         due = [one for one in backups.listed(path) if one.status != "undone" and not _is_undo(one)]
         wanted = run_id or (due[0].run if due else None)
         rows = [one for one in due if one.rows is not None and one.run == wanted]
-        yield from [(path, one.run) for one in rows] or [(path, None)]
+        if not rows:
+            yield path, None
+        yield from ((path, one.run) for one in rows)
         return
     for found in backups.runs(target):
         due = [one for one in found.backups if one.status != "undone" and not _is_undo(one)]

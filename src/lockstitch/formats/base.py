@@ -45,9 +45,9 @@ class Transcript(Struct):
     ``evidence`` holds, by call id, results that survived outside the history, as parts of the
     dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
     ``notes`` says what was left behind on purpose. ``size`` is that of the session in a database
-    of many. ``waiting`` says that a person is asked, so
-    that nothing is changed unless it is forced; ``sealed`` that too little of the store can be
-    read to change anything. ``state`` is the format's own.
+    of many. ``waiting`` says that a person is asked, so that nothing is changed unless it is
+    ``forced``; ``sealed`` that too little of the store can be read to change anything. ``state``
+    is the format's own.
     """
 
     context: Context
@@ -64,6 +64,7 @@ class Transcript(Struct):
     version: str = ""
     size: int = 0
     waiting: bool = False
+    forced: bool = False
     sealed: bool = False
     state: Any = None
 
@@ -128,7 +129,7 @@ class Format(ABC):
 
     def forced(self, transcript: Transcript) -> Transcript:
         """Give a transcript in which a person is asked as if nobody were."""
-        return structs.replace(transcript, waiting=False)
+        return structs.replace(transcript, waiting=False, forced=True)
 
     def dress(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]

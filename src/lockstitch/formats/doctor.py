@@ -152,7 +152,8 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         transcript = form.forced(transcript)
     findings = findings_of(form, transcript)
     unchanged = Mended(transcript, transcript, findings, findings, [], [])
-    if transcript.waiting or transcript.sealed or not any(found.fixable for found in findings):
+    to_do = transcript.forced or any(finding.fixable for finding in findings)
+    if transcript.waiting or transcript.sealed or not to_do:
         return unchanged
     ledger = Ledger([], [])
     after = _mended(form, transcript, options, ledger)

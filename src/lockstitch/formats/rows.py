@@ -26,6 +26,7 @@ from lockstitch.formats.sqlite import (
     checked,
     quoted,
     reading,
+    said,
     slot,
     tables_of,
     text_of,
@@ -95,7 +96,10 @@ def load(path: str | Path, form: Any, session: str, *, follow: bool = True) -> l
     """Give the rows of one session, in the order in which its program reads them."""
     kept: sqlite3.Connection | None = getattr(_kept_open, "base", None)
     if kept is not None and _kept_open.path == str(path):
-        return _loaded(kept, form, session)
+        try:
+            return _loaded(kept, form, session)
+        except sqlite3.Error as error:
+            raise said(error, str(path), writing=False) from error
     with reading(path, follow=follow) as base:
         return _loaded(base, form, session)
 

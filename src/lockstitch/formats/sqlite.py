@@ -41,7 +41,7 @@ def reading(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
         base = _connected(real, "ro", READ_WAIT)
         yield base
     except sqlite3.Error as error:
-        raise _said(error, real, writing=False) from error
+        raise said(error, real, writing=False) from error
     finally:
         if base is not None:
             base.close()
@@ -62,7 +62,7 @@ def writing(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
         yield base
         base.execute("COMMIT")
     except sqlite3.Error as error:
-        raise _said(error, real, writing=True) from error
+        raise said(error, real, writing=True) from error
     finally:
         if base is not None:
             with suppress(sqlite3.Error):
@@ -120,7 +120,7 @@ def _tidy(path: str) -> None:
             base.close()
 
 
-def _said(error: sqlite3.Error, path: str, *, writing: bool) -> Exception:
+def said(error: sqlite3.Error, path: str, *, writing: bool) -> Exception:
     """Say what SQLite's error means for the one who asked."""
     name = getattr(error, "sqlite_errorname", None) or ""
     done = "; nothing was written" if writing else ""

@@ -32,6 +32,7 @@ class _Session:
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
         self.records: list[Record] = []
+        self.names: set[str] = set()
         self.epoch = epoch
         self.created = _now()
         self.token = ""
@@ -133,8 +134,9 @@ class MemoryBackend(Backend):
             return kept.head()
 
     def _add(self, kept: _Session, lease: Lease, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._blobs.update((blob_name(value), value) for value in entry.blobs)
+        values = {blob_name(value): value for entry in entries for value in entry.blobs}
+        self._blobs |= values
+        kept.names |= set(values)
         kept.records += chained(kept.head(), lease.epoch, entries)
         self._changed.notify_all()
 
@@ -146,7 +148,7 @@ class MemoryBackend(Backend):
             if after != len(kept.records):
                 raise Moved(_moved(kept, after))
             self._keep_alive(kept)
-            kept.records = []
+            kept.records, kept.names = [], set()
             self._add(kept, lease, entries)
             self._forget_blobs()
             return kept.head()
@@ -166,11 +168,9 @@ class MemoryBackend(Backend):
         return kept
 
     def _forget_blobs(self) -> None:
-        """Forget the large values that no record names."""
-        bodies = b"".join(one.body for kept in self._sessions.values() for one in kept.records)
-        self._blobs = {
-            name: value for name, value in self._blobs.items() if name.encode() in bodies
-        }
+        """Forget the large values that no session names."""
+        named: set[str] = set().union(*(kept.names for kept in self._sessions.values()))
+        self._blobs = {name: self._blobs[name] for name in self._blobs if name in named}
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         self._require_open()
@@ -203,14 +203,14 @@ class MemoryBackend(Backend):
             if len(records) != upto:
                 raise UsageError(f"session {source}: there is no record {upto} to fork at")
             if target not in self._sessions:
-                self._copy(records, target)
+                self._copy(records, self._sessions[source].names, target)
             elif self._sessions[target].records != records:
                 raise Held(f"session {target}: it exists, with other records than the fork's")
             return self._sessions[target].head()
 
-    def _copy(self, records: list[Record], target: str) -> None:
+    def _copy(self, records: list[Record], names: set[str], target: str) -> None:
         made = _Session(target, epoch=records[-1].epoch if records else 0)
-        made.records = records
+        made.records, made.names = records, set(names)
         self._sessions[target] = made
         self._changed.notify_all()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,10 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec import structs
 
 from lockstitch import sessions
+from lockstitch.cli import scan
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context
@@ -126,6 +129,71 @@ def test_nothing_is_repaired_while_a_program_has_the_database_open(
     assert found(lockstitch, threads, "--session", "agent-killed")["agent-killed"]
 
 
+DIES = """
+import os, signal, sys
+from lockstitch import backups, sessions
+from lockstitch.formats import rows
+keep = backups.keep_rows
+
+def die(*words):
+    keep(*words)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+backups.keep_rows = die
+sessions.repair(sessions.sources(sys.argv[1], session="agent-halted")[0])
+"""
+
+
+def test_a_repair_that_is_killed_has_done_nothing(threads: Path, lockstitch: Run) -> None:
+    before = every_row(threads)
+    done = subprocess.run([sys.executable, "-c", DIES, str(threads)], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert every_row(threads) == before
+    assert lockstitch("undo", threads)[0] == 0
+    assert every_row(threads) == before
+    assert lockstitch("repair", "--yes", threads, "--session", "agent-halted")[0] == 0
+    assert found(lockstitch, threads, "--session", "agent-halted") == {"agent-halted": []}
+
+
+def test_several_can_scan_one_database(threads: Path) -> None:
+    whole = sessions.scan_file(str(threads))
+    parts = [sessions.scan_file(str(threads), part, 3) for part in range(3)]
+    assert all(parts)
+    together = [report for part in parts for report in part]
+    assert {(one.session, len(one.findings)) for one in together} == {
+        (one.session, len(one.findings)) for one in whole
+    }
+    assert len(together) == len(whole)
+    assert 0 < sum(report.size for report in whole) < threads.stat().st_size
+
+
+def test_damage_to_one_thread_hides_no_other(threads: Path) -> None:
+    with closing(sqlite3.connect(threads)) as base:
+        base.execute("pragma wal_checkpoint(truncate)")
+        base.execute("pragma journal_mode = delete")
+    whole = bytearray(threads.read_bytes())
+    before = {report.session: report.status for report in sessions.scan_file(str(threads))}
+    place = max(whole.find(b"more7_0", at) for at in range(0, len(whole), 4096))
+    page = place // 4096 * 4096
+    whole[page : page + 4096] = b"\xff" * 4096
+    threads.write_bytes(whole)
+    after = {report.session: report.status for report in sessions.scan_file(str(threads))}
+    assert after.keys() == before.keys()
+    differing = {name for name in after if after[name] != before[name]}
+    assert 0 < len(differing) < len(after) // 2
+
+
+def test_a_large_database_is_scanned_on_all_cores(
+    threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = decoded(lockstitch("scan", threads, "--json")[1])
+    monkeypatch.setattr(scan, "_WORTH_WORKERS", 1)
+    shared = decoded(lockstitch("scan", threads, "--json", "--workers", "2")[1])
+    assert shared["sessions"] != []
+    by_name = {one["session"]: one for one in shared["sessions"]}
+    assert by_name == {one["session"]: one for one in alone["sessions"]}
+
+
 def test_a_thread_that_goes_on_meanwhile_is_a_conflict(threads: Path) -> None:
     [source] = sessions.sources(str(threads), session="agent-halted")
     session = sessions.opened(source)
@@ -144,7 +212,7 @@ def test_a_folder_is_scanned_with_its_databases(threads: Path, lockstitch: Run) 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "no such|empty|no program"), (b"SQLite format 3\0" + b"\1" * 500, "no SQLite|binary")],
+    [(b"", "no such|empty|no program"), (b"SQLite format 3\0" + b"\1" * 500, "no SQLite|damaged")],
     ids=["empty", "noise"],
 )
 def test_a_file_that_is_no_database_is_said(
@@ -164,8 +232,8 @@ def test_a_database_that_is_cut_off_is_said(threads: Path, lockstitch: Run) -> N
     whole = threads.read_bytes()
     for end in (100, 4096, 20_000, len(whole) // 2):
         threads.write_bytes(whole[:end])
-        status, _ = lockstitch("check", threads)
-        assert status == 2
+        status, printed = lockstitch("check", threads)
+        assert (status, "SQLite" in printed) == (2, True), printed
         assert lockstitch("repair", "--yes", threads)[0] == 2
         assert threads.read_bytes()[:end] == whole[:end]
 
@@ -204,7 +272,7 @@ def test_other_tables_of_these_names_are_said(tmp_path: Path, lockstitch: Run) -
     path = tmp_path / "other.db"
     changed(path, "create table checkpoints (a)")
     changed(path, "create table writes (b)")
-    status, printed = lockstitch("repair", path)
+    status, printed = lockstitch("check", path)
     assert (status, "other tables or columns" in printed) == (2, True)
 
 
@@ -232,6 +300,42 @@ def test_threads_with_any_name_are_found(tmp_path: Path, lockstitch: Run) -> Non
     assert found(lockstitch, path) == expected
     lockstitch("repair", "--yes", path)
     assert found(lockstitch, path) == {key: [] for key in expected}
+
+
+def test_lasting_namespaces_are_told_from_runs(tmp_path: Path, lockstitch: Run) -> None:
+    path = tmp_path / "spaces.db"
+    spaces = ["", "inner", "inner:1", "inner:2|deep:3", "inner|deep", "inner|deep:4", "other"]
+    with saving(path) as saver:
+        for thread in ("a", "b"):
+            for space in spaces:
+                where = {"configurable": {"thread_id": thread, "checkpoint_ns": space}}
+                saver.put(where, empty_checkpoint(), {"source": "input", "step": -1}, {})
+    lasting = ["", "#inner", "#inner|deep", "#other"]
+    assert found(lockstitch, path) == {f"{t}{space}": [] for t in "ab" for space in lasting}
+
+
+def test_a_checkpoint_of_an_old_version_is_mended(tmp_path: Path, lockstitch: Run) -> None:
+    path = tmp_path / "old.db"
+    values = {
+        "messages": [HumanMessage("hi", id="1"), calling("fast")],
+        "agent": "agent",
+        "mood": "mood",
+        "branch:agent:cond:tools": "agent",
+        "join:a+b:c": {"a", "b"},
+        "join:a+b:d": {"a"},
+    }
+    with saving(path) as saver:
+        old = {**empty_checkpoint(), "v": 1, "channel_values": values, "pending_sends": []}
+        old["channel_versions"] = dict.fromkeys(values, "00000000000000000000000000000002.0.1")
+        old["versions_seen"] = {"agent": {}, "tools": {}}
+        saver.put(config("t"), old, {"source": "loop", "step": 1}, {})
+    assert lockstitch("repair", "--yes", path)[0] == 0
+    with saving(path) as saver:
+        new = saver.get_tuple(config("t"))
+    assert new is not None
+    assert new.checkpoint["channel_values"].keys() == {"messages", "mood", "join:a+b:d"}
+    assert new.checkpoint["v"] == 4
+    assert new.checkpoint["channel_versions"]["agent"].startswith("0" * 31 + "3.")
 
 
 def test_a_turn_of_another_writer_is_told(threads: Path, lockstitch: Run) -> None:

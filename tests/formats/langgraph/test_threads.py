@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import interrupt
 
 from lockstitch import sessions
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
@@ -16,8 +20,12 @@ from lockstitch.formats.langgraph.naming import successor
 from tests.formats.databases import rows
 
 from .graphs import (
+    FAST,
     RESULT,
+    STUCK,
+    Halted,
     Scripted,
+    calling,
     config,
     graph_of,
     messages_of,
@@ -26,6 +34,14 @@ from .graphs import (
     saving,
 )
 
+
+class Log(TypedDict):
+    """A conversation under another name, beside a list of something else."""
+
+    log: Annotated[list[AnyMessage], add_messages]
+    other: list[str]
+
+
 Run = Callable[..., tuple[int, str]]
 
 HALTED = ("agent-killed", "agent-halted", "state-halted", "delta-halted")
@@ -33,6 +49,10 @@ HIDDEN = ("agent-again", "delta-again")
 ASKED = ("agent-asked", "state-asked", "delta-asked")
 HEALTHY = ("agent-healthy", "state-healthy", "delta-healthy")
 LEFT = {"state": {"LS902"}}
+
+
+def halt() -> None:
+    raise Halted
 
 
 def state_of(path: Path, thread: str) -> Any:
@@ -127,7 +147,7 @@ def test_a_batch_whose_results_are_all_there_needs_nothing_made_up(
 
 def test_what_a_user_said_before_a_crash_is_not_lost(threads: Path, lockstitch: Run) -> None:
     thread = "agent-said"
-    assert codes(lockstitch, threads, thread) == ["LS901"]
+    assert codes(lockstitch, threads, thread) == ["LS908"]
     assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0
     [said] = messages_of(state_of(threads, thread))
     assert (said.content, said.type) == ("hi", "human")
@@ -200,6 +220,25 @@ def test_what_waits_is_closed_only_by_force(thread: str, threads: Path, lockstit
     assert open_calls(sent) == set()
 
 
+def test_a_question_without_a_call_is_closed_by_force_too(tmp_path: Path, lockstitch: Run) -> None:
+    def ask(_state: Any) -> dict[str, Any]:
+        return {"log": [AIMessage(f"you said {interrupt('well?')}")]}
+
+    path = tmp_path / "asks.db"
+    with saving(path) as saver:
+        graph = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask")
+        made = graph.compile(checkpointer=saver)
+        made.invoke({"log": [HumanMessage("hi")]}, config("t"))
+        before = made.get_state(config("t"))
+        assert before.next == ("ask",)
+    assert "waits for a person" in lockstitch("repair", "--yes", path)[1]
+    assert lockstitch("repair", "--yes", path, "--force-cleanup")[0] == 0
+    with saving(path) as saver:
+        after = graph.compile(checkpointer=saver).get_state(config("t"))
+    assert (after.next, after.interrupts) == ((), ())
+    assert after.values == before.values
+
+
 def test_a_breakpoint_that_was_used_before_is_left_alone(threads: Path, lockstitch: Run) -> None:
     before = rows(threads)
     status, printed = lockstitch("repair", "--yes", threads, "--session", "halting-twice")
@@ -215,12 +254,17 @@ def test_a_breakpoint_that_was_used_before_is_left_alone(threads: Path, lockstit
 def test_a_rollback_goes_back_to_the_last_whole_turn(
     thread: str, threads: Path, lockstitch: Run
 ) -> None:
-    with saving(threads) as saver:
-        graph_of("agent-whole", Scripted(), saver)
+    whole = thread.replace("halted", "healthy").replace("killed", "healthy")
     lockstitch("repair", "--yes", threads, "--session", thread, "--strategy", "rollback")
     state = state_of(threads, thread)
     assert open_calls(messages_of(state)) == set()
     assert state.next == ()
+    before = messages_of(state_of(threads, whole))
+    with saving(threads) as saver, suppress(Halted):
+        graph = graph_of(whole, Scripted(calling(FAST, STUCK)), saver, halt)
+        graph.invoke({"messages": [HumanMessage("more")]}, config(whole))
+    lockstitch("repair", "--yes", threads, "--session", whole, "--strategy", "rollback")
+    assert messages_of(state_of(threads, whole)) == before
 
 
 @pytest.mark.parametrize("thread", HEALTHY)

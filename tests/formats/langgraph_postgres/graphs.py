@@ -147,11 +147,17 @@ def _agent(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def graph(kind: str, saver: Any) -> Any:
-    """Make one of the graphs: plain, delta or agent."""
+    """Make one of the graphs: plain, delta, nested (a subgraph that remembers) or agent."""
     tools = [quick, slow, stop, nap, ask]
+    made: Any
+    if kind == "nested":
+        made = StateGraph(State)
+        made.add_node("inner", graph("plain", True))
+        made.add_edge(START, "inner")
+        return made.compile(checkpointer=saver)
     if kind == "agent":
         return create_agent(Scripted(), tools, checkpointer=saver)
-    made: Any = StateGraph(STATES[kind])
+    made = StateGraph(STATES[kind])
     made.add_node("agent", _agent)
     made.add_node("tools", ToolNode(tools))
     made.add_edge(START, "agent")
@@ -201,11 +207,11 @@ def killed(dsn: str, thread: str, kind: str = "plain", how: str = "sync") -> Non
     assert line.strip() == AT_WORK, line
 
 
-def broken_off(dsn: str, thread: str) -> None:
+def broken_off(dsn: str, thread: str, kind: str = "plain") -> None:
     """Leave a batch open in this process: a tool is interrupted as by Ctrl-C."""
     with saver(dsn) as made, suppress(KeyboardInterrupt):
         told = {"messages": [HumanMessage("please stop")]}
-        graph("plain", made).invoke(told, config(thread), durability="sync")
+        graph(kind, made).invoke(told, config(thread), durability="sync")
 
 
 def _until_the_result_is_there(made: PostgresSaver, thread: str) -> None:

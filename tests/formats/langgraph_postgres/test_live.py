@@ -65,16 +65,16 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
 
 
 def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
-    graphs.killed(dsn, "t", "agent")
+    stage.templates(dsn)
     database, reader, task = planned(dsn)
     with database:
-        [loaded] = reader.loaded([("t", "")])
+        [loaded] = reader.loaded([(stage.BROKEN, "")])
         stage.ask(
             dsn,
             "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "
-            "channel, type, blob) SELECT thread_id, checkpoint_ns, checkpoint_id, 'late', 0, "
-            "'messages', type, blob FROM checkpoint_writes WHERE thread_id = 't' "
-            "ORDER BY checkpoint_id DESC LIMIT 1",
+            "channel, type, blob) VALUES (%s, '', %s, 'late', 0, 'notes', 'null', '')",
+            stage.BROKEN,
+            loaded.snapshot.head.id,
         )
         with work.Worker(task) as worker:
             outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing

@@ -10,7 +10,7 @@ from langgraph.types import Command
 
 from . import graphs, stage
 
-KINDS = [("plain", "sync"), ("agent", "sync"), ("agent", "async"), ("delta", "sync")]
+KINDS = [("plain", "sync"), ("agent", "async"), ("delta", "sync")]
 
 
 def state(dsn: str, thread: str, kind: str) -> Any:
@@ -33,8 +33,7 @@ def test_a_killed_batch_is_mended_and_goes_on(dsn: str, kind: str, how: str) -> 
     assert after.next == ()
     assert after.values.get("notes") == before.values.get("notes")
     assert len(after.values["messages"]) >= len(graphs_head.values["messages"])
-    if kind == "agent" and how == "sync":
-        assert after.metadata["source"] == "update"
+    assert after.metadata["source"] == "update"
     result = graphs.say(dsn, "t", "what came out?", kind)
     graphs.require_valid(result["messages"])
     assert result["messages"][-1].content.startswith("answer number")
@@ -53,7 +52,7 @@ def test_a_finished_result_is_kept(dsn: str, how: str) -> None:
 
 
 def test_the_old_checkpoints_are_untouched(dsn: str) -> None:
-    graphs.killed(dsn, "t", "agent")
+    stage.templates(dsn)
     before = stage.content(dsn)
     assert stage.run("repair", dsn, "--yes").status == 0
     after = stage.content(dsn)
@@ -116,4 +115,44 @@ def test_a_person_may_name_the_conversation_again(dsn: str) -> None:
         graphs.say(dsn, stage.BROKEN, f"turn {number}")
     messages = state(dsn, stage.BROKEN, "plain").values["messages"]
     assert [m.content for m in messages if isinstance(m, HumanMessage)][-1] == "turn 2"
+    assert stage.run("check", dsn).status == 0
+
+
+def test_a_subgraph_that_remembers_is_mended_too(dsn: str) -> None:
+    graphs.say(dsn, "t", "hello", "nested")
+    graphs.broken_off(dsn, "t", "nested")
+    found = stage.run("check", dsn, "--json").sessions
+    assert [(one["session"], one["status"]) for one in found] == [
+        ("t", "ok"),
+        ("t#inner", "broken"),
+    ]
+    with pytest.raises(AssertionError, match="400: calls without results"):
+        graphs.say(dsn, "t", "and then?", "nested")
+    assert stage.run("show", dsn, "--session", "t#inner").status == 1
+    assert stage.run("repair", dsn, "--yes", "--session", "t#inner").status == 0
+    result = graphs.say(dsn, "t", "and now?", "nested")
+    graphs.require_valid(result["messages"])
+
+
+def test_names_of_threads_are_never_part_of_a_statement(dsn: str) -> None:
+    stage.templates(dsn)
+    names = ['it\'s "100%" %s; DROP TABLE checkpoints; --', "#1|x:y", "", " ü\t ", "{checkpoints}"]
+    for name in names:
+        stage.copies(dsn, stage.BROKEN, name, 1)
+    found = [one for one in stage.run("check", dsn, "--json").sessions if one["findings"]]
+    assert len(found) == len(names) + 1
+    for name in names:
+        thread = f"{name}00000001"
+        assert stage.run("repair", dsn, "--yes", f"--session={thread}").status == 0
+        assert stage.run("check", dsn, f"--session={thread}").status == 0
+        assert stage.run("undo", dsn, f"--session={thread}").status == 0
+    assert stage.run("repair", dsn, "--yes").status == 0
+    assert stage.run("check", dsn).status == 0
+
+
+def test_the_thread_without_a_name(dsn: str) -> None:
+    stage.templates(dsn)
+    for table in stage.TABLES:
+        stage.ask(dsn, f"UPDATE {table} SET thread_id = '' WHERE thread_id = %s", stage.BROKEN)  # noqa: S608
+    assert stage.run("repair", dsn, "--yes", "--run", "one").status == 0
     assert stage.run("check", dsn).status == 0

@@ -11,8 +11,8 @@ from tests.postgres_server import through_pooler
 
 from . import stage
 
-BROKEN = 400
-HEALTHY = 100
+BROKEN = 240
+HEALTHY = 60
 REPAIRED = "SELECT count(*), count(DISTINCT thread_id) FROM lockstitch_repairs WHERE run = 'night'"
 ADDED = """
 SELECT count(*), count(DISTINCT thread_id) FROM checkpoints WHERE metadata ? 'lockstitch'
@@ -52,17 +52,44 @@ def test_three_workers_one_of_them_killed(dsn: str) -> None:
     others = [stage.start(*words(address)) for address in (dsn, through_pooler(dsn))]
     for worker in others:
         summary = ended(worker)
-        assert "Run night is done: 500 threads: 100 ok, 400 repaired." in summary
+        assert "Run night is done: 300 threads: 60 ok, 240 repaired." in summary
     assert stage.ask(dsn, REPAIRED) == [(BROKEN, BROKEN)]
     assert stage.ask(dsn, ADDED) == [(BROKEN, BROKEN)]
     again = stage.run(*words(dsn))
     assert again.status == 0
-    assert "Run night is done: 500 threads: 100 ok, 400 repaired." in again.err
+    assert "Run night is done: 300 threads: 60 ok, 240 repaired." in again.err
     assert stage.ask(dsn, REPAIRED) == [(BROKEN, BROKEN)]
     assert stage.run("check", dsn).status == 0
     other = stage.run(*words(dsn), "--idle", "5")
     assert other.status == 2
     assert "begun with other options" in other.err
+
+
+def test_a_worker_that_sleeps_for_too_long_does_nothing_twice(dsn: str) -> None:
+    stage.many(dsn, 0, BROKEN)
+    sleeper = stage.start(*words(dsn))
+    until_it_has_repaired(dsn, sleeper, 20)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    other = stage.start(*words(dsn))
+    try:
+        summary = ended(other)
+    finally:
+        os.kill(sleeper.pid, signal.SIGCONT)
+    assert "Run night is done: 240 threads: 240 repaired." in summary
+    assert "Run night is done: 240 threads: 240 repaired." in ended(sleeper)
+    assert stage.ask(dsn, REPAIRED) == [(BROKEN, BROKEN)]
+    assert stage.ask(dsn, ADDED) == [(BROKEN, BROKEN)]
+
+
+def test_two_repairs_at_once_add_one_checkpoint(dsn: str) -> None:
+    stage.many(dsn, 0, 60)
+    workers = [stage.start("repair", dsn, "--yes", "--workers", "1") for _ in range(2)]
+    for worker in workers:
+        out, err = worker.communicate(timeout=120)
+        assert worker.returncode in {0, 1}, out + err
+    assert stage.ask(dsn, ADDED) == [(60, 60)]
+    assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(60,)]
+    assert stage.run("check", dsn).status == 0
 
 
 def test_a_scan_is_shared_only_if_asked(dsn: str) -> None:

@@ -20,8 +20,9 @@ const ACTS = {
   proceed: ({ graph, config }) => run(graph, null, config),
   // Sends a message, and comes back once the tools that can end have ended, the run still going.
   begin: async ({ graph, config, text, thread, finished }) => {
-    begun.set(thread, run(graph, said(text), config));
-    await until(async () => (await results(graph, config)) === finished);
+    const going = run(graph, said(text), config);
+    begun.set(thread, going);
+    await results(graph, config, going, finished);
   },
   // Waits for the end of that run.
   finish: async ({ thread }) => {
@@ -33,7 +34,7 @@ const ACTS = {
   drop: async ({ build, config, text, thread, checkpointer }) => {
     const saver = stuck(checkpointer);
     const input = { messages: [{ role: "user", content: text }] };
-    const graph = build({ saver });
+    const graph = await build({ saver });
     begun.set(thread, graph.invoke(input, { ...config, durability: "sync" }));
     await until(async () => await checkpointer.getTuple(config));
   },
@@ -41,20 +42,25 @@ const ACTS = {
   abort: async ({ graph, config, text, finished }) => {
     const stop = new AbortController();
     const going = run(graph, said(text), { ...config, signal: stop.signal });
-    await until(async () => (await results(graph, config)) === finished);
+    await results(graph, config, going, finished);
     stop.abort();
     return going;
   },
   // The person presses stop while the reply streams in; the program keeps what has come.
   cut: async ({ build, config, text, call, node }) => {
     const provider = await stalling({ call });
-    const graph = build({ url: provider.url, streaming: true });
-    const { kept, ...came } = await streamed(graph, said(text), config, call ? "half-wri" : "shall");
+    const graph = await build({ url: provider.url, streaming: true });
+    const last = call ? "half-wri" : "shall";
+    const { kept, ...came } = await streamed(graph, said(text), config, last);
     // The run that was aborted may still have a checkpoint to store.
     await until(async () => (await graph.getState(config)).next.includes(node));
     await graph.updateState(config, { messages: [kept] }, node);
     provider.close();
     return came;
+  },
+  // Puts messages into the thread as if a node had returned them.
+  keep: async ({ graph, config, messages, node }) => {
+    await graph.updateState(config, { messages }, node);
   },
   // Only looks.
   show: () => ({}),
@@ -64,7 +70,7 @@ const ACTS = {
 // Does one act, and gives what came of it with the state behind it.
 export async function done(act, options) {
   const config = { configurable: { thread_id: options.thread } };
-  const graph = options.build({});
+  const graph = await options.build({});
   const came = await ACTS[act]({ ...options, graph, config, checkpointer: graph.checkpointer });
   return { thread: options.thread, ...came, state: shown(await graph.getState(config)) };
 }
@@ -107,11 +113,19 @@ async function reported(action) {
   }
 }
 
-// How many results the tasks of a thread have left behind while others still run; -1 until the
-// tools run at all, maybe those of a graph within the graph.
-async function results(graph, config) {
+// Waits until the tools of a run, maybe those of a graph within the graph, have left so many
+// results behind, while others still run.
+async function results(graph, config, going, count) {
+  let ended;
+  going.then((came) => (ended = came));
+  await until(async () => ended || (await left(graph, config)) === count);
+  if (ended) throw new Error(`the run has ended: ${JSON.stringify(ended)}`);
+}
+
+async function left(graph, config) {
   const { next, tasks } = await graph.getState(config, { subgraphs: true });
-  if (![next, ...tasks.map(({ state }) => state?.next)].flat().includes("tools")) return -1;
+  const running = [next, ...tasks.map(({ state }) => state?.next)].flat();
+  if (!running.includes("tools")) return undefined;
   const { pendingWrites } = await graph.checkpointer.getTuple(config);
   return pendingWrites.filter(([, channel]) => channel === "messages").length;
 }

@@ -5,16 +5,16 @@ import { setTimeout } from "node:timers/promises";
 
 import { ChatAnthropic } from "@langchain/anthropic";
 import {
+  Annotation,
+  DeltaValue,
   interrupt,
   MessagesAnnotation,
-  Annotation,
   MessagesDeltaValue,
   Send,
   StateGraph,
   StateSchema,
 } from "@langchain/langgraph";
 import { ToolNode } from "@langchain/langgraph/prebuilt";
-import { ChatOpenAI } from "@langchain/openai";
 import { createAgent, humanInTheLoopMiddleware, tool } from "langchain";
 import { z } from "zod";
 
@@ -52,6 +52,12 @@ const NOTED = Annotation.Root({
   notes: Annotation({ reducer: (old, added) => old.concat(added), default: () => [] }),
 });
 
+const WHOLE_AT_TIMES = new DeltaValue(MessagesDeltaValue.valueSchema, {
+  inputSchema: MessagesDeltaValue.inputSchema,
+  reducer: MessagesDeltaValue.reducer,
+  snapshotFrequency: 3,
+});
+
 export const GRAPHS = {
   // LangChain's agent: every call is a task of its own.
   agent: (model, checkpointer) =>
@@ -64,6 +70,9 @@ export const GRAPHS = {
     plain(model, new StateSchema({ messages: MessagesDeltaValue }), eachCall).compile({
       checkpointer,
     }),
+  // The same with the whole conversation stored every third time.
+  snapshots: (model, checkpointer) =>
+    plain(model, new StateSchema({ messages: WHOLE_AT_TIMES }), eachCall).compile({ checkpointer }),
   // A graph within a graph: the inner one keeps its state under a name of its own.
   nested: (model, checkpointer) =>
     new StateGraph(NOTED)
@@ -75,13 +84,15 @@ export const GRAPHS = {
     GRAPHS.plain(model, checkpointer, { interruptBefore: ["tools"] }),
 };
 
-export function graphOf(name, saver, provider) {
-  return GRAPHS[name](modelAt(provider), saver);
+export async function graphOf(name, saver, provider) {
+  return GRAPHS[name](await modelAt(provider), saver);
 }
 
-function modelAt({ url, dialect, streaming = false }) {
+async function modelAt({ url, dialect, streaming = false }) {
   const common = { apiKey: "none", maxRetries: 0, streaming };
   if (dialect === "openai") {
+    // Loading it takes a while, and few want it.
+    const { ChatOpenAI } = await import("@langchain/openai");
     const configuration = { baseURL: `${url}/v1` };
     return new ChatOpenAI({ ...common, model: "gpt-4.1", configuration });
   }

@@ -288,7 +288,7 @@ def test_the_format_is_what_the_documents_say(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as connection:
         asked = ("application_id", "user_version", "page_size", "journal_mode")
         found = [connections.ask(connection, f"pragma {one}") for one in asked]
-    assert found == [connections.APPLICATION, 1, 16384, "wal"]
+    assert found == [connections.APPLICATION, 2, 16384, "wal"]
 
 
 def test_which_libraries_need_the_lock() -> None:

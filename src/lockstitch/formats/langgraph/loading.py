@@ -38,6 +38,7 @@ WRITES = Table("writes", session="thread_id", key="task_id")
 _ALL = ("thread_id", "checkpoint_ns")
 # The path of a subgraph that is the same in every run; others have the id of a task behind it.
 _TASK = ":"
+_LAST = "\U0010ffff"
 _MARK = "#"
 _MOST_LOST = 500
 # How many steps back a result is looked for.
@@ -58,30 +59,31 @@ class Head(Row, eq=False):
 
 def listed(base: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     """Give the threads, and the subgraphs that remember: id, project, time, title."""
-    for thread, namespace, last in _pairs(base):
-        if _TASK not in namespace:
-            yield named(thread, namespace), None, seconds_of(last), ""
+    match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in _ALL)
+    last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"  # noqa: S608 - our own
+    for pair in _pairs(base):
+        [(head,)] = base.execute(last, bound(pair))
+        yield named(*pair), None, seconds_of(str(head)), ""
 
 
-def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
-    """Give each thread and namespace once, with its last checkpoint, by jumps through the index."""
+def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Give each thread with each namespace that lasts, by jumps through the index."""
     query = (
         "SELECT thread_id, checkpoint_ns FROM checkpoints{} "
         "ORDER BY thread_id, checkpoint_ns LIMIT 1"
     )
     found = base.execute(query.format("")).fetchone()
     while found is not None:
-        values: list[Any] = list(found)
-        own = " AND ".join(f"{name} = {slot(v)}" for name, v in zip(_ALL, values, strict=True))
-        [(last,)] = base.execute(
-            f"SELECT max(checkpoint_id) FROM checkpoints WHERE {own}",  # noqa: S608 - our own
-            bound(values),
-        )
-        if all(type(value) is str for value in values):
-            yield values[0], values[1], str(last)
-        slots = ", ".join(map(slot, values))
-        beyond = query.format(f" WHERE (thread_id, checkpoint_ns) > ({slots})")
-        found = base.execute(beyond, bound(values)).fetchone()
+        thread, namespace = found
+        if type(thread) is str and type(namespace) is str:
+            if _TASK in namespace:
+                # All runs of this subgraph, and of those in it, stand before this.
+                namespace = namespace.partition(_TASK)[0] + _TASK + _LAST
+            else:
+                yield thread, namespace
+        slots = f"({slot(thread)}, {slot(namespace)})"
+        beyond = query.format(f" WHERE (thread_id, checkpoint_ns) > {slots}")
+        found = base.execute(beyond, bound((thread, namespace))).fetchone()
 
 
 def named(thread: str, namespace: str) -> str:
@@ -218,7 +220,7 @@ def _lost(base: sqlite3.Connection, thread: str, namespace: str, head: str) -> l
     pairs = [(own, parent) for own, parent in known if type(own) is str]
     found: list[Lost] = []
     for line in branches(head, pairs)[:_MOST_LOST]:
-        turns = sum(_is_turn(base, thread, namespace, own) for own in line)
+        turns = sum(_is_turn(base, thread, namespace, own) for own in line[:_MOST_LOST])
         if turns:
             found.append(Lost(line[0], turns))
     return found

@@ -165,11 +165,9 @@ def branches(head: str, parents: Iterable[tuple[str, str | None]]) -> list[list[
 
 def _line(leaf: str, known: dict[str, str | None], seen: set[str]) -> list[str]:
     """Give a checkpoint and those it hangs on, up to one that was seen; loops end, too."""
-    line: list[str] = []
+    line: dict[str, None] = {}
     own: str | None = leaf
-    found = set(seen)
-    while own is not None and own in known and own not in found:
-        line.append(own)
-        found.add(own)
+    while own is not None and own in known and own not in seen and own not in line:
+        line[own] = None
         own = known[own]
-    return line
+    return list(line)

@@ -6,6 +6,7 @@ Sets, maps, ``undefined`` and the like are objects with ``"lc": 2``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionErr
 _MARK = "__overwrite__"
 _SNAPSHOT = "delta_snapshot"
 _ENGINE = 2
+_SPACE = " \t\r\n"
+_DECODER = json.JSONDecoder()
 # The only path that LangGraph.js finds its messages by.
 _PATH = ["langchain_core", "messages"]
 
@@ -46,12 +49,19 @@ class Texts(Coding):
         self._path: list[str] = []
 
     def fields(self, data: bytes) -> dict[str, bytes]:
-        return {key: bytes(value) for key, value in _decoded(data, dict[str, Raw]).items()}
+        try:
+            found = decode(data, type=dict[str, Raw])
+        except _BAD:
+            return _sliced(data, "{")
+        return {key: bytes(value) for key, value in found.items()}
 
     def items(self, data: bytes) -> list[bytes] | None:
         if data.lstrip()[:1] != b"[":
             return None
-        return [bytes(item) for item in _decoded(data, list[Raw])]
+        try:
+            return [bytes(item) for item in decode(data, type=list[Raw])]
+        except _BAD:
+            return list(_sliced(data, "[").values())
 
     def plain(self, data: bytes) -> Any:
         try:
@@ -172,11 +182,45 @@ def _named(path: Any) -> Iterator[Name]:
         yield Name(".".join(path[:-1]), path[-1])
 
 
-def _decoded(data: bytes, kind: Any) -> Any:
+def _sliced(data: bytes, opening: str) -> dict[str, bytes]:
+    """Take apart what the quick way refuses: texts with half a character, as JavaScript has."""
     try:
-        return decode(data, type=kind)
+        text = data.decode()
+        return {key: text[start:end].encode() for key, start, end in _spans(text, opening)}
     except _BAD as error:
         raise Undecodable(_reason(error)) from None
+
+
+def _spans(text: str, opening: str) -> Iterator[tuple[str, int, int]]:
+    """Give the key, or the number, of each member with the place of its value."""
+    at = _behind(text, 0, opening)
+    closing = "}" if opening == "{" else "]"
+    number = 0
+    while text[at : at + 1] != closing:
+        at = _behind(text, at, ",") if number else at
+        key: Any = str(number)
+        if opening == "{":
+            key, at = _DECODER.raw_decode(text, at)
+            at = _behind(text, at, ":")
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, at, end
+        number += 1
+        at = _skipped(text, end)
+    if text[at + 1 :].strip(_SPACE):
+        raise ValueError("more than one value")
+
+
+def _behind(text: str, at: int, mark: str) -> int:
+    at = _skipped(text, at)
+    if text[at : at + 1] != mark:
+        raise ValueError("no valid JSON")
+    return _skipped(text, at + 1)
+
+
+def _skipped(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _SPACE:
+        at += 1
+    return at
 
 
 def _reason(error: BaseException) -> str:

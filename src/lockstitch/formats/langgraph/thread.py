@@ -13,10 +13,11 @@ from typing import Any
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand, weave
 from lockstitch.formats.langgraph.coding import Undecodable
+from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
 from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
-from lockstitch.formats.langgraph.understanding import HIDDEN, Reading, understood
+from lockstitch.formats.langgraph.understanding import HIDDEN, understood
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
@@ -45,16 +46,25 @@ class ThreadFormat(Format):
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         return understood(self.snapshot(records, context), records, context)
 
+    def forced(self, transcript: Transcript) -> Transcript:
+        reading: Reading = transcript.state
+        return understood(
+            reading.snapshot, transcript.records, transcript.context, reading.channel, forced=True
+        )
+
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Put what hangs on the head into its conversation, with an id for each message."""
         reading: Reading = transcript.state
         views = [item.view for item in reading.items]
-        if not reading.is_folded and not doubles(views):
+        if not reading.is_folded and not doubles(views) and not transcript.forced:
             return list(transcript.records)
+        if transcript.forced:
+            place = transcript.records[reading.snapshot.head.record].place
+            ledger.note(RULES["LS101"], "closed", place, "nobody is asked any more")
         for found in transcript.findings:
-            if found.code == "LS901" and HIDDEN in found.message:
+            if HIDDEN in found.message:
                 text = found.message.replace(HIDDEN, "was put into the conversation")
-                ledger.note(RULES["LS901"], "brought back", found.place, text)
+                ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
         return self.stitch(transcript, weave(transcript.history, distinct(views)), ledger)

@@ -10,92 +10,63 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct, field
-
 from lockstitch.dialects.langchain import LangChain, fields_of
-from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History
-from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.conversation import (
+    OPAQUE,
+    Reading,
+    fields_in,
+    is_due,
+    open_calls,
+    read_messages,
+)
 from lockstitch.formats.langgraph.identity import doubles
 from lockstitch.formats.langgraph.naming import (
     INTERRUPT,
-    MESSAGES,
     NO_TASK,
     START,
-    TASKS,
     is_control,
-    is_trigger,
     successor,
-    waiting,
 )
-from lockstitch.formats.langgraph.reducing import (
-    BrokenChain,
-    given,
-    merged,
-    replayed,
-    stored_messages,
-    updated,
-)
+from lockstitch.formats.langgraph.reducing import BrokenChain, updated
 from lockstitch.formats.langgraph.safety import unsafe
-from lockstitch.formats.langgraph.snapshot import Coded, Snapshot, Write, wanted
+from lockstitch.formats.langgraph.snapshot import COUNTERS, Snapshot, Write
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
-from lockstitch.model.parts import CALL, RESULT, USER
-from lockstitch.rules import ERROR, WARNING, Finding
+from lockstitch.model.parts import USER
+from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 
 HIDDEN = "is kept beside the checkpoint, where a new prompt hides it"
-_JOIN = "join:"
-_NO_TASKS = (b"", b"[]", b"\x90")
-_OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})
-
-
-class Reading(Struct):
-    """What was understood of a snapshot.
-
-    ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
-    ``changes`` says that the channel stores changes only, ``due`` names the channels that make a
-    node run next.
-    """
-
-    snapshot: Snapshot
-    codings: dict[str, Coding]
-    channel: str | None = None
-    base: list[Item] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
-    changes: bool = False
-    due: tuple[str, ...] = ()
-    asked: frozenset[str] = frozenset()
-
-    @property
-    def coding(self) -> Coding:
-        """The coding of the head."""
-        return self.codings[self.snapshot.coding]
-
-    @property
-    def is_folded(self) -> bool:
-        """Tell whether anything hangs on the head that its conversation lacks."""
-        return len(self.base) != len(self.items) or any(
-            one is not other for one, other in zip(self.base, self.items, strict=False)
-        )
 
 
 def understood(
-    snapshot: Snapshot, records: Sequence[Record], context: Context, channel: str | None = None
+    snapshot: Snapshot,
+    records: Sequence[Record],
+    context: Context,
+    channel: str | None = None,
+    *,
+    forced: bool = False,
 ) -> Transcript:
-    """Understand one namespace of a thread; ``records`` are what the snapshot was made of."""
+    """Understand one namespace of a thread; ``records`` are what the snapshot was made of.
+
+    With ``forced``, a thread that waits for a person is understood as if it did not.
+    """
     reading = Reading(snapshot, codings())
     transcript = Transcript(
         context, records, History("langchain", [], [], []), session=context.name, state=reading
     )
+    transcript.forced = forced
     parts = (*snapshot.head.values.values(), *(write.value for write in snapshot.head.writes))
     transcript.size = sum(len(value.data) for value in parts)
     if snapshot.head.fault:
         _seal(transcript, "LS907", f"the checkpoint cannot be read: {snapshot.head.fault}")
         return transcript
     try:
-        reading.due = tuple(name for name in snapshot.head.values if _is_due(reading, name))
-        _read_messages(reading, channel)
+        reading.due = tuple(name for name in snapshot.head.values if is_due(reading, name))
+        read_messages(reading, channel)
     except BrokenChain as error:
         _seal(transcript, "LS904", str(error))
     except Undecodable as error:
@@ -130,112 +101,12 @@ def unanswered(snapshot: Snapshot, channel: str | None = None) -> tuple[str, set
     if snapshot.head.fault:
         return "", set()
     try:
-        _read_messages(reading, channel)
+        read_messages(reading, channel)
     except (BrokenChain, Undecodable, RecursionError):
         return "", set()
     if reading.channel is None or reading.asked:
         return "", set()
     return reading.channel, open_calls(reading.items)
-
-
-# The conversation
-
-
-def _read_messages(reading: Reading, named: str | None) -> None:
-    snapshot = reading.snapshot
-    head = snapshot.head
-    reading.asked = frozenset(waiting((w.task, w.channel) for w in head.writes))
-    reading.channel = channel = named or _channel(reading)
-    if channel is None:
-        return
-    reading.changes = channel in wanted(head)
-    if reading.changes:
-        reading.base = replayed(snapshot, channel, reading.codings)
-    elif channel in head.values and head.values[channel].tag not in _OPAQUE:
-        value = head.values[channel]
-        coding = coding_of(reading.codings, value)
-        reading.changes = coding.opened(value.data) is not value.data
-        reading.base = stored_messages(coding, value.data, head.record, (channel,))
-    reading.items = _folded(reading, channel)
-
-
-def _folded(reading: Reading, channel: str) -> list[Item]:
-    """Merge what hangs on the head: the input of its run, then what its tasks returned."""
-    head = reading.snapshot.head
-    items = list(reading.base)
-    start = _start(reading, channel)
-    if start is not None:
-        coding, data = start
-        items = merged(items, given(coding, data, head.record, (START, channel)))
-    on_channel = [write for write in head.writes if write.channel == channel]
-    said = [write for write in on_channel if write.task == NO_TASK]
-    returned = [write for write in on_channel if write.task != NO_TASK]
-    return updated(updated(items, said, reading.codings), returned, reading.codings)
-
-
-def _start(reading: Reading, channel: str) -> tuple[Coding, bytes] | None:
-    """Give the messages of an input that no node has taken up yet.
-
-    Once the node that takes it up has returned, they are among its writes.
-    """
-    value = reading.snapshot.head.values.get(START)
-    if value is None or any(w.channel == channel for w in reading.snapshot.head.writes):
-        return None
-    fields = _fields(reading, value)
-    if fields is None or channel not in fields:
-        return None
-    return coding_of(reading.codings, value), fields[channel]
-
-
-def _fields(reading: Reading, value: Coded) -> dict[str, bytes] | None:
-    if value.tag in _OPAQUE:
-        return None
-    try:
-        return coding_of(reading.codings, value).fields(value.data)
-    except Undecodable:
-        return None
-
-
-def _channel(reading: Reading) -> str | None:
-    """Find the channel of the conversation: the one that is named so, or the only one of its kind.
-
-    Raises Undecodable if the channel of that name is there, but cannot be read at all.
-    """
-    head = reading.snapshot.head
-    value = head.values.get(MESSAGES)
-    if value is not None and value.tag not in _OPAQUE:
-        coding = coding_of(reading.codings, value)
-        if coding.items(coding.opened(value.data)) is not None:
-            return MESSAGES
-    written = {write.channel for write in head.writes}
-    start = head.values.get(START)
-    begun = (_fields(reading, start) or {}) if start is not None else {}
-    if value is None and (MESSAGES in {*written, *wanted(head), *begun}):
-        return MESSAGES
-    holding = [name for name in head.values if not is_control(name) and _holds(reading, name)]
-    return holding[0] if len(holding) == 1 else None
-
-
-def _holds(reading: Reading, channel: str) -> bool:
-    """Tell whether the first thing in a channel's list is a message."""
-    value = reading.snapshot.head.values[channel]
-    try:
-        coding = coding_of(reading.codings, value)
-        items = coding.items(coding.opened(value.data)) or []
-        return bool(items) and coding.message(items[0]) is not None
-    except Undecodable:
-        return False
-
-
-def _is_due(reading: Reading, name: str) -> bool:
-    """Tell whether a channel makes a node run next: an edge from several, once all have come."""
-    value = reading.snapshot.head.values[name]
-    if name == TASKS:
-        return value.data not in _NO_TASKS
-    if name.startswith(_JOIN) and value.tag not in _OPAQUE:
-        nodes = set(name.removeprefix(_JOIN).rsplit(":", 1)[0].split("+"))
-        return coding_of(reading.codings, value).members(value.data) == nodes
-    return is_trigger(name)
 
 
 # What is wrong
@@ -248,7 +119,7 @@ def _describe(transcript: Transcript) -> None:
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
     still_open = open_calls(reading.base)
-    transcript.waiting = _waits(reading, still_open)
+    transcript.waiting = not transcript.forced and _waits(reading, still_open)
     transcript.notes += _notes(reading, still_open, is_waiting=transcript.waiting)
     transcript.findings += [*_missing(transcript), *_lost(transcript)]
     if not transcript.waiting:
@@ -272,17 +143,6 @@ def _waits(reading: Reading, still_open: set[str]) -> bool:
     was_resumed = type(seen) is dict and INTERRUPT in seen
     ran = any(write.task != NO_TASK for write in head.writes)
     return was_resumed and bool(reading.due) and not ran and bool(still_open)
-
-
-def open_calls(items: Sequence[Item]) -> set[str]:
-    """Give the ids of the calls in a conversation that have no answer in it."""
-    calls: set[str] = set()
-    answered: set[str] = set()
-    for message in LangChain().read([item.view for item in items]):
-        for part in message.parts:
-            if part.id and part.kind in (CALL, RESULT):
-                (calls if part.kind == CALL else answered).add(part.id)
-    return calls - answered
 
 
 def _notes(reading: Reading, still_open: set[str], *, is_waiting: bool) -> Iterator[str]:
@@ -311,12 +171,17 @@ def following(head: str) -> str | None:
 
 
 def _others(reading: Reading) -> set[str]:
-    """Name the channels beside the conversation that something waits to be written to."""
+    """Name the channels beside the conversation that something waits to be written to.
+
+    What is written to a channel that stores changes is part of every checkpoint behind it.
+    """
     head = reading.snapshot.head
     start = head.values.get(START)
-    begun = (_fields(reading, start) or {}).keys() if start is not None else ()
-    written = (write.channel for write in head.writes if not is_control(write.channel))
-    return {*begun, *written} - {str(reading.channel)}
+    begun = (fields_in(reading, start) or {}).keys() if start is not None else ()
+    written = {write.channel for write in head.writes if not is_control(write.channel)}
+    counted = head.metadata.get(COUNTERS)
+    changes = set(counted) & head.versions.keys() if type(counted) is dict else set()
+    return {*begun, *(written - changes)} - {str(reading.channel)}
 
 
 def _missing(transcript: Transcript) -> Iterator[Finding]:
@@ -335,18 +200,21 @@ def _lost(transcript: Transcript) -> Iterator[Finding]:
 
 
 def _hidden(transcript: Transcript, still_open: set[str]) -> Iterator[Finding]:
-    """What hangs on the head and a new prompt would hide; an error where it leaves calls open."""
+    """What hangs on the head and a new prompt would hide: the input of its run, and results."""
     reading: Reading = transcript.state
     known = {id(item) for item in reading.base}
+    begun = START in reading.snapshot.head.values
     for item in reading.items:
         if id(item) in known:
             continue
-        call = fields_of(item.view).get("tool_call_id")
-        answers = type(call) is str and call in still_open
-        what = f"the result of call {shown(call)}" if answers else f"a message of type {item.type}"
-        text = f"{what} {HIDDEN}"
         place = _place(transcript, item.record, *item.path)
-        yield find("LS901", place, text, ERROR if answers else WARNING)
+        call = fields_of(item.view).get("tool_call_id")
+        if type(call) is str and call in still_open:
+            yield find("LS901", place, f"the result of call {shown(call)} {HIDDEN}")
+        elif begun:
+            yield find("LS908", place, f"a message of the input {HIDDEN}")
+        else:
+            yield warn("LS901", place, f"a message of type {item.type} {HIDDEN}")
 
 
 def _left_behind(transcript: Transcript) -> Iterator[Finding]:
@@ -386,7 +254,7 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
     values += [(write.value, write.record, write.channel) for write in head.writes]
     told: set[Any] = set()
     for value, record, name in values:
-        if value.tag in _OPAQUE:
+        if value.tag in OPAQUE:
             continue
         place = _place(transcript, record, name)
         try:

@@ -290,8 +290,8 @@ class Guard(BaseCheckpointSaver[Any]):
         saved = head = found.saved if found else None
         if place.checkpoint:
             saved = yield Read(ticketed(config, None))
-        if head:
-            follow(claims.id_of(head))
+        if found:
+            follow(found.newest)
         named = place.checkpoint is not None and (
             head is None or saved is None or claims.id_of(saved) != claims.id_of(head)
         )
@@ -312,6 +312,7 @@ class Guard(BaseCheckpointSaver[Any]):
             return None
         here, seen = place.at(claims.id_of(saved)), claims.writes_on(saved)
         run = self._runs.started(here, named=named, seen=seen, known=known)
+        run.tasks[here] = {task for task, _, _ in saved.pending_writes or ()}
         return _for(run, saved)
 
     def _settled(
@@ -350,10 +351,10 @@ class Guard(BaseCheckpointSaver[Any]):
                 branch = self._gone_on(run, config, place, error)
         signed = claims.signed(step.metadata, run.name)
         made = Put(step.config, step.checkpoint, signed, step.versions)
-        written = yield from branch.put(place, made)
+        written = yield from branch.put(place, made, run.tasks.get(place, ()))
         here = place.at(step.checkpoint["id"])
         for write in run.early.pop(here, ()):
-            yield from branch.write(here, write)
+            yield from branch.write(here, write, ())
         return written
 
     def _guarded(self, run: Run, place: Place, step: Put) -> Steps[RunnableConfig]:
@@ -393,11 +394,12 @@ class Guard(BaseCheckpointSaver[Any]):
                 elif place != run.start:
                     run.early.setdefault(place, []).append(step)
                 yield step
+                run.tasks.setdefault(place, set()).add(step.task)
             except Conflict as error:
                 branch = self._gone_on(run, config, place, error)
             else:
                 return
-        yield from branch.write(place, step)
+        yield from branch.write(place, step, run.tasks.get(place, ()))
 
     def _write(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str

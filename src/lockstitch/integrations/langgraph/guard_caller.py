@@ -8,6 +8,7 @@ a machine whose clock is behind gets a Conflict where it could have gone on.
 from __future__ import annotations
 
 import sys
+import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -25,6 +26,9 @@ _LOOKING = frozenset({"get_state", "aget_state"})
 _RESUMING = "__pregel_resuming"
 _LAST = "_last_v6_timestamp"
 _UUID6 = 6
+# In the ticks of such an id, of 100 nanoseconds, from 1582 on.
+_DAY = 24 * 3_600 * 10**7
+_EPOCH = 0x01B21DD213814000
 
 
 class Caller(NamedTuple):
@@ -77,12 +81,17 @@ def follow(checkpoint: str) -> None:
     """Make every id that this process takes from now on sort behind a checkpoint's.
 
     LangGraph takes the greatest id for the newest. A machine whose clock is behind that of the
-    one before it would write a turn that nobody finds.
+    one before it would write a turn that nobody finds. An id of more than a day ahead is no
+    clock's, and is not followed: it would spread to every thread.
     """
     ticks = _ticks_of(checkpoint)
     last = getattr(ids, _LAST, 0) or 0
-    if ticks is not None and hasattr(ids, _LAST) and ticks > last:
+    if ticks is not None and hasattr(ids, _LAST) and last < ticks < _now() + _DAY:
         setattr(ids, _LAST, ticks)
+
+
+def _now() -> int:
+    return time.time_ns() // 100 + _EPOCH
 
 
 def _ticks_of(checkpoint: str) -> int | None:

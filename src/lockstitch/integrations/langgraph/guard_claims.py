@@ -34,7 +34,7 @@ Time plays no part, but LangGraph takes the greatest id for the newest: see guar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import NAMESPACE_URL, uuid5
 
@@ -65,6 +65,8 @@ class Head:
     parent: CheckpointTuple | None = None
     # Other first checkpoints of which nobody knows whether they count.
     rivals: list[CheckpointTuple] = field(default_factory=list)
+    # The greatest id beside it, if that is of a checkpoint that does not count.
+    newest: str = ""
 
 
 def id_of(saved: CheckpointTuple) -> str:
@@ -182,12 +184,13 @@ def _newest(place: Place) -> Steps[list[CheckpointTuple]]:
 def head(place: Place, known: Known = lambda _: False) -> Steps[Head | None]:
     """Find the newest checkpoint beside a place that counts; ``known`` ones are not looked into."""
     page = yield from _newest(place)
+    newest = id_of(page[0]) if page else ""
     while page:
         for saved in page:
             if known(place.at(id_of(saved))):
-                return Head(saved)
+                return Head(saved, newest=newest)
             if found := (yield from _counted(place, saved)):
-                return found
+                return replace(found, newest=newest)
         page = yield from _older(place, page[-1])
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import NAMESPACE_URL, uuid5
@@ -37,26 +37,26 @@ class Branch:
     next_version: Any
     _there: set[Place] = field(default_factory=set)
 
-    def put(self, place: Place, step: Put) -> Steps[RunnableConfig]:
-        """Put a checkpoint into the branch instead."""
-        yield from self._copied(place)
+    def put(self, place: Place, step: Put, tasks: Collection[str]) -> Steps[RunnableConfig]:
+        """Put a checkpoint into the branch instead; ``tasks`` have written on the one before."""
+        yield from self._copied(place, tasks)
         here = replace(place, thread=self.thread)
         written: RunnableConfig = yield replace(step, config=_within(step.config, self.thread))
         self._there.add(here.at(step.checkpoint["id"]))
         return written
 
-    def write(self, place: Place, step: Write) -> Steps[None]:
-        """Store writes on a checkpoint of the branch instead."""
-        yield from self._copied(place)
+    def write(self, place: Place, step: Write, tasks: Collection[str]) -> Steps[None]:
+        """Store writes on a checkpoint of the branch instead, on which ``tasks`` have written."""
+        yield from self._copied(place, tasks)
         yield replace(step, config=_within(step.config, self.thread))
 
-    def _copied(self, place: Place) -> Steps[None]:
+    def _copied(self, place: Place, tasks: Collection[str]) -> Steps[None]:
         here = replace(place, thread=self.thread)
         if place.checkpoint is None or here in self._there:
             return
         saved: CheckpointTuple | None = yield Read(place.config)
         if saved is not None:
-            yield from self._copy(here, place, stripped(saved))
+            yield from self._copy(here, place, _known(saved, tasks))
         self._there.add(here)
 
     def _copy(self, here: Place, place: Place, saved: CheckpointTuple) -> Steps[None]:
@@ -89,6 +89,12 @@ class Branch:
         if writes:
             yield Write(root.config, writes, _TASK)
         return root
+
+
+def _known(saved: CheckpointTuple, tasks: Collection[str]) -> CheckpointTuple:
+    """Give a checkpoint without the writes of whoever else has built on it meanwhile."""
+    writes = [write for write in saved.pending_writes or () if write[0] in tasks]
+    return stripped(saved)._replace(pending_writes=writes)
 
 
 def _bare(

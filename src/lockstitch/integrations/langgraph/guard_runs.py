@@ -39,6 +39,8 @@ class Run:
     owned: set[Place] = field(default_factory=set)
     # What it wrote on checkpoints that it had not put yet: LangGraph saves in the background.
     early: dict[Place, list[Write]] = field(default_factory=dict)
+    # The tasks whose writes on a checkpoint it knows of, from its load or as its own.
+    tasks: dict[Place, set[str]] = field(default_factory=dict)
     lost: Conflict | None = None
     branch: Branch | None = None
     lock: RLock = field(default_factory=RLock)

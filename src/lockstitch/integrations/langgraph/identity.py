@@ -49,11 +49,13 @@ def named(messages: Sequence[BaseMessage], known: Iterable[BaseMessage]) -> list
     count: Counter[str] = Counter()
     out: list[BaseMessage] = []
     for message in messages:
-        source = _source(message)
-        count[source] += 1
-        if message.id is None and id(message) not in old:
-            fresh = _free(f"{source}:{count[source]}", taken)
-            message = message.model_copy(update={"id": fresh})  # noqa: PLW2901 - in its place
+        is_new = message.id is None and id(message) not in old
+        if is_new or isinstance(message, ToolMessage):
+            source = _source(message)
+            count[source] += 1
+            if is_new:
+                fresh = _free(f"{source}:{count[source]}", taken)
+                message = message.model_copy(update={"id": fresh})  # noqa: PLW2901 - in its place
         out.append(message)
     return out
 

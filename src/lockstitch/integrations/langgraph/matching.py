@@ -13,6 +13,7 @@ from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
+    AIMessageChunk,
     BaseMessage,
     ToolMessage,
     convert_to_messages,
@@ -23,6 +24,7 @@ from msgspec import Struct
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph.healing import is_real
 from lockstitch.integrations.langgraph.identity import named
+from lockstitch.integrations.langgraph.partial import half_calls
 
 
 class Aligned(Struct):
@@ -100,10 +102,14 @@ def _by_id(mine: Sequence[BaseMessage], held: Sequence[BaseMessage]) -> list[int
 
 
 def _merged(own: BaseMessage, held: BaseMessage | None) -> BaseMessage:
-    """Take the checkpoint's message where both say the same, else the application's words."""
+    """Take the checkpoint's message where both say the same, else the application's words.
+
+    An application may know what the checkpoint does not: that a reply arrived only in part.
+    """
     if held is None:
         return own
-    if _key(own) == _key(held):
+    is_part = isinstance(own, AIMessageChunk) and half_calls(own)
+    if own == held or (_key(own) == _key(held) and not is_part):
         return held
     return own if own.id == held.id else own.model_copy(update={"id": held.id})
 

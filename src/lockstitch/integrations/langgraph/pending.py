@@ -109,19 +109,19 @@ def _overwriting(value: Any) -> tuple[bool, Any]:
 
 def _merged(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
     """Merge one write by ids; messages that nothing is said about stay the very objects."""
-    found: dict[Any, BaseMessage] = {_key(message): message for message in left}
+    found: list[BaseMessage] = list(left)
+    places = {message.id: at for at, message in enumerate(found) if message.id}
     for item in converted(value):
-        if not isinstance(item, RemoveMessage):
-            found[_key(item)] = item
-        elif item.id == REMOVE_ALL_MESSAGES:
-            found.clear()
+        if isinstance(item, RemoveMessage):
+            goes_all = item.id == REMOVE_ALL_MESSAGES
+            found = [] if goes_all else [message for message in found if message.id != item.id]
+            places = {message.id: at for at, message in enumerate(found) if message.id}
+        elif item.id in places:
+            found[places[item.id]] = item
         else:
-            found.pop(item.id, None)
-    return list(found.values())
-
-
-def _key(message: BaseMessage) -> Any:
-    return message.id or ("object", id(message))
+            places |= {item.id: len(found)} if item.id else {}
+            found.append(item)
+    return found
 
 
 def converted(value: Any) -> list[BaseMessage]:
@@ -185,10 +185,21 @@ def begun(saved: CheckpointTuple, channel: str) -> list[Any]:
     """
     if finished(saved):
         return []
-    given = saved.checkpoint["channel_values"].get(START)
-    if isinstance(given, Mapping):
+    given = fields_of(saved.checkpoint["channel_values"].get(START))
+    if given is not None:
         return [named(converted(given[channel]), [])] if channel in given else []
-    return [given] if _holds_messages(given) else []
+    whole = saved.checkpoint["channel_values"].get(START)
+    return [whole] if _holds_messages(whole) else []
+
+
+def fields_of(given: Any) -> Mapping[str, Any] | None:
+    """Give an input by its fields: a mapping, or an object that a schema was made of."""
+    if isinstance(given, Mapping):
+        return given
+    if isinstance(given, str | bytes | list | tuple) or not hasattr(given, "__dict__"):
+        return None
+    found: Mapping[str, Any] = vars(given)
+    return found
 
 
 def results_for(
@@ -201,7 +212,8 @@ def results_for(
     held = opened(ancestor.checkpoint["channel_values"].get(channel))
     wanted = set(calls)
     if isinstance(held, list):
-        wanted.intersection_update(calls_in(held))
+        known = set(calls_in(held))
+        wanted = {asked for asked in calls if not known.isdisjoint({asked, (asked[0], None)})}
         if not wanted:
             return None
     ids = {call for call, _ in wanted}

@@ -107,6 +107,8 @@ class Reconciler:
         if isinstance(delta, Reconciled):
             return delta
         task = Settling(saved, self.saver.get_next_version, delta=delta, channel=self.channel)
+        if messages is not None:
+            _check_channel(graph, task.channel or MESSAGES)
         if graph is not None and pending.is_busy(saved, delta):
             task.applied = rehearsed(graph, task.saved, self.saver, delta)
         yield from self._look_back(task)
@@ -141,6 +143,7 @@ class Reconciler:
         """Make the first checkpoint of a thread of which nothing was kept."""
         first = empty_checkpoint()
         channel = self.channel or MESSAGES
+        _check_channel(self.graph, channel)
         nothing = cast("CheckpointMetadata", {"step": -2})
         saved = CheckpointTuple(config, first, nothing, None, [])
         deltas = set() if self.graph is None else _deltas_of(self.graph)
@@ -247,6 +250,11 @@ def _checked_graph(graph: Any) -> Any:
     if not all(hasattr(graph, name) for name in ("get_state", "update_state", "channels")):
         raise UsageError("reconcile takes a compiled graph or a checkpointer")
     return graph
+
+
+def _check_channel(graph: Any, channel: str) -> None:
+    if graph is not None and channel not in graph.channels:
+        raise UsageError(f"this graph has no channel {channel!r}: name its conversation's channel")
 
 
 def _saver_of(graph: Any, config: RunnableConfig) -> BaseCheckpointSaver[Any]:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import keeping
@@ -140,7 +140,7 @@ class Saver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints, newest first."""
-        border = place_of(before).checkpoint if before else None
+        border = get_checkpoint_id(before) if before else None
         found = (
             saved
             for thread, namespace, checkpoint in self._listed(config)

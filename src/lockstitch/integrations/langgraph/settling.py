@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, ToolMessage
@@ -13,7 +14,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.formats.base import find
-from lockstitch.formats.langgraph.naming import START, successor
+from lockstitch.formats.langgraph.naming import MESSAGES, START, successor
 from lockstitch.integrations.langgraph import pending
 from lockstitch.integrations.langgraph.healing import Mended, is_real, mended
 from lockstitch.integrations.langgraph.identity import named
@@ -105,6 +106,7 @@ class Settling:
         self.saved = pending.stamped(saved, self.held)
         self.finished = pending.finished(self.saved)
         self.late: list[ToolMessage] = []
+        self._done: tuple[list[BaseMessage], Mended] | None = None
         self.report = Reconciled(before=saved.config, after=saved.config, channel=self.channel)
         self.report.messages = self.held
 
@@ -114,8 +116,8 @@ class Settling:
         A call whose id is in use more than once is left out where only ids could tell.
         """
         whole = self._whole()
-        calls = _unanswered(mended(whole).messages, {id(message) for message in whole})
-        if self.channel in self.delta:
+        calls = _unanswered(self._mended(whole).messages, {id(message) for message in whole})
+        if self.channel in self.delta or any(message.id is None for message in self.held):
             used = Counter(call for call, _ in pending.calls_in(whole))
             calls = {asked for asked in calls if used[asked[0]] == 1}
         return calls
@@ -138,12 +140,16 @@ class Settling:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
         report.paused = self._paused()
+        if self.channel is None:
+            if messages is None:
+                return None
+            self.channel = report.channel = MESSAGES
         if report.paused and not force:
             report.messages = self._whole()
             return None
         self._note_hidden()
         lined = self._lined_up(messages)
-        done = mended(lined.messages)
+        done = self._mended(lined.messages)
         self._note(lined, done)
         if not done.healed:
             return None
@@ -153,6 +159,12 @@ class Settling:
         report.changed = True
         checkpoint, versions = self._checkpoint(done.messages)
         return Settled(checkpoint, self._metadata(), versions, report)
+
+    def _mended(self, messages: list[BaseMessage]) -> Mended:
+        """Mend a list; the one that was mended last is not looked at again."""
+        if self._done is None or not _are_same(self._done[0], messages, is_):
+            self._done = messages, mended(messages)
+        return self._done[1]
 
     def _paused(self) -> str:
         if pending.asked(self.saved):
@@ -188,20 +200,21 @@ class Settling:
 
     def _others(self) -> list[str]:
         """Name the channels beside the conversation that something is kept for."""
-        begun = self.stored.get(START) if not self.finished else None
-        inputs = list(begun) if isinstance(begun, Mapping) else []
-        names = [*pending.other_channels(self.finished, self.channel), *inputs]
+        inputs = pending.fields_of(self.stored.get(START)) if not self.finished else None
+        names = [*pending.other_channels(self.finished, self.channel), *(inputs or ())]
         return [name for name in names if name != self.channel]
+
+    def _beside(self) -> list[BaseMessage]:
+        """Give the results that are not in the conversation, but beside it or an ancestor."""
+        values = [value for _, name, value in self.finished if name == self.channel]
+        found = [message for value in values for message in pending.converted(value)]
+        return [message for message in (*found, *self.late) if is_real(message)]
 
     def _note_hidden(self) -> None:
         report = self.report
-        beside = [value for _, name, value in self.finished if name == self.channel]
-        for number, value in enumerate([*beside, *self.late]):
-            real = sum(is_real(item) for item in pending.converted(value))
-            report.results += real
-            if real:
-                text = "a finished result that the conversation lacks"
-                report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
+        for number, _ in enumerate(self._beside()):
+            text = "a finished result that the conversation lacks"
+            report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
         if START in self.stored:
             text = "a message that no step has taken up"
             report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
@@ -211,6 +224,8 @@ class Settling:
     def _note(self, lined: Aligned, done: Mended) -> None:
         report = self.report
         report.healed = done.healed
+        final = {message.id for message in done.messages}
+        report.results = len({found.id for found in self._beside()} & final)
         report.findings += done.findings
         report.removed, report.added = lined.removed, lined.added
         report.synthetic, report.partial = done.synthetic, done.partial
@@ -285,15 +300,15 @@ def _unanswered(messages: Iterable[BaseMessage], known: Container[int]) -> set[p
 
 def _begun_in(values: Mapping[str, Any], named: str | None) -> str | None:
     """Find the channel that an input, which no step has taken up, is for."""
-    begun = values.get(START)
-    if not isinstance(begun, Mapping):
-        return None
-    return pending.messages_channel(begun, named)
+    begun = pending.fields_of(values.get(START))
+    return None if begun is None else pending.messages_channel(begun, named)
 
 
-def _are_same(one: Sequence[BaseMessage], other: Sequence[BaseMessage]) -> bool:
+def _are_same(
+    one: Sequence[BaseMessage], other: Sequence[BaseMessage], same: Callable[[Any, Any], bool] = eq
+) -> bool:
     return len(one) == len(other) and all(
-        new is old or new == old for new, old in zip(one, other, strict=True)
+        new is old or same(new, old) for new, old in zip(one, other, strict=True)
     )
 
 

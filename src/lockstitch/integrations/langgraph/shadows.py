@@ -85,8 +85,8 @@ class Known:
         more, made, cut = Known(middle), Known([]), len(self.objects) - tail
         made.shadows = [*self.shadows[:head], *middle, *self.shadows[cut:]]
         made.objects = [*self.objects[:head], *more.objects, *self.objects[cut:]]
-        made._faces = [*self._faces[:head], *more._faces, *self._faces[cut:]]  # noqa: SLF001
-        made._extras = [*self._extras[:head], *more._extras, *self._extras[cut:]]  # noqa: SLF001
+        made._faces = [*self._faces[:head], *more._faces, *self._faces[cut:]]
+        made._extras = [*self._extras[:head], *more._extras, *self._extras[cut:]]
         made.are_items = more.are_items and (self.are_items or not head + tail)
         return made
 

@@ -1,10 +1,9 @@
 -- Which session names which large value, so that what nobody names can be removed with it.
 create table uses (
-    name    blob    not null,
     session integer not null,
-    primary key (name, session)
+    name    blob    not null,
+    primary key (session, name)
 ) without rowid;
-create index uses_of_session on uses (session);
 
 -- The highest number of a session that was removed: numbers are never given twice, so that a
 -- writer that was stopped meanwhile cannot take another session for its own.

@@ -242,14 +242,12 @@ def leave_at(connection: Connection, number: int, head: Head, changed: int) -> N
 def remove_events(connection: Connection, number: int) -> None:
     """Remove the records of a session, and the large values that nobody else names."""
     connection.execute("delete from events where session = ?", (number,))
-    names = connection.execute("select name from uses where session = ?", (number,)).fetchall()
+    connection.execute(
+        "delete from blobs where name in (select name from uses where session = ?)"
+        " and name not in (select name from uses where session <> ?)",
+        (number, number),
+    )
     connection.execute("delete from uses where session = ?", (number,))
-    for name in names:
-        connection.execute(
-            "delete from blobs where name = ? and not exists"
-            " (select 1 from uses where uses.name = blobs.name)",
-            name,
-        )
 
 
 def remove_session(connection: Connection, number: int) -> None:

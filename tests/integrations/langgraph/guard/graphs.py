@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
+from uuid import UUID
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.channels.delta import DeltaChannel
@@ -27,6 +28,14 @@ class Notes(TypedDict):
     """Anything, one after the other."""
 
     notes: Annotated[list[str], add]
+
+
+def later(checkpoint: str, seconds: int = 60) -> str:
+    """An id of LangGraph's that is so much later than another one."""
+    number = UUID(checkpoint).int
+    ticks = (number >> 80 << 12 | number >> 64 & 0xFFF) + seconds * 10**7
+    rest = number & ((1 << 64) - 1)
+    return str(UUID(int=ticks >> 12 << 80 | 6 << 76 | (ticks & 0xFFF) << 64 | rest))
 
 
 def said(name: str) -> dict[str, Any]:

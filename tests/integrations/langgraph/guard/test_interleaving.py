@@ -63,6 +63,7 @@ def _long_turns() -> Game:
 
 
 GAMES = [_two_beginners, _taken_over, _two_first]
+CROWDS = [_crowd, _first_crowd, _long_turns]
 
 
 @pytest.mark.parametrize("make", GAMES)
@@ -87,7 +88,7 @@ def test_every_order_in_which_one_dies(make: Callable[[], Game], dying: int) -> 
     print(make.__name__, dying, games)  # noqa: T201 - figures of the report
 
 
-@pytest.mark.parametrize("make", [_crowd, _first_crowd, _long_turns])
+@pytest.mark.parametrize("make", CROWDS)
 def test_crowds_of_which_some_die(make: Callable[[], Game]) -> None:
     for seed in range(300):
         at_random(make, seed, deaths=seed % 3 / 50).judge()

@@ -71,7 +71,7 @@ def _mutate(number: int, messages: Sequence[Any], _state: dict[str, Any]) -> dic
     return {"messages": [AIMessage("I changed it", id=f"m-{len(messages)}-{number}")]}
 
 
-def _ask(number: int, messages: Sequence[Any], _state: dict[str, Any]) -> dict[str, Any]:
+def _ask(number: int, _messages: Sequence[Any], _state: dict[str, Any]) -> dict[str, Any]:
     answer = interrupt({"may I": number})
     return {"note": {"answer": answer}, "log": [answer], "total": 10}
 
@@ -104,9 +104,8 @@ def follow(state: dict[str, Any]) -> Any:
 
 
 def work(arg: dict[str, Any]) -> dict[str, Any]:
-    return {"log": [f"work {arg['n']}"], "total": arg["n"], "note": {"fan": 0}} if not arg["n"] else {
-        "log": [f"work {arg['n']} after {len(arg['seen'])}"], "total": arg["n"]
-    }  # fmt: skip
+    done = {"log": [f"work {arg['n']} after {len(arg['seen'])}"], "total": arg["n"]}
+    return done if arg["n"] else {**done, "note": {"fan": 0}}
 
 
 def after_work(state: dict[str, Any]) -> Any:
@@ -124,7 +123,6 @@ def built(saver: Any, *, delta: bool = False) -> Any:
 
 
 CONFIG = {"configurable": {"thread_id": "a thread / with § odd id"}}
-
 
 
 def _orders(names: set[str]) -> st.SearchStrategy[list[Order]]:

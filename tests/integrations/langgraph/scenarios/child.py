@@ -1,7 +1,8 @@
-"""A process that is interrupted or killed while its agents' tools are at work.
+"""A process that is interrupted, and at last killed, while its agents' tools are at work.
 
-Reads its runs, one JSON object a line, from the standard input. Says ``ready`` when all that is
-to finish is stored; for an interrupt from the keyboard that is once a run, one after another.
+Reads its runs, one JSON object a line, from the standard input. Those for an interrupt from the
+keyboard come one after another: it says ``ready`` when all that is to finish is stored, and
+``interrupted`` when it was. Then come all that are to be killed, at once.
 """
 
 from __future__ import annotations
@@ -11,77 +12,65 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import Any
 
-from tests.integrations.langgraph.agents import (
-    SAVERS,
-    Bench,
-    Released,
-    claude,
-    until_finished,
-)
-from tests.integrations.langgraph.scenarios.runs import KILL, THREAD, Run, broken_off
+from tests.integrations.langgraph.agents import SAVERS, Released, claude, until_finished
+from tests.integrations.langgraph.scenarios.runs import KILL, Run, Work, broken_off
 
 
 def main() -> None:
     given = [json.loads(line) for line in sys.stdin]
     runs = [(Run(**each["run"]), each["address"], each["url"]) for each in given]
-    if runs[0][0].how == KILL:
-        for run in runs:
-            threading.Thread(target=_go, args=run, daemon=True).start()
-        for run, address, _ in runs:
-            _wait(run, address)
-        _say("ready")
-        signal.pause()
-    for run in runs:
-        with suppress(KeyboardInterrupt, Released):
-            _go(*run)
-        _say("interrupted")
+    for run, *rest in runs:
+        if run.how != KILL:
+            with suppress(KeyboardInterrupt, Released):
+                _go(run, *rest)
+            _say("interrupted")
+    killed = [each for each in runs if each[0].how == KILL]
+    for each in killed:
+        threading.Thread(target=_go, args=each, daemon=True).start()
+    for run, address, _ in killed:
+        _wait(run, address)
+    _say("ready")
+    signal.pause()
 
 
 def _go(run: Run, address: str, url: str) -> None:
-    model = claude(url)
-    ready = None if run.how == KILL else lambda: _tell(run, address)
-    interrupt = _ago if run.is_async else _gone
-    broken_off(run, address, model, lambda *args: interrupt(*args, ready))
+    def interrupted(work: Work) -> None:
+        if run.how != KILL:
+            signal.signal(signal.SIGINT, lambda *_: _interrupted(work))
+            threading.Thread(target=_tell, args=(run, address), daemon=True).start()
+        work.invoke()
 
+    async def ainterrupted(work: Work) -> None:
+        if run.how != KILL:
+            threading.Thread(target=_tell, args=(run, address), daemon=True).start()
+        await work.ainvoke()
 
-def _gone(graph: Any, _: Any, bench: Bench, given: Any, ready: Any) -> None:
-    """A tool that a terminal has started gets the interrupt as well: it ends, too."""
-    if ready is not None:
-        signal.signal(signal.SIGINT, lambda *_: _interrupted(bench))
-        ready()
-    graph.invoke(given, THREAD)
-
-
-async def _ago(graph: Any, _: Any, __: Bench, given: Any, ready: Any) -> None:
-    if ready is not None:
+    if run.how != KILL:
+        # An event loop takes the interrupt into its own hands only if nobody else has.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        ready()
-    await graph.ainvoke(given, THREAD)
+    broken_off(run, address, claude(url), ainterrupted if run.is_async else interrupted)
 
 
-def _interrupted(bench: Bench) -> None:
-    bench.released.set()
+def _interrupted(work: Work) -> None:
+    """A tool that a terminal has started gets the interrupt as well: it ends, too."""
+    work.bench.released.set()
     raise KeyboardInterrupt
+
+
+def _tell(run: Run, address: str) -> None:
+    _wait(run, address)
+    _say("ready")
+
+
+def _wait(run: Run, address: str) -> None:
+    with SAVERS[run.store](address) as saver:
+        until_finished(saver, run.thread, 2)
 
 
 def _say(word: str) -> None:
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
-
-
-def _tell(run: Run, address: str) -> None:
-    def tell() -> None:
-        _wait(run, address)
-        _say("ready")
-
-    threading.Thread(target=tell, daemon=True).start()
-
-
-def _wait(run: Run, address: str) -> None:
-    with SAVERS[run.store](address) as saver:
-        until_finished(saver, THREAD, 2)
 
 
 if __name__ == "__main__":

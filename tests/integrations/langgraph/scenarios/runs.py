@@ -26,7 +26,6 @@ from tests.integrations.langgraph.agents import (
     until_finished,
 )
 
-THREAD = on("a thread")
 CHAT, COMMAND = "chat", "command"
 SIGINT, KILL, CLOSED, STOPPED = "sigint", "kill", "closed", "stopped"
 
@@ -44,6 +43,10 @@ class Run:
     def name(self) -> str:
         world = "async" if self.is_async else "sync"
         return f"{self.how}-{self.path}-{world}-{self.store}"
+
+    @property
+    def thread(self) -> dict[str, Any]:
+        return on(self.name)
 
     def saver(self, address: str) -> Any:
         return (ASYNC_SAVERS if self.is_async else SAVERS)[self.store](address)
@@ -78,8 +81,8 @@ def broken_off(run: Run, address: str, model: Any, interrupt: Any, loop: Any = a
     with run.saver(address) as saver:
         graph = agent(model, bench, saver)
         if run.path == COMMAND:
-            graph.invoke(question("Hello."), THREAD)
-        interrupt(graph, saver, bench, begun(run))
+            graph.invoke(question("Hello."), run.thread)
+        interrupt(Work(run, graph, saver, bench))
 
 
 async def _async_broken_off(run: Run, address: str, model: Any, interrupt: Any) -> None:
@@ -87,59 +90,80 @@ async def _async_broken_off(run: Run, address: str, model: Any, interrupt: Any) 
     async with run.saver(address) as saver:
         graph = agent(model, bench, saver)
         if run.path == COMMAND:
-            await graph.ainvoke(question("Hello."), THREAD)
-        await interrupt(graph, saver, bench, begun(run))
+            await graph.ainvoke(question("Hello."), run.thread)
+        await interrupt(Work(run, graph, saver, bench))
 
 
-def stop(graph: Any, saver: Any, bench: Bench, given: Any) -> None:
+@dataclass
+class Work:
+    """What an interrupt needs to know of the run that it breaks off."""
+
+    run: Run
+    graph: Any
+    saver: Any
+    bench: Bench
+
+    def invoke(self) -> None:
+        self.graph.invoke(begun(self.run), self.run.thread)
+
+    async def ainvoke(self) -> None:
+        await self.graph.ainvoke(begun(self.run), self.run.thread)
+
+    def until_finished(self) -> None:
+        until_finished(self.saver, self.run.thread, 2)
+
+    async def auntil_finished(self) -> None:
+        await auntil_finished(self.saver, self.run.thread, 2)
+
+    def release(self, later: float = 0.0) -> None:
+        self.bench.stuck.wait(20)
+        self.until_finished()
+        time.sleep(later)
+        self.bench.released.set()
+
+
+def stop(work: Work) -> None:
     """The tool that is still at work is broken off: its error ends the run."""
-    watcher = threading.Thread(target=_release, args=(saver, bench))
+    watcher = threading.Thread(target=work.release)
     watcher.start()
     with suppress(Released):
-        graph.invoke(given, THREAD)
+        work.invoke()
     watcher.join()
 
 
-def close(graph: Any, saver: Any, bench: Bench, given: Any) -> None:
+def close(work: Work) -> None:
     """Nobody reads the stream any more: the generator is closed.
 
     Closing waits for the tool that is at work. LangGraph sometimes holds an update back until the
     next one comes, and then the tool's end is what wakes the reader.
     """
-    stream = graph.stream(given, THREAD, stream_mode="updates")
-    watcher = threading.Thread(target=_release, args=(saver, bench, 0.3))
+    stream = work.graph.stream(begun(work.run), work.run.thread, stream_mode="updates")
+    watcher = threading.Thread(target=work.release, args=(0.3,))
     watcher.start()
     with suppress(Released):
         while "tools" not in next(stream):
             pass
-        until_finished(saver, THREAD, 2)
+        work.until_finished()
         stream.close()
     watcher.join()
 
 
-async def astop(graph: Any, saver: Any, _: Bench, given: Any) -> None:
+async def astop(work: Work) -> None:
     """The task is cancelled."""
-    task = asyncio.create_task(graph.ainvoke(given, THREAD))
-    await auntil_finished(saver, THREAD, 2)
+    task = asyncio.create_task(work.ainvoke())
+    await work.auntil_finished()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-async def aclose(graph: Any, saver: Any, _: Bench, given: Any) -> None:
+async def aclose(work: Work) -> None:
     """Nobody reads the stream any more: the generator is closed."""
-    stream = graph.astream(given, THREAD, stream_mode="updates")
+    stream = work.graph.astream(begun(work.run), work.run.thread, stream_mode="updates")
     while "tools" not in await anext(stream):
         pass
-    await auntil_finished(saver, THREAD, 2)
+    await work.auntil_finished()
     await stream.aclose()
-
-
-def _release(saver: Any, bench: Bench, later: float = 0.0) -> None:
-    bench.stuck.wait(60)
-    until_finished(saver, THREAD, 2)
-    time.sleep(later)
-    bench.released.set()
 
 
 INTERRUPTS = {

@@ -19,9 +19,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from anthropic import BadRequestError
+from anthropic import BadRequestError as AnthropicRefusal
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_openai_messages
+from openai import BadRequestError as OpenAIRefusal
 
 import lockstitch
 from lockstitch.integrations.langgraph import areconcile, reconcile
@@ -32,24 +34,37 @@ from tests.integrations.langgraph.agents import (
     Bench,
     Provider,
     agent,
+    on,
+    postgres,
     provided,
     replying,
     result_of,
 )
+from tests.integrations.langgraph.reconcile.breaking import THREAD as IN_MEMORY
+from tests.integrations.langgraph.reconcile.breaking import Thread
 from tests.integrations.langgraph.scenarios.runs import (
     COMMAND,
     INTERRUPTS,
     KILL,
     RUNS,
     SIGINT,
-    THREAD,
     Run,
     broken_off,
+    question,
 )
 from tests.postgres_server import shared
 
 REFUSED = "`tool_use` ids were found without `tool_result` blocks immediately after"
 _number = count()
+
+
+COPIES = (
+    "checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,"
+    " metadata)",
+    "checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)",
+    "checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel,"
+    " type, blob)",
+)
 
 
 class Scene:
@@ -59,6 +74,9 @@ class Scene:
         self.folder = folder
         self.stack = stack
         self.loop = stack.enter_context(asyncio.Runner())
+        self.database = shared().fresh()
+        with postgres(self.database):
+            pass
         self.addresses: dict[Run, str] = {}
         self.providers: dict[Run, Provider] = {}
 
@@ -67,31 +85,34 @@ class Scene:
         place = self.folder / f"{run.name}.bodies"
         self.providers[run] = self.stack.enter_context(provided(place, *replies))
         is_file = run.store == "sqlite"
-        self.addresses[run] = str(self.folder / run.name) if is_file else shared().fresh()
+        self.addresses[run] = str(self.folder / run.name) if is_file else self.database
 
-    def broken(self, run: Run) -> str:
-        """Give the address of a database with this run in it, broken off."""
+    def broken(self, run: Run) -> tuple[str, dict[str, Any]]:
+        """Give the database and the thread of a copy of this run, broken off."""
         if run not in self.addresses:
             if run.how in (SIGINT, KILL):
-                self._break_in_a_child([other for other in RUNS if other.how == run.how])
+                self._break_in_a_child([other for other in RUNS if other.how in (SIGINT, KILL)])
             else:
                 self.prepare(run)
                 model, interrupt = self.providers[run].claude(), INTERRUPTS[run.how, run.is_async]
                 broken_off(run, self.addresses[run], model, interrupt, self.loop)
-        return self.copied(run)
+        return self._copied(run)
 
-    def copied(self, run: Run) -> str:
-        address = self.addresses[run]
+    def _copied(self, run: Run) -> tuple[str, dict[str, Any]]:
+        address, name = self.addresses[run], f"{run.name}.{next(_number)}"
         if run.store == "sqlite":
-            copy = f"{address}.{next(_number)}"
-            shutil.copy(address, copy)
-            if Path(f"{address}-wal").exists():
-                shutil.copy(f"{address}-wal", f"{copy}-wal")
-            return copy
-        name = f"copy_{next(_number)}"
-        source = address.rpartition("/")[2].partition("?")[0]
-        shared().execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"')
-        return shared().address(name)
+            copy = str(self.folder / name)
+            for end in ("", "-wal"):
+                if Path(f"{address}{end}").exists():
+                    shutil.copy(f"{address}{end}", f"{copy}{end}")
+            return copy, run.thread
+        with psycopg.connect(address) as connection:
+            for table in COPIES:
+                others = table.partition("thread_id, ")[2].removesuffix(")")
+                source = table.partition(" ")[0]
+                statement = f"INSERT INTO {table} SELECT %s, {others} FROM {source} "  # noqa: S608
+                connection.execute(statement + "WHERE thread_id = %s", (name, run.name))
+        return address, on(name)
 
     def _break_in_a_child(self, runs: list[Run]) -> None:
         for run in runs:
@@ -102,20 +123,19 @@ class Scene:
             for run in runs
         ]
         given = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, **pipes) as child:  # type: ignore[call-overload]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes) as child:
             assert child.stdin
             assert child.stdout
             child.stdin.write(given)
             child.stdin.close()
-            for _ in runs:
+            for _ in range(sum(run.how == SIGINT for run in runs)):
                 assert child.stdout.readline() == b"ready\n"
-                child.send_signal(signal.SIGKILL if runs[0].how == KILL else signal.SIGINT)
-                if runs[0].how == KILL:
-                    break
+                child.send_signal(signal.SIGINT)
                 assert child.stdout.readline() == b"interrupted\n"
-            code = child.wait(60)
-        assert code == (-signal.SIGKILL if runs[0].how == KILL else 0)
+            assert child.stdout.readline() == b"ready\n"
+            child.kill()
+            assert child.wait(60) == -signal.SIGKILL
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +147,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 class Seat:
     """An application at work on one thread: the same words for both worlds."""
 
-    def __init__(self, run: Run, saver: Any, provider: Provider) -> None:
+    def __init__(self, run: Run, thread: Any, saver: Any, provider: Provider) -> None:
         self.run = run
+        self.thread = thread
         self.saver = saver
         self.graph = agent(provider.claude(), Bench(), saver)
 
@@ -140,36 +161,38 @@ class Seat:
     async def messages(self) -> list[BaseMessage]:
         """What is in the checkpoint itself, not what LangGraph shows around it."""
         if self.run.is_async:
-            saved = await self.saver.aget_tuple(THREAD)
+            saved = await self.saver.aget_tuple(self.thread)
         else:
-            saved = self.saver.get_tuple(THREAD)
+            saved = self.saver.get_tuple(self.thread)
         found: list[BaseMessage] = saved.checkpoint["channel_values"]["messages"]
         return found
 
     async def reconcile(self, what: Any, messages: list[Any] | None) -> Reconciled:
         if self.run.is_async:
-            return await areconcile(what, THREAD, messages)
-        return reconcile(what, THREAD, messages)
+            return await areconcile(what, self.thread, messages)
+        return reconcile(what, self.thread, messages)
 
 
 def at_work(scene: Scene, run: Run, body: Any) -> None:
     """Sit down at a copy of what a run has left."""
-    address = scene.broken(run)
+    address, thread = scene.broken(run)
 
     async def sit() -> None:
         opened = run.saver(address)
         provider = scene.providers[run]
         if run.is_async:
             async with opened as saver:
-                await body(Seat(run, saver, provider), provider)
+                await body(Seat(run, thread, saver, provider), provider)
         else:
             with opened as saver:
-                await body(Seat(run, saver, provider), provider)
+                await body(Seat(run, thread, saver, provider), provider)
 
     scene.loop.run(sit())
 
 
 every_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+killed_runs = [run for run in RUNS if run.how == KILL]
+every_killed_run = pytest.mark.parametrize("run", killed_runs, ids=lambda run: run.name)
 
 
 @every_run
@@ -177,8 +200,8 @@ def test_without_a_reconciliation_the_provider_refuses_the_next_message(
     scene: Scene, run: Run
 ) -> None:
     async def body(seat: Seat, _: Provider) -> None:
-        with pytest.raises(BadRequestError, match=REFUSED):
-            await seat.call("invoke", {"messages": [HumanMessage("And now?")]}, THREAD)
+        with pytest.raises(AnthropicRefusal, match=REFUSED):
+            await seat.call("invoke", {"messages": [HumanMessage("And now?")]}, seat.thread)
 
     at_work(scene, run, body)
 
@@ -204,8 +227,20 @@ def nothing(messages: list[BaseMessage]) -> None:
 
 
 @every_run
-@pytest.mark.parametrize("memory", [nothing, kept, kept_as_dicts, cleaned])
+@pytest.mark.parametrize("memory", [nothing, cleaned])
 def test_the_next_message_is_accepted_and_all_agree(scene: Scene, run: Run, memory: Any) -> None:
+    _all_agree(scene, run, memory)
+
+
+@every_killed_run
+@pytest.mark.parametrize("memory", [kept, kept_as_dicts])
+def test_an_application_that_lacks_the_results_gets_them(
+    scene: Scene, run: Run, memory: Any
+) -> None:
+    _all_agree(scene, run, memory)
+
+
+def _all_agree(scene: Scene, run: Run, memory: Any) -> None:
     async def body(seat: Seat, provider: Provider) -> None:
         report = await seat.reconcile(seat.graph, memory(await seat.messages()))
         await _agrees(seat, provider, report, with_results=memory is not cleaned)
@@ -213,7 +248,7 @@ def test_the_next_message_is_accepted_and_all_agree(scene: Scene, run: Run, memo
     at_work(scene, run, body)
 
 
-@every_run
+@every_killed_run
 def test_a_checkpointer_alone_will_do(scene: Scene, run: Run) -> None:
     async def body(seat: Seat, provider: Provider) -> None:
         report = await seat.reconcile(seat.saver, None)
@@ -230,14 +265,14 @@ async def _agrees(
     held = report.messages
     assert lockstitch.check(held, "langchain") == []
     assert await seat.messages() == held
-    state = await seat.call("get_state", THREAD)
+    state = await seat.call("get_state", seat.thread)
     assert state.next == ()
     assert state.config["configurable"]["checkpoint_id"] == _place(report.after)
     again = await seat.reconcile(seat.graph, held)
     assert not again.changed
     assert again.after == again.before
 
-    answer = await seat.call("invoke", {"messages": [HumanMessage("And now?")]}, THREAD)
+    answer = await seat.call("invoke", {"messages": [HumanMessage("And now?")]}, seat.thread)
     assert provider.log[-1].outcome == "accepted"
     said = json.dumps(provider.bodies[-1]["messages"])
     assert [result_of(job) in said for job in JOBS] == [with_results, False, with_results]
@@ -249,3 +284,28 @@ async def _agrees(
 def _place(config: Any) -> str:
     found: str = config["configurable"]["checkpoint_id"]
     return found
+
+
+CLIENTS = [
+    ("claude", {}, AnthropicRefusal),
+    ("gpt", {}, OpenAIRefusal),
+    ("gpt", {"use_responses_api": True}, OpenAIRefusal),
+]
+
+
+@pytest.mark.parametrize(("client", "options", "refusal"), CLIENTS)
+def test_with_every_client(
+    tmp_path: Path, client: str, options: Any, refusal: type[Exception]
+) -> None:
+    with provided(tmp_path, replying(*JOBS)) as provider:
+        model = getattr(provider, client)(**options)
+        thread = Thread("agent", model=model).break_off()
+        with pytest.raises(refusal):
+            thread.graph.invoke(question("And now?"), IN_MEMORY)
+        assert provider.log[-1].outcome == "refused"
+        report = reconcile(thread.graph, IN_MEMORY)
+        assert (report.results, report.synthetic) == (2, 1)
+        thread.graph.invoke(question("Go on."), IN_MEMORY)
+        assert provider.log[-1].outcome == "accepted"
+        said = json.dumps(provider.bodies[-1])
+        assert [result_of(job) in said for job in JOBS] == [True, False, True]

@@ -49,6 +49,10 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
 T = TypeVar("T")
 
 
+class Gone(Unreadable):
+    """The server cannot be reached any more: going on with other threads is of no use."""
+
+
 class Options(Struct, frozen=True):
     """What an address says beyond what libpq knows: a schema, and how long a claim lasts."""
 
@@ -139,12 +143,18 @@ class Database:
     def _transaction(self, level: IsolationLevel, *, read_only: bool) -> Iterator[Connection]:
         connection = self._connection
         if connection is None or connection.closed:
-            connection = self._connection = self.address.connect()
+            connection = self._connection = self._connected()
         connection.isolation_level = level
         connection.read_only = read_only
         with connection.transaction():
             connection.execute(_LIMITS)
             yield connection
+
+    def _connected(self) -> Connection:
+        try:
+            return self.address.connect()
+        except Unreadable as error:
+            raise Gone(str(error)) from None
 
     def _after(self, error: psycopg.Error, *, may_repeat: bool, is_read: bool) -> None:
         """Decide after an error: returns if the work may be done again."""
@@ -157,7 +167,7 @@ class Database:
             raise Unsure(f"{self.address.url}: the connection was lost in a write") from None
         if not may_repeat:
             text = "the connection was lost while reading, several times"
-            raise Unreadable(f"{self.address.url}: {text}; nothing was written") from None
+            raise Gone(f"{self.address.url}: {text}; nothing was written") from None
 
 
 def translated(error: psycopg.Error, where: str) -> LockstitchError:

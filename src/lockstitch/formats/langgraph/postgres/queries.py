@@ -1,8 +1,9 @@
 """The statements that read checkpoints: each finds its rows by a primary key, and no others.
 
 A list of threads comes from hopping over the primary key from one thread to the next; what joins
-two sets of rows looks them up one by one (``LATERAL … LIMIT 1``), because a join would be planned
-from estimates that are worst for the few threads that are huge.
+two sets of rows looks them up one by one (``LATERAL`` with a ``LIMIT`` or an ``OFFSET``, which keep
+it from being turned into a join), because a join would be planned from estimates that are worst for
+the few threads that are huge.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ WRITES = (
     + " CROSS JOIN LATERAL (SELECT w.task_id, {task_path} AS path, w.idx, w.channel, w.type, "
     + "w.blob "
     + _WRITE
-    + ") w WHERE %(channels)s::text[] IS NULL OR w.channel = ANY(%(channels)s::text[])"
+    + " OFFSET 0) w WHERE %(channels)s::text[] IS NULL OR w.channel = ANY(%(channels)s::text[])"
 )
 
 # The last checkpoints of every namespace, and what they hang on.

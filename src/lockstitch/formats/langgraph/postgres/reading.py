@@ -38,7 +38,8 @@ from lockstitch.stores.postgres.pool import Connection
 PAGE = 200
 # How many bytes of values are in memory at a time, unless one thread alone has more.
 GROUP = 4 << 20
-_LINE = 400
+LINE = 64
+WHOLE_LINE = 5000
 _ANCESTORS = 256
 # How many steps back a result is looked for.
 _FAR = 1000
@@ -94,12 +95,19 @@ def is_kept(namespace: str) -> bool:
 
 
 class Reader:
-    """Reads the threads of one schema; ``pause`` is a rest, in seconds, between two pages."""
+    """Reads the threads of one schema.
 
-    def __init__(self, database: Database, home: Home, pause: float = 0.0) -> None:
+    ``pause`` is a rest, in seconds, between two pages. Lost turns are looked for among the last
+    ``line`` checkpoints of a thread.
+    """
+
+    def __init__(
+        self, database: Database, home: Home, pause: float = 0.0, line: int = LINE
+    ) -> None:
         self._database = database
         self.home = home
         self._pause = pause
+        self._line = line
 
     def estimate(self) -> int:
         """Say roughly how many threads there are; 0 if the server does not know."""
@@ -169,7 +177,7 @@ class Reader:
         known = {one.id for one in snapshot.ancestors}
         chain: list[str] = []
         own = snapshot.head.parent
-        while own in parents and own not in chain:
+        while own is not None and own in parents and own not in chain:
             chain.append(own)
             own = parents[own]
         hung = self._writes(
@@ -306,7 +314,7 @@ class Reader:
 
     def _add_lost(self, connection: Connection, snapshots: Sequence[Snapshot]) -> None:
         keys = [(one.thread, one.namespace) for one in snapshots]
-        values: dict[str, Any] = {"threads": [key[0] for key in keys], "size": _LINE}
+        values: dict[str, Any] = {"threads": [key[0] for key in keys], "size": self._line}
         values["namespaces"] = [key[1] for key in keys]
         parents: list[list[tuple[str, str | None]]] = [[] for _ in keys]
         for number, own, parent in connection.execute(self.home.sql(queries.PARENTS), values):

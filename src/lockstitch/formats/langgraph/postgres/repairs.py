@@ -122,11 +122,10 @@ def store(database: Database, reader: Reader, loaded: Loaded, new: Settled, note
 
     try:
         return database.writing(write)
-    except Unsure:
+    except Unsure as error:
         found = database.reading(lambda c: _noted(c, reader.home, loaded.key, fitted.id, note.run))
         if found is None:
-            text = "the connection was lost before the repair was final; nothing was written"
-            raise Unreadable(text) from None
+            raise Unreadable(f"{error}; it was not written, so try it again") from None
         return found
 
 

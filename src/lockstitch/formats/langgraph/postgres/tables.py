@@ -19,8 +19,9 @@ from lockstitch.stores.postgres.pool import Connection
 _FIND = """
 SELECT n.nspname,
     EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = w.oid AND a.attname = 'task_path'),
-    (SELECT count(*) FROM pg_attribute a WHERE a.attname = 'checkpoint_id' AND a.attrelid = c.oid)
-    + (SELECT count(*) FROM pg_attribute a WHERE a.attname = 'version' AND a.attrelid = b.oid)
+    (SELECT count(*) FROM pg_attribute a WHERE a.atttypid IN ('text'::regtype, 'varchar'::regtype)
+        AND (a.attrelid, a.attname) IN ((c.oid, 'thread_id'), (c.oid, 'checkpoint_id'),
+            (b.oid, 'version'), (w.oid, 'task_id')))
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class b ON b.relnamespace = n.oid AND b.relname = 'checkpoint_blobs'
@@ -32,7 +33,7 @@ _IS_OWN = """
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'lockstitch' AND c.relname = 'versions'
 """
-_WHOLE = 2
+_WHOLE = 4
 
 
 class Home(Struct, frozen=True):
@@ -87,8 +88,9 @@ def _found(connection: Connection, url: str) -> Found:
     ]
     if listed and not homes and all(row[2] < _WHOLE for row in listed):
         raise Unreadable(
-            f"{Database(url).address.url}: was written by LangGraph's shallow saver, which keeps "
-            "no history that a repair could hang on; it is not supported"
+            f"{Database(url).address.url}: its checkpoints are of another shape than those of "
+            "PostgresSaver: of the shallow saver, which keeps no history that a repair could hang "
+            "on, or of LangGraph Platform; they are not supported"
         )
     return Found(bool(own), tuple(homes))
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lockstitch.errors import Conflict, LockstitchError, UsageError
 from lockstitch.formats.langgraph.loading import named
-from lockstitch.formats.langgraph.postgres.database import Database
+from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.repairs import has_table
 from lockstitch.formats.langgraph.postgres.tables import Home
 from lockstitch.stores.postgres.pool import Connection
@@ -55,6 +55,10 @@ _DELETE_BLOB = """
 DELETE FROM {checkpoint_blobs} b WHERE b.thread_id = %(thread)s AND b.checkpoint_ns = %(namespace)s
     AND b.channel = %(channel)s AND b.version = %(version)s
     AND encode(sha256(coalesce(b.blob, ''::bytea)), 'hex') = %(digest)s
+"""
+_IS_THERE = """
+SELECT EXISTS (SELECT FROM {checkpoints} c WHERE c.thread_id = %(thread)s
+    AND c.checkpoint_ns = %(namespace)s AND c.checkpoint_id = %(id)s)
 """
 _MARK = "UPDATE {lockstitch_repairs} SET undone = clock_timestamp() WHERE id = %(number)s"
 
@@ -154,10 +158,17 @@ def _each(database: Database, home: Home, repairs: list[Listed]) -> Iterator[Und
         name = named(thread, namespace)
         try:
             database.writing(partial(take_back, home=home, number=number))
+        except Gone:
+            raise
         except LockstitchError as error:
             yield Undone(name, str(error))
             continue
         yield Undone(name)
+
+
+def _is_there(connection: Connection, home: Home, values: dict[str, Any]) -> bool:
+    [(found,)] = connection.execute(home.sql(_IS_THERE), values).fetchall()
+    return bool(found)
 
 
 def take_back(connection: Connection, home: Home, number: int) -> None:
@@ -177,6 +188,9 @@ def take_back(connection: Connection, home: Home, number: int) -> None:
     for channel, version, digest in added["blobs"]:
         values |= {"channel": channel, "version": version, "digest": digest}
         count += connection.execute(home.sql(_DELETE_BLOB), values).rowcount
-    if count != 1 + len(added["blobs"]):
+    # A thread that was deleted as a whole has nothing left to take back.
+    if count not in (0, 1 + len(added["blobs"])) or (
+        not count and _is_there(connection, home, values)
+    ):
         raise Conflict("the rows are no longer what the repair added; nothing was taken back")
     connection.execute(home.sql(_MARK), {"number": number})

@@ -29,8 +29,8 @@ from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.loading import named
 from lockstitch.formats.langgraph.postgres import KIND, repairs, threads
-from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.reading import Key, Loaded, Reader, is_kept
+from lockstitch.formats.langgraph.postgres.database import Database, Gone
+from lockstitch.formats.langgraph.postgres.reading import WHOLE_LINE, Key, Loaded, Reader, is_kept
 from lockstitch.formats.langgraph.postgres.runs import Item, Run
 from lockstitch.formats.langgraph.postgres.tables import Found, Home, home_of, homes
 from lockstitch.formats.sources import Source
@@ -109,7 +109,7 @@ def sources(url: str, session: str | None = None) -> Iterator[Source]:
 def opened(source: Source) -> Transcript:
     """Read one thread and understand it."""
     with Database(source.path) as database:
-        reader = Reader(database, home_of(source.path))
+        reader = Reader(database, home_of(source.path), line=WHOLE_LINE)
         session = str(source.session)
         for key in found_in(reader, session):
             if named(*key) == session:
@@ -194,6 +194,8 @@ class Worker:
             loaded.snapshot.below = below.get(loaded.key, ())
             try:
                 yield self._one(loaded)
+            except Gone:
+                raise
             except LockstitchError as error:
                 yield _failed(self._task.name, loaded.key, str(error))
             except (RecursionError, MemoryError):

@@ -1,0 +1,200 @@
+"""The conversation of a thread: that of its head, with what hangs on it merged in.
+
+What a run was told, and what its finished tasks returned, stays beside the checkpoint until the
+whole step is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from lockstitch.dialects.langchain import LangChain
+from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
+from lockstitch.formats.langgraph.naming import (
+    MESSAGES,
+    NO_TASK,
+    START,
+    TASKS,
+    is_control,
+    is_trigger,
+    waiting,
+)
+from lockstitch.formats.langgraph.reducing import (
+    given,
+    merged,
+    replayed,
+    stored_messages,
+    updated,
+)
+from lockstitch.formats.langgraph.snapshot import Coded, Snapshot, wanted
+from lockstitch.model.parts import CALL, RESULT
+
+# Codings of what is no value to look into.
+OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})
+_JOIN = "join:"
+_NEW_NAMES = 3
+_NO_TASKS = (b"", b"[]", b"\x90")
+
+
+class Reading(Struct):
+    """What was understood of a snapshot.
+
+    ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
+    ``changes`` says that the channel stores changes only, ``due`` names the channels that make a
+    node run next.
+    """
+
+    snapshot: Snapshot
+    codings: dict[str, Coding]
+    channel: str | None = None
+    base: list[Item] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    changes: bool = False
+    due: tuple[str, ...] = ()
+    asked: frozenset[str] = frozenset()
+
+    @property
+    def coding(self) -> Coding:
+        """The coding of the head."""
+        return self.codings[self.snapshot.coding]
+
+    @property
+    def is_old(self) -> bool:
+        """Tell checkpoints of before the names of today's channels."""
+        version = self.snapshot.head.body.get("v")
+        return type(version) is int and version < _NEW_NAMES
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes that have run."""
+        seen = self.snapshot.head.body.get("versions_seen")
+        return set(seen) if type(seen) is dict else set()
+
+    @property
+    def is_folded(self) -> bool:
+        """Tell whether anything hangs on the head that its conversation lacks."""
+        return len(self.base) != len(self.items) or any(
+            one is not other for one, other in zip(self.base, self.items, strict=False)
+        )
+
+
+def read_messages(reading: Reading, named: str | None) -> None:
+    """Read the conversation of a snapshot; ``named`` is its channel, if that is known.
+
+    Raises ``Undecodable``, or ``BrokenChain``, if it cannot be told what it is.
+    """
+    snapshot = reading.snapshot
+    head = snapshot.head
+    reading.asked = frozenset(waiting((w.task, w.channel) for w in head.writes))
+    reading.channel = channel = named or _channel(reading)
+    if channel is None:
+        return
+    reading.changes = channel in wanted(head)
+    if reading.changes:
+        reading.base = replayed(snapshot, channel, reading.codings)
+    elif channel in head.values and head.values[channel].tag not in OPAQUE:
+        value = head.values[channel]
+        coding = coding_of(reading.codings, value)
+        reading.changes = coding.opened(value.data) is not value.data
+        reading.base = stored_messages(coding, value.data, head.record, (channel,))
+    reading.items = _folded(reading, channel)
+
+
+def _folded(reading: Reading, channel: str) -> list[Item]:
+    """Merge what hangs on the head: the input of its run, then what its tasks returned."""
+    head = reading.snapshot.head
+    items = list(reading.base)
+    start = _start(reading, channel)
+    if start is not None:
+        coding, data = start
+        items = merged(items, given(coding, data, head.record, (START, channel)))
+    on_channel = [write for write in head.writes if write.channel == channel]
+    said = [write for write in on_channel if write.task == NO_TASK]
+    returned = [write for write in on_channel if write.task != NO_TASK]
+    return updated(updated(items, said, reading.codings), returned, reading.codings)
+
+
+def _start(reading: Reading, channel: str) -> tuple[Coding, bytes] | None:
+    """Give the messages of an input that no node has taken up yet.
+
+    Once the node that takes it up has returned, they are among its writes.
+    """
+    value = reading.snapshot.head.values.get(START)
+    if value is None or any(w.channel == channel for w in reading.snapshot.head.writes):
+        return None
+    fields = fields_in(reading, value)
+    if fields is None or channel not in fields:
+        return None
+    return coding_of(reading.codings, value), fields[channel]
+
+
+def fields_in(reading: Reading, value: Coded) -> dict[str, bytes] | None:
+    """Take a value apart that should be a map; None if it is none."""
+    if value.tag in OPAQUE:
+        return None
+    try:
+        return coding_of(reading.codings, value).fields(value.data)
+    except Undecodable:
+        return None
+
+
+def _channel(reading: Reading) -> str | None:
+    """Find the channel of the conversation: the one that is named so, or the only one of its kind.
+
+    Raises Undecodable if the channel of that name is there, but cannot be read at all.
+    """
+    head = reading.snapshot.head
+    value = head.values.get(MESSAGES)
+    if value is not None and value.tag not in OPAQUE:
+        coding = coding_of(reading.codings, value)
+        if coding.items(coding.opened(value.data)) is not None:
+            return MESSAGES
+    written = {write.channel for write in head.writes}
+    start = head.values.get(START)
+    begun = (fields_in(reading, start) or {}) if start is not None else {}
+    if value is None and (MESSAGES in {*written, *wanted(head), *begun}):
+        return MESSAGES
+    holding = [name for name in head.values if not is_control(name) and _holds(reading, name)]
+    return holding[0] if len(holding) == 1 else None
+
+
+def _holds(reading: Reading, channel: str) -> bool:
+    """Tell whether the first thing in a channel's list is a message."""
+    value = reading.snapshot.head.values[channel]
+    try:
+        coding = coding_of(reading.codings, value)
+        items = coding.items(coding.opened(value.data)) or []
+        return bool(items) and coding.message(items[0]) is not None
+    except Undecodable:
+        return False
+
+
+def is_due(reading: Reading, name: str) -> bool:
+    """Tell whether a channel makes a node run next: an edge from several, once all have come.
+
+    In old checkpoints a node that has run stands under its own name for those behind it.
+    """
+    value = reading.snapshot.head.values[name]
+    if name == TASKS:
+        return value.data not in _NO_TASKS
+    if is_trigger(name) or value.tag in OPAQUE:
+        return is_trigger(name)
+    if name.startswith(_JOIN):
+        nodes = set(name.removeprefix(_JOIN).rsplit(":", 1)[0].split("+"))
+        return coding_of(reading.codings, value).members(value.data) == nodes
+    if reading.is_old and name in reading.nodes:
+        return value.data == coding_of(reading.codings, value).encoded(name)
+    return False
+
+
+def open_calls(items: Sequence[Item]) -> set[str]:
+    """Give the ids of the calls in a conversation that have no answer in it."""
+    calls: set[str] = set()
+    answered: set[str] = set()
+    for message in LangChain().read([item.view for item in items]):
+        for part in message.parts:
+            if part.id and part.kind in (CALL, RESULT):
+                (calls if part.kind == CALL else answered).add(part.id)
+    return calls - answered

@@ -1,0 +1,133 @@
+"""Many threads: every statement finds its rows by an index, and memory stays flat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from psycopg.sql import SQL
+
+from lockstitch.formats.langgraph.postgres import work
+from lockstitch.formats.langgraph.postgres.database import Database
+from lockstitch.formats.langgraph.postgres.reading import Reader, Span
+from lockstitch.formats.langgraph.postgres.runs import Run
+from lockstitch.formats.langgraph.postgres.tables import home_of
+from tests.postgres_server import shared
+
+from . import scale, stage
+
+THREADS = 2_200
+FEW = 400
+
+
+@pytest.fixture(scope="module")
+def full() -> str:
+    """A database with many threads."""
+    dsn = shared().fresh()
+    stage.many(dsn, THREADS - 20, 20)
+    return dsn
+
+
+class Explaining:
+    """A connection that shows how the server goes about every statement before it is run."""
+
+    def __init__(self, connection: Any, seen: list[str]) -> None:
+        self.connection = connection
+        self.seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+    def execute(self, statement: Any, values: Any = None, **how: Any) -> Any:
+        words = statement if isinstance(statement, str) else statement.as_string(None)
+        if "CREATE TABLE" not in words:
+            text = SQL("EXPLAIN ") + (SQL(statement) if type(statement) is str else statement)
+            plan = self.connection.execute(text, values).fetchall()
+            self.seen.append("\n".join(row[0] for row in plan))
+        return self.connection.execute(statement, values, **how)
+
+
+def ours(plan: str) -> bool:
+    return "checkpoint" in plan and "pg_class" not in plan
+
+
+def scans(plan: str) -> Iterator[str]:
+    for line in plan.splitlines():
+        if found := re.search(r"((?:Seq|Index|Index Only|Bitmap Heap) Scan)\b.* on (\S+)", line):
+            yield f"{found[1]} on {found[2]}"
+
+
+def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    connect = Database._transaction  # noqa: SLF001 - the one door to the server
+
+    def explained(self: Database, *level: Any, **how: Any) -> Any:
+        made = connect(self, *level, **how)
+        return _wrapped(made, seen)
+
+    monkeypatch.setattr(Database, "_transaction", explained)
+    with Database(full) as database:
+        reader = Reader(database, home_of(full))
+        pages = reader.pages(size=50)
+        keys = next(pages)
+        next(pages)
+        broken = [one for one in reader.loaded(keys) if one.key[0].startswith("broken")]
+        assert reader.complete(broken[0])
+        next(reader.pages(Span("broken-00000003", "healthy-00000100")))
+        assert reader.of_thread("healthy-00000100") == [("healthy-00000100", "")]
+        run = Run(database, reader.home, "plans", work.new_worker())
+        run.begin({})
+        assert run.claim() is not None
+        assert run.claim() is not None
+    plans = [plan for plan in seen if ours(plan)]
+    assert len(plans) > 10
+    found = {scan for plan in plans for scan in scans(plan)}
+    bad = {scan for scan in found if not scan.startswith("Index") and "lockstitch" not in scan}
+    assert not bad, bad
+    for table in stage.TABLES:
+        assert any(f" on {table}" in scan for scan in found), table
+
+
+@contextmanager
+def _wrapped(manager: Any, seen: list[str]) -> Iterator[Any]:
+    with manager as connection:
+        yield Explaining(connection, seen)
+
+
+def test_memory_does_not_grow_with_the_threads(full: str) -> None:
+    few = shared().fresh()
+    stage.many(few, FEW - 20, 20)
+    words = ["--json", "--workers", "1"]
+    small, large = (scale.measured("check", dsn, *words) for dsn in (few, full))
+    assert (small["status"], large["status"]) == (1, 1)
+    assert large["bytes"] > small["bytes"] * 4
+    assert large["megabytes"] < small["megabytes"] + 15
+
+
+def test_large_threads_are_read_one_after_the_other(dsn: str, monkeypatch: Any) -> None:
+    stage.many(dsn, 30, 0)
+    groups: list[int] = []
+    real = Reader._filled  # noqa: SLF001 - what is held at a time
+
+    def counted(self: Reader, connection: Any, heads: Any) -> Any:
+        groups.append(len(heads))
+        return real(self, connection, heads)
+
+    monkeypatch.setattr("lockstitch.formats.langgraph.postgres.reading.GROUP", 1000)
+    monkeypatch.setattr(Reader, "_filled", counted)
+    with Database(dsn) as database:
+        reader = Reader(database, home_of(dsn))
+        [page] = reader.pages()
+        assert len(list(reader.loaded(page))) == 30
+    assert max(groups) < 5
+
+
+def test_several_processes_share_the_threads(full: str) -> None:
+    done = stage.outside("check", full, "--json", "--workers", "2")
+    assert done.status == 1
+    names = [one["session"] for one in done.sessions]
+    assert len(names) == len(set(names)) == THREADS
+    assert names == sorted(names)

@@ -1,0 +1,283 @@
+"""A second writer on a thread: what the first one is told, when, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState
+
+from lockstitch.errors import Conflict
+from lockstitch.integrations.langgraph.guard import Guard
+from tests.integrations.langgraph.guard.graphs import (
+    THREAD,
+    Delta,
+    achat,
+    chain,
+    chat,
+    later,
+    noting,
+    said,
+    texts,
+)
+from tests.integrations.langgraph.guard.savers import ASYNC_SAVERS, SAVERS, address_of, on
+
+STORES = ("memory", "sqlite", "postgres")
+STATES = {"whole": MessagesState, "delta": Delta}
+DURABILITIES = ("sync", "async", "exit")
+
+
+@pytest.fixture(params=STORES)
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    with SAVERS[request.param](address_of(request.param, tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store() -> InMemorySaver:
+    return InMemorySaver()
+
+
+def _other(saver: Any, durability: Any = "sync", state: Any = MessagesState) -> Any:
+    """Another process, in a word: the turn of another run through a guard of its own."""
+    graph = chat(Guard(saver), state=state)
+
+    def turn() -> None:
+        # The first run may be about to save its last step in the background.
+        while True:
+            with suppress(Conflict):
+                graph.invoke(said("b"), THREAD, durability=durability)
+                return
+
+    return turn
+
+
+def _aother(saver: Any, durability: Any = "async") -> Any:
+    graph = achat(Guard(saver), lambda: asyncio.sleep(0))
+
+    async def turn() -> None:
+        while True:
+            with suppress(Conflict):
+                await graph.ainvoke(said("b"), THREAD, durability=durability)
+                return
+
+    return turn
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_run_that_is_taken_over_raises_and_the_other_is_kept(
+    saver: Any, durability: Any, state: Any
+) -> None:
+    chat(Guard(saver), state=state).invoke(said("before"), THREAD)
+    graph = chat(Guard(saver), _other(saver, durability, state), state)
+    with pytest.raises(Conflict, match="thread 'shared'"):
+        graph.invoke(said("a"), THREAD, durability=durability)
+    taken_over = [] if durability == "exit" else ["a"]
+    assert texts(graph) == ["before", "done before", *taken_over, "b", "done b"]
+    graph = chat(Guard(saver), state=state)
+    graph.invoke(said("after"), THREAD, durability=durability)
+    assert texts(graph)[-4:] == ["b", "done b", "after", "done after"]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_the_conflict_comes_out_of_a_stream(store: InMemorySaver, durability: Any) -> None:
+    graph = chat(Guard(store), _other(store, durability))
+    with pytest.raises(Conflict):
+        for _ in graph.stream(said("a"), THREAD, durability=durability):
+            pass
+    assert texts(graph)[-2:] == ["b", "done b"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("name", STORES)
+def test_the_conflict_comes_out_of_an_event_loop(
+    name: str, durability: Any, stream: bool, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with ASYNC_SAVERS[name](address_of(name, tmp_path)) as saver:
+            graph = achat(Guard(saver), _aother(saver, durability))
+            with pytest.raises(Conflict):
+                await _had(graph, durability, stream=stream)
+            state = await graph.aget_state(THREAD)
+            assert [m.content for m in state.values["messages"]][-2:] == ["b", "done b"]
+
+    asyncio.run(main())
+
+
+async def _had(graph: Any, durability: Any, *, stream: bool) -> None:
+    if stream:
+        async for _ in graph.astream(said("a"), THREAD, durability=durability):
+            pass
+    else:
+        await graph.ainvoke(said("a"), THREAD, durability=durability)
+
+
+def test_with_sync_the_next_step_does_not_run(store: InMemorySaver) -> None:
+    ran: list[str] = []
+
+    def first(_: Any) -> Any:
+        chain(Guard(store), noting("b")).invoke({"notes": []}, THREAD)
+        return {"notes": ["a"]}
+
+    def second(_: Any) -> Any:
+        ran.append("second")
+        return {"notes": ["never"]}
+
+    with pytest.raises(Conflict):
+        chain(Guard(store), first, second).invoke({"notes": []}, THREAD, durability="sync")
+    assert ran == []
+
+
+def test_nothing_is_written_by_a_run_that_finds_the_thread_moved_on(store: InMemorySaver) -> None:
+    chat(Guard(store)).invoke(said("before"), THREAD)
+    before: list[Any] = []
+
+    def meanwhile() -> None:
+        _other(store, "exit")()
+        before.extend(store.list(THREAD))
+
+    graph = chat(Guard(store), meanwhile)
+    with pytest.raises(Conflict, match="nothing was written"):
+        graph.invoke(said("a"), THREAD, durability="exit")
+    assert len(list(store.list(THREAD))) == len(before)
+
+
+def test_an_error_of_ones_own_is_raised_and_the_conflict_is_logged(
+    store: InMemorySaver, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_: Any) -> Any:
+        chain(Guard(store), noting("b")).invoke({"notes": []}, THREAD)
+        raise ZeroDivisionError
+
+    with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
+        chain(Guard(store), failing).invoke({"notes": []}, THREAD, durability="exit")
+    assert "thread 'shared'" in caplog.text
+
+
+def test_two_runs_that_begin_a_thread(saver: Any) -> None:
+    graph = chat(Guard(saver), _other(saver, "exit"))
+    with pytest.raises(Conflict):
+        graph.invoke(said("a"), THREAD, durability="exit")
+    assert texts(graph) == ["b", "done b"]
+
+
+def test_two_runs_of_one_guard(store: InMemorySaver) -> None:
+    guard = Guard(store)
+    other = chat(guard)
+    graph = chat(guard, lambda: other.invoke(said("b"), THREAD, durability="exit"))
+    for count in (2, 4):
+        with pytest.raises(Conflict):
+            graph.invoke(said("a"), THREAD, durability="exit")
+        assert texts(graph) == ["b", "done b"] * (count // 2)
+
+
+def test_a_look_at_the_state_takes_nothing_over(store: InMemorySaver) -> None:
+    guard = Guard(store)
+    reader = chat(guard)
+
+    def look() -> None:
+        assert reader.get_state(THREAD).values
+        assert list(reader.get_state_history(THREAD))
+        assert list(chat(store).get_state_history(THREAD))
+
+    for name in ("a", "b"):
+        chat(guard, look).invoke(said(name), THREAD)
+    assert texts(reader) == ["a", "done a", "b", "done b"]
+
+
+def test_an_update_meanwhile_is_another_writer(store: InMemorySaver) -> None:
+    chat(Guard(store)).invoke(said("before"), THREAD)
+    other = chat(Guard(store))
+    graph = chat(Guard(store), lambda: other.update_state(THREAD, said("update")))
+    with pytest.raises(Conflict):
+        graph.invoke(said("a"), THREAD, durability="sync")
+    assert texts(graph)[-1] == "update"
+
+
+def test_whoever_loads_and_puts_by_hand_is_told_as_well(saver: Any) -> None:
+    chat(Guard(saver)).invoke(said("before"), THREAD)
+    guard = Guard(saver)
+    loaded = guard.get_tuple(THREAD)
+    assert loaded
+    _other(saver)()
+    body: Any = {**loaded.checkpoint, "id": later(loaded.checkpoint["id"])}
+    with pytest.raises(Conflict, match="nothing was written"):
+        guard.put(loaded.config, body, {"source": "update", "step": 9, "parents": {}}, {})
+
+
+def test_a_deleted_thread_is_not_brought_back(saver: Any) -> None:
+    chat(Guard(saver)).invoke(said("before"), THREAD)
+    graph = chat(Guard(saver), lambda: saver.delete_thread("shared"))
+    with pytest.raises(Conflict, match="is gone"):
+        graph.invoke(said("a"), THREAD, durability="sync")
+    assert saver.get_tuple(THREAD) is None
+
+
+# Forks
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_run_that_lost_goes_on_in_a_thread_of_its_own(
+    saver: Any, durability: Any, state: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two"):
+        chat(Guard(saver), state=state).invoke(said(name), THREAD)
+    guard = Guard(saver, on_conflict="fork")
+    graph = chat(guard, _other(saver, durability, state), state)
+    with caplog.at_level(logging.WARNING):
+        result = graph.invoke(said("a"), THREAD, durability=durability)
+    told = ["one", "done one", "two", "done two"]
+    assert [message.content for message in result["messages"]] == [*told, "a", "done a"]
+    (fork,) = guard.forks
+    assert fork.thread == "shared"
+    assert fork.fork.startswith("shared-fork-")
+    assert fork.fork in caplog.text
+    assert texts(graph, on(fork.fork)) == [*told, "a", "done a"]
+    assert texts(graph)[-2:] == ["b", "done b"]
+    for thread in ("shared", fork.fork):
+        chat(Guard(saver), state=state).invoke(said("after"), on(thread), durability=durability)
+        assert texts(graph, on(thread))[-2:] == ["after", "done after"]
+    assert texts(graph, on(fork.fork)) == [*told, "a", "done a", "after", "done after"]
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+def test_a_fork_in_an_event_loop(name: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ASYNC_SAVERS[name](address_of(name, tmp_path)) as saver:
+            guard = Guard(saver, on_conflict="fork")
+            graph = achat(guard, _aother(saver))
+            await graph.ainvoke(said("a"), THREAD)
+            (fork,) = guard.forks
+            kept = (await graph.aget_state(on(fork.fork))).values["messages"]
+            assert [message.content for message in kept] == ["a", "done a"]
+            kept = (await graph.aget_state(THREAD)).values["messages"]
+            assert [message.content for message in kept][-2:] == ["b", "done b"]
+
+    asyncio.run(main())
+
+
+def test_an_update_that_lost_says_where_it_went(store: InMemorySaver) -> None:
+    chat(Guard(store)).invoke(said("before"), THREAD)
+    guard = Guard(store, on_conflict="fork")
+    real = store.put_writes
+    others = [_other(store)]
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        if others:
+            others.pop()()
+        return real(*args, **options)
+
+    store.put_writes = meanwhile  # type: ignore[method-assign]
+    config = chat(guard).update_state(THREAD, said("update"))
+    assert config["configurable"]["thread_id"] == guard.forks[0].fork
+    assert texts(chat(guard), on(guard.forks[0].fork)) == ["before", "done before", "update"]
+    assert texts(chat(guard)) == ["before", "done before", "b", "done b"]

@@ -1,0 +1,359 @@
+"""A guard is the checkpointer behind it, in all that it does not guard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import id as ids
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.conformance.capabilities import DetectedCapabilities
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, StateGraph
+
+from lockstitch.errors import Conflict, UsageError
+from lockstitch.integrations.langgraph import Guard, reconcile
+from lockstitch.integrations.langgraph.guard_caller import loading_run
+from lockstitch.integrations.langgraph.guard_claims import RUN
+from lockstitch.integrations.langgraph.lineage import (
+    TICKET,
+    Lineage,
+    Place,
+    Ticket,
+    place_of,
+    ticket_of,
+    ticketed,
+)
+from tests.integrations.langgraph.guard.graphs import (
+    THREAD,
+    Notes,
+    chain,
+    chat,
+    later,
+    noting,
+    said,
+    texts,
+)
+from tests.integrations.langgraph.guard.savers import ASYNC_SAVERS, SAVERS, address_of, on
+
+STORES = ("memory", "sqlite", "postgres")
+
+
+@pytest.fixture(autouse=True)
+def _own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids that are ahead of the clock do not reach the next test."""
+    monkeypatch.setattr(ids, "_last_v6_timestamp", None)
+
+
+# The suite of LangGraph
+
+
+async def _passed(name: str, address: str, *, guard: bool) -> dict[str, Any]:
+    """What the suite says of a saver, bare or guarded, for all that the bare one can do."""
+    async with ASYNC_SAVERS[name](address) as bare:
+        can = {each.value for each in DetectedCapabilities.from_instance(bare).detected}
+
+        @checkpointer_test(name=name)
+        async def made() -> AsyncIterator[Any]:
+            yield Guard(bare) if guard else bare
+
+        report = await validate(made, capabilities=can)
+    return {
+        key: (found.passed, found.tests_passed, sorted(found.failures))
+        for key, found in report.results.items()
+    }
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_conformance_suite_says_the_same(name: str, tmp_path: Path) -> None:
+    folders = [tmp_path / "bare", tmp_path / "guarded"]
+    for folder in folders:
+        folder.mkdir()
+    bare, guarded = (
+        asyncio.run(_passed(name, address_of(name, folder), guard=folder.name == "guarded"))
+        for folder in folders
+    )
+    print(name, guarded)  # noqa: T201 - figures of the report
+    assert guarded == bare
+    assert all(bare[each][0] for each in ("put", "put_writes", "get_tuple", "list"))
+
+
+# Delegation
+
+
+def test_a_guard_is_put_before_a_checkpointer_once() -> None:
+    for wrong in (Guard(InMemorySaver()), None, "sqlite"):
+        with pytest.raises(UsageError):
+            Guard(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        Guard(InMemorySaver(), on_conflict="merge")  # type: ignore[arg-type]
+
+
+def test_what_only_the_saver_has_the_guard_has(tmp_path: Path) -> None:
+    with SAVERS["sqlite"](str(tmp_path / "a.db")) as saver:
+        guard = Guard(saver)
+        assert guard.conn is saver.conn
+        guard.setup()
+        assert guard.is_setup
+        assert guard.serde is saver.serde
+        guard.serde = JsonPlusSerializer(pickle_fallback=False)
+        assert saver.serde is guard.serde
+        assert guard.config_specs == saver.config_specs
+        assert guard.get_next_version(None, None).startswith("0" * 31 + "1.")
+        with pytest.raises(AttributeError):
+            _ = guard.nothing
+    assert isinstance(guard, BaseCheckpointSaver)
+
+
+class Old(InMemorySaver):
+    """A saver from before there were paths of tasks."""
+
+    def put_writes(self, config: Any, writes: Any, task_id: str) -> None:  # type: ignore[override]
+        super().put_writes(config, writes, task_id)
+
+
+def test_a_saver_that_knows_no_paths() -> None:
+    graph = chat(Guard(Old()))
+    for name in ("a", "b"):
+        graph.invoke(said(name), THREAD)
+    assert texts(graph) == ["a", "done a", "b", "done b"]
+
+
+def test_a_narrowed_guard_shares_its_runs() -> None:
+    guard = Guard(InMemorySaver(serde=JsonPlusSerializer(allowed_msgpack_modules=[])))
+    narrowed = guard.with_allowlist([("tests", "Thing")])
+    assert isinstance(narrowed, Guard)
+    assert narrowed is not guard
+    assert narrowed.serde is not guard.serde
+    assert narrowed.forks is guard.forks
+    loaded = chat(guard).invoke(said("a"), THREAD)
+    assert loaded
+    saved = narrowed.get_tuple(THREAD)
+    assert saved
+    body: Any = {**saved.checkpoint, "id": later(saved.checkpoint["id"])}
+    guard.put(saved.config, body, {"source": "update", "step": 9, "parents": {}}, {})
+
+
+def test_other_keys_of_the_config_reach_the_saver() -> None:
+    seen: list[Any] = []
+
+    class Tenants(InMemorySaver):
+        def get_tuple(self, config: Any) -> Any:
+            seen.append(config["configurable"]["tenant"])
+            return super().get_tuple(config)
+
+    config = on("shared", tenant="one")
+    graph = chat(Guard(Tenants()))
+    for name in ("a", "b"):
+        graph.invoke(said(name), config)
+    assert set(seen) == {"one"}
+
+
+@pytest.mark.parametrize("name", ["postgres"])
+def test_pruning(name: str, tmp_path: Path) -> None:
+    with SAVERS[name](address_of(name, tmp_path)) as saver:
+        guard = Guard(saver)
+        graph = chat(guard)
+        for text in ("a", "b"):
+            graph.invoke(said(text), THREAD)
+        guard.prune(["shared"])
+        assert len(list(saver.list(THREAD))) == 1
+        graph.invoke(said("c"), THREAD)
+        assert texts(graph) == ["a", "done a", "b", "done b", "c", "done c"]
+        _lose(saver, guard)
+        with pytest.raises(Conflict, match="nothing was pruned"):
+            guard.prune(["shared"])
+        assert texts(graph) == ["a", "done a", "b", "done b", "c", "done c"]
+        graph.invoke(said("d"), THREAD)
+        guard.prune(["shared"])
+        assert texts(graph)[-2:] == ["d", "done d"]
+        guard.delete_thread("shared")
+        assert guard.get_tuple(THREAD) is None
+
+
+def _lose(saver: Any, guard: Guard) -> None:
+    """Leave a checkpoint behind that is the newest, but lost."""
+    head = guard.get_tuple(THREAD)
+    assert head
+    assert head.parent_config
+    parent = saver.get_tuple(head.parent_config)
+    body = {**parent.checkpoint, "id": later(head.checkpoint["id"])}
+    saver.put(parent.config, body, {**parent.metadata, RUN: "late"}, {})
+    claim = [("__lockstitch_claim__", {"key": 1, "name": "nobody"})]
+    late = on("shared", checkpoint_ns="", checkpoint_id=body["id"])
+    saver.put_writes(late, claim, "00000000-0000-5000-8000-000000000000")
+
+
+def test_a_newest_checkpoint_that_lost_is_not_the_head() -> None:
+    saver = InMemorySaver()
+    graph = chat(Guard(saver))
+    graph.invoke(said("a"), THREAD)
+    _lose(saver, Guard(saver))
+    assert texts(chat(saver)) != ["a", "done a"]
+    other = chat(Guard(saver))
+    assert texts(other) == ["a", "done a"]
+    other.invoke(said("b"), THREAD)
+    assert texts(graph) == ["a", "done a", "b", "done b"]
+
+
+# Clocks
+
+
+def test_a_machine_whose_clock_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare, guarded = InMemorySaver(), InMemorySaver()
+    monkeypatch.setattr(ids, "_last_v6_timestamp", None)
+    chat(bare).invoke(said("ahead"), THREAD)
+    chat(Guard(guarded)).invoke(said("ahead"), THREAD)
+    hour = 3_600 * 10**9
+    now = time.time_ns
+    monkeypatch.setattr(ids, "_last_v6_timestamp", None)
+    monkeypatch.setattr(ids.time, "time_ns", lambda: now() - hour)
+    chat(bare).invoke(said("behind"), THREAD)
+    # Nobody ever finds it, and nobody was told.
+    assert texts(chat(bare)) == ["ahead", "done ahead"]
+    monkeypatch.setattr(ids, "_last_v6_timestamp", None)
+    graph = chat(Guard(guarded))
+    graph.invoke(said("behind"), THREAD)
+    assert texts(graph) == ["ahead", "done ahead", "behind", "done behind"]
+
+
+def test_an_id_of_another_time_does_not_spread() -> None:
+    saver = InMemorySaver()
+    graph = chat(Guard(saver))
+    graph.invoke(said("a"), THREAD)
+    head = saver.get_tuple(THREAD)
+    assert head
+    body: Any = {**head.checkpoint, "id": later(head.checkpoint["id"], 2 * 24 * 3600)}
+    saver.put(head.config, body, head.metadata, {})
+    with pytest.raises(Conflict, match="clock"):
+        graph.invoke(said("b"), THREAD)
+    graph.invoke(said("elsewhere"), on("another"))
+    found = saver.get_tuple(on("another"))
+    assert found
+    assert found.checkpoint["id"] < later(head.checkpoint["id"])
+
+
+def test_an_id_that_nobody_would_find_is_refused() -> None:
+    guard = Guard(InMemorySaver())
+    chat(guard).invoke(said("a"), THREAD)
+    saved = guard.get_tuple(THREAD)
+    assert saved
+    body: Any = {**saved.checkpoint, "id": "00000000-0000-6000-8000-000000000000"}
+    with pytest.raises(Conflict, match="clock"):
+        guard.put(saved.config, body, {"source": "update", "step": 9, "parents": {}}, {})
+
+
+# Who loads
+
+
+class Watching(InMemorySaver):
+    """A saver that notes who loads from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callers: list[Any] = []
+
+    def get_tuple(self, config: Any) -> Any:
+        self.callers.append(loading_run(self))
+        return super().get_tuple(config)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        self.callers.append(loading_run(self))
+        return super().get_tuple(config)
+
+
+def test_the_run_that_loads_is_recognised() -> None:
+    saver = Watching()
+    graph = chat(saver)
+    graph.invoke(said("a"), THREAD)
+    list(graph.stream(said("b"), THREAD))
+    asyncio.run(graph.ainvoke(said("c"), THREAD))
+    assert [caller.loop.input["messages"][0].content for caller in saver.callers] == ["a", "b", "c"]
+    assert all(caller.graph is graph for caller in saver.callers)
+    saver.callers.clear()
+    graph.update_state(THREAD, said("d"))
+    assert saver.callers[0].loop is None
+    assert saver.callers[0].recognised
+    saver.callers.clear()
+    graph.get_state(THREAD)
+    assert [caller.looks for caller in saver.callers] == [True]
+
+
+def test_a_subgraph_that_loads_brings_nothing_new() -> None:
+    saver = Watching()
+    outer = StateGraph(Notes)
+    outer.add_node("sub", chain(None, noting("in")))
+    outer.add_edge(START, "sub")
+    outer.compile(checkpointer=saver).invoke({"notes": []}, THREAD)
+    assert [caller.loop.is_nested for caller in saver.callers] == [False, True]
+
+
+def test_a_run_that_is_not_recognised_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard(InMemorySaver())
+    chat(guard).invoke(said("a"), THREAD)
+    with caplog.at_level(logging.WARNING, "lockstitch.langgraph"):
+        for _ in range(3):
+            saved = guard.get_tuple(THREAD)
+            assert saved
+            body: Any = {**saved.checkpoint, "id": later(saved.checkpoint["id"])}
+            guard.put(saved.config, body, {"source": "input", "step": 9, "parents": {}}, {})
+    assert caplog.text.count("does not reconcile") == 1
+
+
+# Beside the others of this package
+
+
+def test_reconciling_a_guard() -> None:
+    guard = Guard(InMemorySaver())
+    graph = chat(guard)
+    graph.invoke(said("a"), THREAD)
+    held = [*graph.get_state(THREAD).values["messages"], *said("by hand")["messages"]]
+    for target in (guard, graph):
+        assert reconcile(target, THREAD, held)
+        assert texts(graph) == ["a", "done a", "by hand"]
+    graph.invoke(said("b"), THREAD)
+    assert texts(graph) == ["a", "done a", "by hand", "b", "done b"]
+
+
+# Lineage
+
+
+def test_a_ticket_goes_with_a_config() -> None:
+    config = on("t", checkpoint_ns="", checkpoint_id="1")
+    assert ticket_of(config) is None
+    for ticket in (Ticket("run"), Ticket("run", named=True)):
+        given = ticketed(config, ticket)
+        assert ticket_of(given) == ticket
+        assert TICKET not in config["configurable"]
+        assert ticketed(given, None) == config
+    assert ticket_of(on("t", **{TICKET: "nonsense"})) is None
+    assert ticket_of(on("t", **{TICKET: 3})) is None
+    assert place_of(on("t", other=1)) == Place("t", "", None)
+    assert place_of(on("t", other=1)).at("2").config == on(
+        "t", other=1, checkpoint_ns="", checkpoint_id="2"
+    )
+
+
+def test_lineage_tells_a_fork_from_a_stale_run() -> None:
+    lineage = Lineage(limit=2)
+    head, old = Place("t", "", "2"), Place("t", "", "1")
+    lineage.loaded(old, named=True)
+    lineage.loaded(head)
+    assert lineage.deliberate(old.config)
+    assert not lineage.deliberate(head.config)
+    run = Ticket("run")
+    lineage.wrote(old, run)
+    lineage.loaded(old, named=True)
+    # That somebody reads it does not make him its writer.
+    assert lineage.ticket(old.config) == lineage.writer(old) == run
+    for number in range(3):
+        lineage.loaded(Place("t", "", f"new {number}"))
+    assert lineage.last(head) is None
+    assert lineage.last(old) == run

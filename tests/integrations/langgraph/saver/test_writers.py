@@ -1,0 +1,215 @@
+"""Several writers on one thread, and writers that die: no turn is lost without a word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage, ToolMessage
+
+from lockstitch.errors import Closed, Conflict, Held, Unsure
+from lockstitch.integrations.langgraph import Saver
+from lockstitch.stores.opening import open_backend
+from tests.integrations.langgraph.saver.places import Where
+from tests.integrations.langgraph.saver.worker import CONFIG, answering, working
+
+TURNS = 8
+
+
+def other(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.integrations.langgraph.saver.worker", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def kept(saver: Saver) -> list[str]:
+    state = answering(saver).get_state(CONFIG)
+    return [str(one.content) for one in state.values["messages"]]
+
+
+def test_two_processes_lose_no_turn(where: Where) -> None:
+    refused, messages = contended(where, TURNS)
+    said = [one for one in messages if not one.startswith("reply")]
+    every = {f"{name}{turn}" for name in "ab" for turn in range(TURNS)}
+    assert set(said) == every
+    assert {f"reply to {one}" for one in every} <= set(messages)
+    # A turn that was refused in its middle had its question stored; only such are there twice.
+    assert len(said) - len(every) <= refused
+
+
+def contended(where: Where, turns: int) -> tuple[int, list[str]]:
+    """Let two processes take turns on one thread; gives how many were refused, and what is kept."""
+    both = [other("turns", where.url, name, str(turns)) for name in "ab"]
+    refused = 0
+    for process in both:
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0
+        refused += int(output.split()[1])
+    return refused, kept(where.open())
+
+
+def test_who_is_overtaken_is_told(where: Where) -> None:
+    slow, quick = where.open(), where.open()
+    is_begun, may_go_on = threading.Event(), threading.Event()
+    answering(slow).invoke({"messages": [HumanMessage("first")]}, CONFIG)
+
+    def wait(_state: Any) -> dict[str, Any]:
+        is_begun.set()
+        assert may_go_on.wait(60)
+        return {"messages": []}
+
+    graph = answering(slow).builder.add_node(wait).add_edge("answer", "wait").compile(slow)
+    told: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            graph.invoke({"messages": [HumanMessage("slow")]}, CONFIG, durability="sync")
+        except Conflict as error:
+            told.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert is_begun.wait(60)
+    answering(quick).invoke({"messages": [HumanMessage("quick")]}, CONFIG)
+    may_go_on.set()
+    thread.join()
+    assert "another writer was quicker" in str(told[0])
+    assert "shared" in str(told[0])
+    # What the slow one had stored before is in the line of the quick one.
+    assert kept(slow)[0] == "first"
+    assert kept(slow)[-2:] == ["quick", "reply to quick"]
+
+
+def test_of_two_first_turns_the_second_is_told(where: Where) -> None:
+    one, two = where.open(), where.open()
+    assert one.get_tuple(CONFIG) is None
+    assert two.get_tuple(CONFIG) is None
+    checkpoint = {
+        "v": 4, "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}
+    }  # fmt: skip
+    config: Any = {"configurable": {"thread_id": "shared", "checkpoint_ns": ""}}
+    one.put(config, {**checkpoint, "id": "1"}, {}, {})  # type: ignore[typeddict-item]
+    with pytest.raises(Conflict):
+        two.put(config, {**checkpoint, "id": "2"}, {}, {})  # type: ignore[typeddict-item]
+    assert [one.checkpoint["id"] for one in two.list(config)] == ["1"]
+
+
+def test_a_clock_that_is_behind_hides_no_turn(where: Where) -> None:
+    saver = where.open()
+    checkpoint = {
+        "v": 4, "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}
+    }  # fmt: skip
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    first = saver.put(config, {**checkpoint, "id": "9"}, {}, {})  # type: ignore[typeddict-item]
+    saver.put(first, {**checkpoint, "id": "5"}, {}, {})  # type: ignore[typeddict-item]
+    found = where.open().get_tuple(config)
+    assert found is not None
+    assert found.checkpoint["id"] == "5"
+
+
+def test_a_thread_that_somebody_holds_is_waited_for(where: Where) -> None:
+    saver = where.open(wait=0.1)
+    answering(saver).invoke({"messages": [HumanMessage("x")]}, CONFIG)
+    with open_backend(where.url) as backend:
+        lease = backend.acquire("langgraph.shared")
+        with pytest.raises(Held):
+            answering(saver).invoke({"messages": [HumanMessage("y")]}, CONFIG)
+        backend.release(lease)
+    answering(saver).invoke({"messages": [HumanMessage("z")]}, CONFIG)
+    assert kept(saver)[-2:] == ["z", "reply to z"]
+
+
+def test_a_killed_run_goes_on_with_what_its_tools_had_found(where: Where, tmp_path: Path) -> None:
+    process = other("hang", where.url, str(tmp_path))
+    saver = where.open()
+    wait_until(lambda: written(saver) >= 2)
+    process.kill()
+    process.wait()
+    assert process.stdout
+    process.stdout.close()
+    (tmp_path / "may end").touch()
+    graph = working(saver, tmp_path)
+    assert graph.get_state(CONFIG).next == ("tool",)
+    done = graph.invoke(None, CONFIG)
+    results = [one.content for one in done["messages"] if isinstance(one, ToolMessage)]
+    assert results == ["result 0", "result 1", "result 2"]
+    assert [(tmp_path / f"ran-{n}").read_text() for n in range(3)] == ["x", "x", "xx"]
+
+
+def written(saver: Saver) -> int:
+    """Count the results that are stored on the last checkpoint."""
+    found = saver.get_tuple(CONFIG)
+    writes = found.pending_writes or [] if found else []
+    return sum(channel == "messages" and _is_result(value) for _task, channel, value in writes)
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, list) and isinstance(value[0], ToolMessage)
+
+
+def wait_until(is_so: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_write_of_unknown_outcome_is_there_once(
+    quick: Saver, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    backend = quick._backend  # noqa: SLF001
+    real, failures = backend.add, [2, 3, 5]
+
+    def add(*words: Any, **options: Any) -> Any:
+        failures[:] = [left - 1 for left in failures]
+        if 0 not in failures:
+            return real(*words, **options)
+        if is_done:
+            real(*words, **options)
+        raise Unsure("the connection was lost")
+
+    monkeypatch.setattr(backend, "add", add)
+    graph = answering(quick)
+    for turn in range(4):
+        graph.invoke({"messages": [HumanMessage(f"{turn}")]}, CONFIG, durability="sync")
+    monkeypatch.undo()
+    assert kept(quick)[::2] == ["0", "1", "2", "3"]
+    assert len(list(quick.list(CONFIG))) == 12
+    keys = [record.key for record in backend.read("langgraph.shared")]
+    assert len(keys) == len(set(keys)) == 1 + 4 * 5
+
+
+def test_what_one_process_stores_another_sees(where: Where) -> None:
+    one, two = where.open(), where.open()
+    for turn in range(6):
+        saver, other_one = (one, two) if turn % 2 else (two, one)
+        answering(saver).invoke({"messages": [HumanMessage(f"{turn}")]}, CONFIG)
+        assert kept(other_one)[-2:] == [f"{turn}", f"reply to {turn}"]
+    two.prune(["shared"])
+    assert len(kept(one)) == 12
+    two.delete_thread("shared")
+    assert one.get_tuple(CONFIG) is None
+
+
+def test_a_small_cache_is_only_slower(where: Where) -> None:
+    saver = where.open(cache=1)
+    for turn in range(3):
+        for thread in ("a", "b", "c"):
+            config: Any = {"configurable": {"thread_id": thread}}
+            done = answering(saver).invoke({"messages": [HumanMessage(f"{turn}")]}, config)
+            assert len(done["messages"]) == 2 * turn + 2
+
+
+def test_a_closed_saver_says_so(where: Where) -> None:
+    saver = where.open()
+    graph = answering(saver)
+    graph.invoke({"messages": [HumanMessage("x")]}, CONFIG)
+    saver.close()
+    saver.close()
+    with pytest.raises(Closed):
+        graph.invoke({"messages": [HumanMessage("y")]}, CONFIG)
