@@ -17,7 +17,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lockstitch.errors import Fenced, Held, LockstitchError, Moved, Unreadable, UsageError
+from lockstitch.errors import (
+    Damaged,
+    Fenced,
+    Held,
+    LockstitchError,
+    Moved,
+    Unreadable,
+    UsageError,
+)
 from lockstitch.journal.records import NEW, START, Entry, Head, Record, blob_name, chained
 from lockstitch.stores.base import Backend, Fault, Lease, Listed
 from tests.stores.contract import Place
@@ -34,6 +42,7 @@ class Model:
     def __init__(self, epoch: int = 0, records: list[Record] | None = None) -> None:
         self.epoch = epoch
         self.records = list(records or [])
+        self.names: set[str] = set()
         self.holder: Lease | None = None
 
     @property
@@ -84,7 +93,7 @@ class Stores(RuleBasedStateMachine):
     def release(self, held: tuple[str, Lease]) -> None:
         name, lease = held
         self.owners[lease.token].release(lease)
-        if self.models[name].holder == lease:
+        if name in self.models and self.models[name].holder == lease:
             self.models[name].holder = None
 
     @rule(
@@ -97,7 +106,7 @@ class Stores(RuleBasedStateMachine):
         self, held: tuple[str, Lease], bodies: list[tuple[bytes, tuple[bytes, ...]]], off: int
     ) -> object:
         entries = [Entry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
-        after = len(self.models[held[0]].records) + off
+        after = len(self.models.get(held[0], Model()).records) + off
         self.appended(held, entries, after)
         return (entries, after)
 
@@ -110,7 +119,7 @@ class Stores(RuleBasedStateMachine):
 
     def appended(self, held: tuple[str, Lease], entries: list[Entry], after: int) -> None:
         name, lease = held
-        model = self.models[name]
+        model = self.models.get(name, Model())
         behind = [(record.epoch, record.key) for record in model.records[max(after, 0) :]]
         same = after >= 0 and behind == [(lease.epoch, entry.key) for entry in entries]
         expected: type[LockstitchError] | None = None
@@ -120,10 +129,85 @@ class Stores(RuleBasedStateMachine):
             expected = Moved
         elif not same:
             model.records += chained(model.head, lease.epoch, entries)
-            self.blobs |= {blob_name(one): one for entry in entries for one in entry.blobs}
+            self.named(model, entries)
         head = outcome(lambda: self.owners[lease.token].append(lease, entries, after), expected)
         if expected is None:
             assert head == model.head
+
+    def named(self, model: Model, entries: list[Entry]) -> None:
+        blobs = {blob_name(one): one for entry in entries for one in entry.blobs}
+        self.blobs |= blobs
+        model.names |= set(blobs)
+
+    @rule(
+        name=NAMES,
+        door=st.integers(0, 1),
+        bodies=st.lists(st.tuples(BODIES, VALUES), min_size=1, max_size=3),
+        is_new=st.booleans(),
+    )
+    def add(
+        self,
+        name: str,
+        door: int,
+        bodies: list[tuple[bytes, tuple[bytes, ...]]],
+        is_new: bool,
+    ) -> None:
+        model = self.models.get(name)
+        entries = [Entry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
+        after = NEW if is_new or model is None else model.head
+        expected: type[LockstitchError] | None = None
+        if model and model.holder:
+            expected = Held
+        elif model and after.seq != len(model.records):
+            expected = Moved
+        head = outcome(lambda: self.door(door).add(self.run + name, entries, after), expected)
+        if expected is not None:
+            return
+        assert isinstance(head, Head)
+        model = self.models.setdefault(name, Model())
+        # Whether a lease was needed for it is the store's business.
+        assert head.epoch - model.epoch in {0, 1}
+        model.epoch = head.epoch
+        model.records += chained(model.head, head.epoch, entries)
+        self.named(model, entries)
+        assert head == model.head
+
+    @rule(held=leases, bodies=st.lists(st.tuples(BODIES, VALUES), max_size=3))
+    def replace(
+        self, held: tuple[str, Lease], bodies: list[tuple[bytes, tuple[bytes, ...]]]
+    ) -> None:
+        name, lease = held
+        model = self.models.get(name, Model())
+        entries = [Entry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
+        after = len(model.records)
+        expected = None if model.holder == lease else Fenced
+        backend = self.owners[lease.token]
+        outcome(lambda: backend.replace(lease, entries, after), expected)
+        if expected is None:
+            model.records = chained(Head(0, START, lease.epoch), lease.epoch, entries)
+            model.names = set()
+            self.named(model, entries)
+            self.forget()
+
+    @rule(held=leases, chance=st.integers(0, 3))
+    def delete(self, held: tuple[str, Lease], chance: int) -> None:
+        name, lease = held
+        model = self.models.get(name, Model())
+        is_last = model.holder == lease
+        if is_last and chance:
+            return
+        outcome(lambda: self.owners[lease.token].delete(lease), None if is_last else Fenced)
+        if is_last:
+            del self.models[name]
+            self.forget()
+
+    def forget(self) -> None:
+        names = set().union(*(model.names for model in self.models.values()))
+        gone = [name for name in self.blobs if name not in names]
+        for name in gone:
+            del self.blobs[name]
+            for backend in self.doors:
+                outcome(lambda one=backend, name=name: one.blobs([name]), Damaged)  # type: ignore[misc]
 
     @rule(source=NAMES, goal=NAMES, upto=st.integers(-1, 8), door=st.integers(0, 1))
     def fork(self, source: str, goal: str, upto: int, door: int) -> None:
@@ -142,6 +226,7 @@ class Stores(RuleBasedStateMachine):
         if goal not in self.models:
             records = model.records[:upto]
             self.models[goal] = Model(records[-1].epoch if records else 0, records)
+            self.models[goal].names = set(model.names)
         assert head == self.models[goal].head
 
     @rule(name=NAMES, door=st.integers(0, 1), part=st.tuples(st.integers(0, 5), st.integers(0, 9)))

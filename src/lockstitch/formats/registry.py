@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.base import Format
+from lockstitch.formats.base import SQLITE, Format
 
 # In the order in which they are tried: the most particular first, plain lists last.
 _CLASSES = {
@@ -23,6 +23,8 @@ _CLASSES = {
     "list": ("plain", "PlainList"),
 }
 NAMES = tuple(_CLASSES)
+# Kept in databases alone, so that no file of another kind has to wait for them.
+_IN_DATABASES = ("openai-agents", "langgraph")
 _made: dict[str, Format] = {}
 
 
@@ -39,6 +41,8 @@ def format_named(name: str) -> Format:
 def format_of(kind: str, name: str, head: Sequence[Any]) -> Format | None:
     """Tell the format of a store of some kind by its first values, None if no program fits."""
     for known in NAMES:
+        if known in _IN_DATABASES and kind != SQLITE:
+            continue
         form = format_named(known)
         if kind in form.kinds and form.claims(name, head):
             return form

@@ -149,6 +149,22 @@ def test_half_a_character_is_no_damage(book: Book, lockstitch: Run) -> None:
     assert b'"notes":["\\ud83d",1000.0]' in found
 
 
+def test_text_in_place_of_bytes_stays_text(book: Book, lockstitch: Run) -> None:
+    book.checkpoint(SECOND, FIRST, {"messages": [HUMAN, REPLY]})
+    book.write(SECOND, "11111111-1111-5111-8111-111111111111", "messages", [RESULT])
+    with closing(sqlite3.connect(book.path)) as base, base:
+        base.execute(
+            "update checkpoints set checkpoint = cast(checkpoint as text), "
+            "metadata = cast(metadata as text), type = null"
+        )
+        base.execute("update writes set value = cast(value as text), type = null")
+    body, _ = repaired(book, lockstitch)
+    assert len(conversation(body)) == 4
+    with closing(sqlite3.connect(book.path)) as base:
+        kinds = base.execute("select typeof(checkpoint), typeof(metadata), type from checkpoints")
+        assert set(kinds) == {("text", "text", None)}
+
+
 def test_what_was_said_before_a_crash(book: Book, lockstitch: Run) -> None:
     said = {"messages": [{"role": "user", "content": "hi"}, ["user", "there"], "you"]}
     book.checkpoint(INPUT, None, {"messages": [], "__start__": said})

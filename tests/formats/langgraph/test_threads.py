@@ -19,6 +19,7 @@ from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.formats.langgraph.naming import successor
 from tests.formats.databases import rows
 
+from . import soak
 from .graphs import (
     FAST,
     RESULT,
@@ -310,3 +311,8 @@ def test_two_repairs_of_one_thread_say_the_same(threads: Path, lockstitch: Run) 
     assert [row[1:] for row in rows(threads)["checkpoints"]] == [
         row[1:] for row in once["checkpoints"]
     ]
+
+
+@pytest.mark.parametrize("kind", soak.KINDS)
+def test_a_random_life_survives_its_repairs(kind: str) -> None:
+    assert soak.lived(kind, 3) > 0

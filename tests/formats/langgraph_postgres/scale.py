@@ -82,7 +82,7 @@ def measured(*words: str) -> dict[str, Any]:
         "status": int(status),
         "seconds": round(seconds, 1),
         "megabytes": round(int(memory) / 1024, 1),
-        "bytes": len(done.stdout),
+        "out": done.stdout,
         "told": told[:1],
     }
 
@@ -102,7 +102,8 @@ def main() -> int:
         more = ["--workers", given.workers]
         for words in COMMANDS:
             if given.only in (None, words[0]):
-                say(*words, measured(words[0], dsn, *words[1:], *more))
+                told = measured(words[0], dsn, *words[1:], *more)
+                say(*words, {**told, "out": len(told["out"])})
     say(f"this process held {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
     return 0
 

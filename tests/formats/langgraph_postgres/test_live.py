@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import psycopg
+import pytest
 from langchain_core.messages import HumanMessage
 
 from lockstitch.formats.doctor import Options
@@ -89,3 +94,26 @@ def test_young_threads_are_left_alone(dsn: str) -> None:
     assert "Left alone: 1 thread (at work)." in done.err
     assert stage.content(dsn) == before
     assert stage.run("repair", dsn, "--yes", "--idle", "0").status == 0
+
+
+def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the repair, and between its last statement and its end, which nobody can tell."""
+    stage.many(dsn, 0, 3)
+    real, left = Database._transaction, [1, 2]  # noqa: SLF001 - the one door to the server
+
+    @contextmanager
+    def cut(self: Database, *level: Any, **how: Any) -> Iterator[Any]:
+        with real(self, *level, **how) as connection:
+            if not how["read_only"] and left and left.pop() == 2:
+                connection.close()
+            yield connection
+        if not how["read_only"] and len(left) == 1:
+            left.clear()
+            raise psycopg.OperationalError("the end was not heard")
+
+    database, _, task = planned(dsn)
+    monkeypatch.setattr(Database, "_transaction", cut)
+    with database:
+        outcomes = [one for page in work.rounds(task) for one in page]
+    assert [one.state for one in outcomes] == [work.REPAIRED] * 3
+    assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(3,)]

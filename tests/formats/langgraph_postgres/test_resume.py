@@ -36,12 +36,14 @@ def test_a_killed_batch_is_mended_and_goes_on(dsn: str, kind: str, how: str) -> 
     assert after.metadata["source"] == "update"
     result = graphs.say(dsn, "t", "what came out?", kind)
     graphs.require_valid(result["messages"])
+    if kind == "agent":
+        # It hangs on an ancestor by now, since somebody wrote after the kill.
+        assert "a result that took an hour" in [m.content for m in result["messages"]]
     assert result["messages"][-1].content.startswith("answer number")
 
 
-@pytest.mark.parametrize("how", ["sync", "async"])
-def test_a_finished_result_is_kept(dsn: str, how: str) -> None:
-    graphs.killed(dsn, "t", "agent", how)
+def test_a_finished_result_is_kept(dsn: str) -> None:
+    graphs.killed(dsn, "t", "agent")
     assert stage.run("repair", dsn, "--yes", "--session", "t").status == 0
     messages = state(dsn, "t", "agent").values["messages"]
     found = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}

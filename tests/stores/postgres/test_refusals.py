@@ -12,7 +12,7 @@ import pytest
 from lockstitch.errors import Busy, LockstitchError, Unreadable, UsageError
 from lockstitch.stores.postgres import PostgresBackend
 from tests.postgres_server import Server, free_port, running
-from tests.stores.postgres.making import entries, keys, run
+from tests.stores.postgres.making import entries, entry, keys, run
 
 SECRET = "hunter2-very-secret"  # noqa: S105
 HBA = """
@@ -100,16 +100,20 @@ def test_a_role_with_the_least_rights_can_do_everything(strict: Server, place: s
     PostgresBackend(strict.address(place)).close()
     strict.execute("GRANT USAGE ON SCHEMA lockstitch TO ada", place)
     strict.execute("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA lockstitch TO ada", place)
-    strict.execute("GRANT UPDATE ON lockstitch.sessions TO ada", place)
+    strict.execute("GRANT UPDATE ON lockstitch.sessions, lockstitch.blobs TO ada", place)
     with PostgresBackend(strict.address(place, "ada", SECRET)) as backend:
         lease = backend.acquire("s")
-        backend.append(lease, entries("a", "b"), 0)
+        backend.append(lease, [*entries("a"), entry("b", b"a large value")], 0)
         backend.fork("s", 1, "t")
         assert not backend.wait("s", 2, 0.05)
         assert keys(backend, "s") == ["a", "b"]
         assert [one.session for one in backend.sessions()] == ["s", "t"]  # type: ignore[union-attr]
         assert len(list(backend.verify())) == 2
-        backend.release(lease)
+        with pytest.raises(Unreadable, match="privilege"):
+            backend.delete(lease)
+        strict.execute("GRANT DELETE ON ALL TABLES IN SCHEMA lockstitch TO ada", place)
+        backend.delete(lease)
+        assert keys(backend, "t") == ["a"]
 
 
 def test_a_role_that_reads_can_read_and_is_refused_the_rest(strict: Server, place: str) -> None:

@@ -16,10 +16,11 @@ from lockstitch.errors import Unreadable
 from lockstitch.formats.base import Context
 from lockstitch.formats.langgraph import loading
 from lockstitch.formats.langgraph.coding import Coding, codings
-from lockstitch.formats.langgraph.loading import CHECKPOINTS, WRITES, snapshot_of
-from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, Coded, Settled, Snapshot
+from lockstitch.formats.langgraph.loading import CHECKPOINTS, WRITES, coding_in, snapshot_of
+from lockstitch.formats.langgraph.snapshot import JSON, Coded, Settled, Snapshot
 from lockstitch.formats.langgraph.thread import ThreadFormat
 from lockstitch.formats.records import Record
+from lockstitch.formats.sqlite import text_of
 from lockstitch.formats.tables import Columns, Layout, Row, RowFormat, new_row
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class LangGraph(ThreadFormat, RowFormat):
 
 def _columns(head: Columns, new: Settled) -> Columns:
     """Give the columns of a new checkpoint, of the same kinds as those of the head."""
-    coding = codings()[JSON if head.get("type") in (None, JSON) else MSGPACK]
+    coding = codings()[coding_in(head)]
     metadata = json.dumps(new.metadata, ensure_ascii=False, separators=_separators(head))
     return {
         **head,
@@ -86,11 +87,11 @@ def _blob(coding: Coding, new: Settled) -> bytes:
 
 
 def _alike(old: Any, new: bytes) -> Any:
-    return new.decode() if type(old) is str else new
+    return text_of(new) if type(old) is str else new
 
 
 def _separators(head: Columns) -> tuple[str, str]:
-    return (",", ":") if head.get("type") == JSON else (", ", ": ")
+    return (",", ":") if coding_in(head) == JSON else (", ", ": ")
 
 
 def _shown(new: Settled) -> bytes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote, unquote
 from uuid import UUID
 
 import msgspec
@@ -88,16 +87,20 @@ def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
 
 def named(thread: str, namespace: str) -> str:
     """Name a thread; a subgraph of it stands behind a mark."""
-    return f"{quote(thread, safe=' /:@')}{_MARK}{namespace}" if namespace else thread
+    if not namespace:
+        return thread
+    return f"{thread.replace('%', '%25').replace(_MARK, '%23')}{_MARK}{namespace}"
 
 
-def _found(base: sqlite3.Connection, session: str) -> tuple[str, str]:
-    """Give the thread and the namespace that a name means."""
-    thread, mark, namespace = session.partition(_MARK)
-    for pair in ((session, ""), (unquote(thread), namespace) if mark else ()):
-        if pair and _head(base, *pair) is not None:
-            return pair
-    raise Unreadable("holds no such thread")
+def _found(base: sqlite3.Connection, session: str) -> Head:
+    """Give the head of the thread, or of the subgraph in a thread, that a name means."""
+    head = _head(base, session, "")
+    if head is None and _MARK in session:
+        thread, _, namespace = session.partition(_MARK)
+        head = _head(base, thread.replace("%23", _MARK).replace("%25", "%"), namespace)
+    if head is None:
+        raise Unreadable("holds no such thread")
+    return head
 
 
 def seconds_of(checkpoint: str) -> float:
@@ -115,9 +118,8 @@ def seconds_of(checkpoint: str) -> float:
 
 def loaded(base: sqlite3.Connection, session: str) -> list[Row]:
     """Give the rows that tell the state of a thread: the head comes first."""
-    thread, namespace = _found(base, session)
-    head = _head(base, thread, namespace)
-    assert head is not None  # noqa: S101 - it was found
+    head = _found(base, session)
+    thread, namespace = (head.stored[name] for name in _ALL)
     rows: list[Row] = [head]
     head.lost = _lost(base, thread, namespace, str(head.stored["checkpoint_id"]))
     head.below = _below(base, thread, namespace)
@@ -148,9 +150,9 @@ def _earlier(
     """Give what was written behind earlier checkpoints, nearest first, without these themselves."""
     query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
     query = query.replace("rowid, *", "parent_checkpoint_id")
-    for _ in range(_FAR):
-        if type(parent) is not str:
-            return
+    seen: set[str] = set()
+    while type(parent) is str and parent not in seen and len(seen) < _FAR:
+        seen.add(parent)
         yield from _writes(base, thread, namespace, parent, (channel,))
         found = base.execute(query, bound((thread, namespace, parent))).fetchone()
         parent = None if found is None else found[0]
@@ -268,14 +270,22 @@ def snapshot_of(rows: list[Row]) -> Snapshot:
     first = rows[0]
     lost, below = (first.lost, first.below) if isinstance(first, Head) else ([], ())
     thread, namespace = (_text(first.value.get(name)) for name in _ALL)
-    snapshot = Snapshot(thread, namespace, head, lost=lost, below=below, coding=_coding(rows, head))
+    snapshot = Snapshot(
+        thread, namespace, head, lost=lost, below=below, coding=coding_in(rows[head.record].value)
+    )
     snapshot.earlier = earlier
     _follow(snapshot, by_id)
     return snapshot
 
 
-def _coding(rows: list[Row], head: Stored) -> str:
-    return JSON if rows[head.record].value.get("type") == JSON else MSGPACK
+def tag_of(columns: Columns) -> str:
+    """Give the name of a row's coding; there is none in rows of JSON by some savers."""
+    return _text(columns.get("type") or JSON)
+
+
+def coding_in(columns: Columns) -> str:
+    """Give the coding of what is put behind a checkpoint."""
+    return JSON if tag_of(columns) == JSON else MSGPACK
 
 
 def _follow(snapshot: Snapshot, known: dict[str, Stored]) -> None:
@@ -302,9 +312,7 @@ def stored_of(row: Row, number: int, known: Any) -> Stored:
         metadata=metadata_of(columns.get("metadata")),
         record=number,
     )
-    # JSON has no column for its coding in databases of old versions.
-    tag = columns.get("type") or JSON
-    value = Coded(tag if type(tag) is str else "", _raw(columns.get("checkpoint")))
+    value = Coded(tag_of(columns), _raw(columns.get("checkpoint")))
     try:
         coding = coding_of(known, value)
         fields = coding.fields(value.data)
@@ -322,13 +330,12 @@ def stored_of(row: Row, number: int, known: Any) -> Stored:
 def _write(row: Row, number: int) -> Write:
     columns = row.value
     index = columns.get("idx")
-    tag = columns.get("type") or JSON
     return Write(
         _text(columns.get("task_id")),
         _text(columns.get("task_path")),
         index if type(index) is int else 0,
         _text(columns.get("channel")),
-        Coded(_text(tag), _raw(columns.get("value"))),
+        Coded(tag_of(columns), _raw(columns.get("value"))),
         number,
     )
 

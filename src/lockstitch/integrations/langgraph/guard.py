@@ -44,6 +44,7 @@ from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import guard_claims as claims
 from lockstitch.integrations.langgraph.guard_caller import Caller, brings_input, follow, loading_run
 from lockstitch.integrations.langgraph.guard_forks import Branch, Fork
+from lockstitch.integrations.langgraph.guard_looking import eyes_of
 from lockstitch.integrations.langgraph.guard_runs import Run, Runs
 from lockstitch.integrations.langgraph.guard_settling import reconciled
 from lockstitch.integrations.langgraph.guard_steps import (
@@ -102,6 +103,7 @@ class Guard(BaseCheckpointSaver[Any]):
         self._channel = channel
         self._runs = Runs(Lineage())
         self._warned: set[str] = set()
+        self._eyes = eyes_of(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters
 
     def __getattr__(self, name: str) -> Any:
@@ -118,6 +120,7 @@ class Guard(BaseCheckpointSaver[Any]):
     @serde.setter
     def serde(self, serde: SerializerProtocol) -> None:
         self.saver.serde = serde
+        self._eyes = eyes_of(self.saver)
 
     @property
     def config_specs(self) -> list[Any]:
@@ -133,17 +136,18 @@ class Guard(BaseCheckpointSaver[Any]):
             return self
         clone = copy.copy(self)
         clone.saver = saver
+        clone._eyes = eyes_of(saver)  # noqa: SLF001 - it is one of ours
         return clone
 
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         caller = loading_run(self)
-        return carried_out(self.saver, self._loaded(config, caller))
+        return carried_out(self.saver, self._loaded(config, caller), self._eyes)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         caller = loading_run(self)
-        return await acarried_out(self.saver, self._loaded(config, caller))
+        return await acarried_out(self.saver, self._loaded(config, caller), self._eyes)
 
     def list(
         self,
@@ -192,7 +196,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if run is None:
             return step.done(self.saver)
         with run.lock:
-            return carried_out(self.saver, self._put(run, config, step))
+            return carried_out(self.saver, self._put(run, config, step), self._eyes)
 
     async def aput(
         self,
@@ -206,7 +210,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if run is None:
             return await step.adone(self.saver)
         async with run.turn:
-            return await acarried_out(self.saver, self._put(run, config, step))
+            return await acarried_out(self.saver, self._put(run, config, step), self._eyes)
 
     def put_writes(
         self,
@@ -221,7 +225,7 @@ class Guard(BaseCheckpointSaver[Any]):
             step.done(self.saver)
             return
         with run.lock:
-            carried_out(self.saver, self._written(run, config, step))
+            carried_out(self.saver, self._written(run, config, step), self._eyes)
 
     async def aput_writes(
         self,
@@ -236,7 +240,7 @@ class Guard(BaseCheckpointSaver[Any]):
             await step.adone(self.saver)
             return
         async with run.turn:
-            await acarried_out(self.saver, self._written(run, config, step))
+            await acarried_out(self.saver, self._written(run, config, step), self._eyes)
 
     # Housekeeping
 
@@ -287,9 +291,12 @@ class Guard(BaseCheckpointSaver[Any]):
     def _loaded_once(self, config: RunnableConfig, caller: Caller) -> Steps[CheckpointTuple | None]:
         place = place_of(config)
         found = yield from claims.head(place, self._runs.counts)
-        saved = head = found.saved if found else None
+        head = found.saved if found else None
+        saved: CheckpointTuple | None = None
         if place.checkpoint:
             saved = yield Read(ticketed(config, None))
+        elif head:
+            saved = yield Read(place.at(claims.id_of(head)).config)
         if found:
             follow(found.newest)
         named = place.checkpoint is not None and (

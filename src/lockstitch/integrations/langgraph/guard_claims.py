@@ -40,7 +40,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.naming import CLAIM
-from lockstitch.integrations.langgraph.guard_steps import Older, Put, Read, Step, Steps, Write
+from lockstitch.integrations.langgraph.guard_steps import Look, Older, Put, Step, Steps, Write
 from lockstitch.integrations.langgraph.lineage import Place, place_of
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _older(place: Place, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]
 
 
 def _newest(place: Place) -> Steps[list[CheckpointTuple]]:
-    newest: CheckpointTuple | None = yield Read(place.at(None).config)
+    newest: CheckpointTuple | None = yield Look(place.at(None).config)
     return [newest] if newest else []
 
 
@@ -201,7 +201,7 @@ def _counted(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
     above = _parent_of(saved)
     if above is None:
         return (yield from _counted_first(place, saved))
-    parent: CheckpointTuple | None = yield Read(place.at(above).config)
+    parent: CheckpointTuple | None = yield Look(place.at(above).config)
     if parent is None:
         return Head(saved)
     return None if is_lost(parent) else (yield from _counted_child(place, saved, parent))
@@ -268,7 +268,7 @@ def begun(place: Place, run: str, known: Known, seen: int | None = None) -> Step
         raise moved(place, found.saved if found else None)
     yield from _settled(place, found, run)
     yield _claim(place, found.saved, run)
-    again: CheckpointTuple | None = yield Read(place.at(None).config)
+    again: CheckpointTuple | None = yield Look(place.at(None).config)
     if again is None or id_of(again) != place.checkpoint:
         after = yield from head(place, known)
         again = after.saved if after else None
@@ -295,7 +295,7 @@ def _settled(place: Place, found: Head, run: str) -> Steps[None]:
 def _taken_back(place: Place) -> Steps[bool]:
     """Make a checkpoint one that does not count; False if somebody has claimed it before."""
     yield _claim_under(place, 1, _NOBODY)
-    saved: CheckpointTuple | None = yield Read(place.config)
+    saved: CheckpointTuple | None = yield Look(place.config)
     return saved is None or is_lost(saved)
 
 
@@ -305,14 +305,14 @@ def _named_again(
     """Name a child in its parent's register: first a word, behind which nobody else can win."""
     here = place.at(id_of(parent)).config
     yield _claim(place, parent, word)
-    again: CheckpointTuple | None = yield Read(here)
+    again: CheckpointTuple | None = yield Look(here)
     if again is None or named_by(again) != word:
         raise moved(place, again)
     found = yield from _counted_child(place, saved, again)
     if found is None:
         raise moved(place, again)
     yield _claim(place, again, id_of(saved))
-    again = yield Read(here)
+    again = yield Look(here)
     if again is None or named_by(again) != id_of(saved):
         raise moved(place, again)
 
@@ -328,14 +328,14 @@ def put_fork(place: Place, step: Put, run: str) -> Steps[RunnableConfig]:
 
 
 def _taken(place: Place, run: str) -> Steps[None]:
-    saved: CheckpointTuple | None = yield Read(place.config)
+    saved: CheckpointTuple | None = yield Look(place.config)
     if saved is not None:
         yield _claim(place, saved, run)
 
 
 def checked(place: Place, run: str) -> Steps[None]:
     """See that a run may still build on a checkpoint that it has put or claimed."""
-    parent: CheckpointTuple | None = yield Read(place.config)
+    parent: CheckpointTuple | None = yield Look(place.config)
     if parent is None or named_by(parent) not in {None, run}:
         raise moved(place, parent)
 
@@ -343,7 +343,7 @@ def checked(place: Place, run: str) -> Steps[None]:
 def put(place: Place, step: Put, run: str) -> Steps[RunnableConfig]:
     """Put a checkpoint on one that its run has put or claimed; a Conflict if another won."""
     written: RunnableConfig = yield step
-    parent: CheckpointTuple | None = yield Read(place.config)
+    parent: CheckpointTuple | None = yield Look(place.config)
     if parent is not None and named_by(parent) not in {None, run}:
         yield from _given_up(place, step.checkpoint["id"])
     return written
@@ -360,7 +360,7 @@ def put_first(place: Place, step: Put, run: str, known: Known) -> Steps[Runnable
         yield from _given_up(place, step.checkpoint["id"])
         return written
     yield _claim_under(mine, 1, run)
-    saved: CheckpointTuple | None = yield Read(mine.config)
+    saved: CheckpointTuple | None = yield Look(mine.config)
     if saved is None or is_lost(saved):
         raise lost(place, step.checkpoint["id"])
     return written

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -28,7 +28,10 @@ Saver = BaseCheckpointSaver[Any]
 
 
 class Step:
-    """One call of a saver."""
+    """One call of a saver; ``looks`` if the values of what is read do not matter."""
+
+    __slots__ = ()
+    looks: ClassVar[bool] = False
 
     def done(self, saver: Saver) -> Any:
         raise NotImplementedError
@@ -51,8 +54,17 @@ class Read(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Look(Read):
+    """Read who put a checkpoint on what, and what is written on it, but not its values."""
+
+    looks: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
 class Older(Step):
-    """Read some checkpoints that are older than a given one, the newest of them first."""
+    """Look at some checkpoints that are older than a given one, the newest of them first."""
+
+    looks: ClassVar[bool] = True
 
     config: RunnableConfig
     before: RunnableConfig
@@ -131,12 +143,15 @@ class History(Step):
 Steps = Generator[Step, Any, T]
 
 
-def carried_out(saver: Saver, steps: Steps[T]) -> T:
-    """Perform a protocol with a saver's plain methods; what a step raises, it is told."""
+def carried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
+    """Perform a protocol with a saver's plain methods; what a step raises, it is told.
+
+    ``eyes`` is a saver that is quicker at looking.
+    """
     try:
         step = next(steps)
         while True:
-            step = _after(steps, step, saver)
+            step = _after(steps, step, eyes if step.looks and eyes else saver)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
@@ -151,13 +166,13 @@ def _after(steps: Steps[Any], step: Step, saver: Saver) -> Step:
     return steps.send(result)
 
 
-async def acarried_out(saver: Saver, steps: Steps[T]) -> T:
+async def acarried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
     """Perform a protocol with a saver's async methods; what a step raises, it is told."""
     try:
         step = next(steps)
         while True:
             try:
-                result = await step.adone(saver)
+                result = await step.adone(eyes if step.looks and eyes else saver)
             except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
                 step = steps.throw(error)
             else:

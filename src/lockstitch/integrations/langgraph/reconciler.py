@@ -110,7 +110,7 @@ class Reconciler:
         if messages is not None:
             _check_channel(graph, task.channel or MESSAGES)
         if graph is not None and pending.is_busy(saved, delta):
-            task.applied = rehearsed(graph, task.saved, self.saver, delta)
+            task.apply(rehearsed(graph, task.saved, self.saver, delta))
         yield from self._look_back(task)
         settled = task.settled(messages, force=self.force)
         if settled is None:
@@ -118,13 +118,11 @@ class Reconciler:
         return (yield from self._stored(_merged(config, saved), settled))
 
     def _look_back(self, task: Settling) -> Generator[Ask, Any, None]:
-        """Look beside the checkpoint and its ancestors for results of calls that are open.
+        """Look beside the ancestors for results of calls that are open.
 
-        A message that came after the interrupt has left them there: it made a new checkpoint. And
-        a graph that was changed since does not know a task of the old one as its own.
+        A message that came after the interrupt has left them there: it made a new checkpoint.
         """
         calls, seen, above = task.open_calls(), {task.saved.checkpoint["id"]}, task.saved
-        task.take(above, calls)
         while calls and above.parent_config is not None and len(seen) < _FURTHEST:
             found: CheckpointTuple | None = yield Load(above.parent_config)
             if found is None or found.checkpoint["id"] in seen:
@@ -183,10 +181,11 @@ class Reconciler:
         found: dict[str, Any] = dict((yield Histories(saved.config, wanted)))
         counted = pending.counters(saved.metadata)
         for name, history in found.items():
+            known = pending.replayed(history)
             if "seed" in history and name not in counted:
-                return broken("LS903", f"channels.{name}", "its value is gone", saved)
+                return broken("LS903", name, "its value is gone", saved, known)
             if "seed" not in history and not (yield from self._reaches_root(saved)):
-                return broken("LS904", f"channels.{name}", "an ancestor is gone", saved)
+                return broken("LS904", name, "an ancestor is gone", saved, known)
         return found
 
     def _reaches_root(self, saved: CheckpointTuple) -> Generator[Ask, Any, bool]:

@@ -111,7 +111,8 @@ def rehearsed(
     except Exception:  # noqa: BLE001 - the graph's own code, and any version of it
         return None
     last = stage.line[-1]
-    whole = values if isinstance(values, dict) else {"__root__": values}
+    own = {name: pending.opened(v) for name, v in last.checkpoint["channel_values"].items()}
+    whole = {**own, **(values if isinstance(values, dict) else {"__root__": values})}
     checkpoint, metadata = _stored_whole(saved, last, whole, deltas)
     return Applied(checkpoint, metadata, whole, deltas, paused)
 

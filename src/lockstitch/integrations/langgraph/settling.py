@@ -20,7 +20,6 @@ from lockstitch.integrations.langgraph.healing import Mended, is_real, mended
 from lockstitch.integrations.langgraph.identity import named
 from lockstitch.integrations.langgraph.matching import Aligned, aligned
 from lockstitch.integrations.langgraph.report import BREAKPOINT, INTERRUPT, Reconciled
-from lockstitch.rules import Finding
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -110,6 +109,11 @@ class Settling:
         self.report = Reconciled(before=saved.config, after=saved.config, channel=self.channel)
         self.report.messages = self.held
 
+    def apply(self, applied: Applied | None) -> None:
+        """Use what a graph made of the checkpoint, if that has the conversation."""
+        if applied is not None and (self.channel is None or self.channel in applied.values):
+            self.applied = applied
+
     def open_calls(self) -> set[pending.Asked]:
         """Give the calls that nothing in the conversation or beside it answers.
 
@@ -184,9 +188,15 @@ class Settling:
         return [*pending.begun(self.saved, name), *commanded, *returned]
 
     def _whole(self) -> list[BaseMessage]:
-        """Give the conversation with all that hangs on the checkpoint."""
+        """Give the conversation with all that hangs on the checkpoint.
+
+        A graph that was changed since does not know a task of the old one as its own, and does
+        not apply what it returned.
+        """
         if self.applied is not None and self.channel is not None:
-            return [*(self.applied.values.get(self.channel) or []), *self.late]
+            known: list[BaseMessage] = list(self.applied.values.get(self.channel) or [])
+            ids = {message.id for message in known}
+            return [*known, *(found for found in self._beside() if found.id not in ids)]
         return [*pending.added(self.held, self._writes()), *self.late]
 
     def _lined_up(self, messages: Sequence[Any] | None) -> Aligned:
@@ -301,7 +311,9 @@ def _unanswered(messages: Iterable[BaseMessage], known: Container[int]) -> set[p
 def _begun_in(values: Mapping[str, Any], named: str | None) -> str | None:
     """Find the channel that an input, which no step has taken up, is for."""
     begun = pending.fields_of(values.get(START))
-    return None if begun is None else pending.messages_channel(begun, named)
+    if begun is None or MESSAGES in begun:
+        return None if begun is None else MESSAGES
+    return pending.messages_channel(begun, named)
 
 
 def _are_same(
@@ -312,7 +324,18 @@ def _are_same(
     )
 
 
-def broken(code: str, place: str, text: str, saved: CheckpointTuple) -> Reconciled:
-    """Report on a checkpoint that cannot be mended, and is left as it is."""
-    findings: list[Finding] = [find(code, place, text)]
-    return Reconciled(before=saved.config, after=saved.config, healed=False, findings=findings)
+def broken(
+    code: str, channel: str, text: str, saved: CheckpointTuple, messages: Sequence[BaseMessage]
+) -> Reconciled:
+    """Report on a checkpoint that cannot be mended, and is left as it is.
+
+    ``messages`` is what can be made out of the conversation, which may be less than there was.
+    """
+    return Reconciled(
+        before=saved.config,
+        after=saved.config,
+        channel=channel,
+        messages=list(messages),
+        healed=False,
+        findings=[find(code, f"channels.{channel}", text)],
+    )

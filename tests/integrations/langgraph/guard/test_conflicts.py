@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.langgraph.guard import Guard
+from lockstitch.integrations.langgraph import Guard, Saver
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     Delta,
@@ -281,3 +281,20 @@ def test_an_update_that_lost_says_where_it_went(store: InMemorySaver) -> None:
     assert config["configurable"]["thread_id"] == guard.forks[0].fork
     assert texts(chat(guard), on(guard.forks[0].fork)) == ["before", "done before", "update"]
     assert texts(chat(guard)) == ["before", "done before", "b", "done b"]
+
+
+# Before a checkpointer of this project
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_guard_before_our_own_saver(durability: Any, tmp_path: Path) -> None:
+    with Saver(f"sqlite:///{tmp_path / 'own.db'}") as saver:
+        chat(Guard(saver)).invoke(said("before"), THREAD)
+        graph = chat(Guard(saver), _other(saver, durability))
+        with pytest.raises(Conflict):
+            graph.invoke(said("a"), THREAD, durability=durability)
+        assert texts(graph)[-2:] == ["b", "done b"]
+        guard = Guard(saver, on_conflict="fork")
+        graph = chat(guard, _other(saver, durability))
+        graph.invoke(said("a"), THREAD, durability=durability)
+        assert texts(graph, on(guard.forks[0].fork))[-2:] == ["a", "done a"]

@@ -13,6 +13,7 @@ from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import areconcile, reconcile
 from lockstitch.integrations.langgraph.report import Reconciled
+from lockstitch.integrations.langgraph.settling import settled
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,
@@ -365,3 +366,28 @@ def test_an_answer_made_up_before_is_beaten_by_the_real_one() -> None:
     assert report.results == len(FINISHED)
     assert texts(report.messages)[0] == result_of("one")
     assert all(isinstance(message, ToolMessage) for message in report.messages[2:])
+
+
+def test_the_work_itself_reads_and_writes_nothing() -> None:
+    thread = Thread("agent").break_off()
+    with unwritten(thread):
+        found = settled(thread.head, next_version=thread.saver.get_next_version)
+    assert found is not None
+    assert found.report.results == len(FINISHED)
+    assert set(found.new_versions) == {"messages", "__pregel_tasks"}
+    assert found.checkpoint["channel_values"] == {"messages": found.report.messages}
+    thread.saver.put(thread.head.config, found.checkpoint, found.metadata, found.new_versions)
+    assert settled(thread.head, next_version=thread.saver.get_next_version) is None
+
+
+def test_the_work_itself_takes_results_from_ancestors() -> None:
+    thread = Thread("agent").break_off()
+    past = thread.head
+    thread.graph.update_state(THREAD, asked("And now?"), as_node="__start__")
+    next_version = thread.saver.get_next_version
+    bare = settled(thread.head, next_version=next_version)
+    assert bare is not None
+    assert bare.report.results == 0
+    found = settled(thread.head, next_version=next_version, ancestors=[past])
+    assert found is not None
+    assert found.report.results == len(FINISHED)

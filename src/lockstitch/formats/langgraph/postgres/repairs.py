@@ -8,6 +8,7 @@ goes by. The table is made by the first repair.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -70,6 +71,7 @@ _NOTED = """
 SELECT id FROM {lockstitch_repairs} WHERE thread_id = %(thread)s AND checkpoint_ns = %(namespace)s
     AND checkpoint_id = %(id)s AND run = %(run)s AND undone IS NULL
 """
+_TRIES = 3
 _SNAPSHOT_EXT = 7
 _EXT_SIZES = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 
@@ -120,13 +122,15 @@ def store(database: Database, reader: Reader, loaded: Loaded, new: Settled, note
         _require_same(reader.now(connection, loaded.key), loaded)
         return _insert(connection, reader.home, loaded, fitted, note)
 
-    try:
-        return database.writing(write)
-    except Unsure as error:
-        found = database.reading(lambda c: _noted(c, reader.home, loaded.key, fitted.id, note.run))
-        if found is None:
-            raise Unreadable(f"{error}; it was not written, so try it again") from None
-        return found
+    for _ in range(_TRIES):
+        try:
+            return database.writing(write)
+        except Unsure:
+            noted = partial(_noted, home=reader.home, key=loaded.key, own=fitted.id, run=note.run)
+            found = database.reading(noted)
+        if found is not None:
+            return found
+    raise Unreadable("the connection was lost again and again; nothing was written")
 
 
 def _require_same(now: Loaded | None, before: Loaded) -> None:

@@ -78,7 +78,10 @@ CREATE FUNCTION lockstitch.fork_v2(
 BEGIN
     SELECT * INTO outcome, seq, digest, epoch
     FROM lockstitch.fork_v1(_source, _upto, _target, _start);
-    IF outcome = 'done' THEN
+    IF outcome = 'done' AND EXISTS (
+        SELECT FROM lockstitch.uses u JOIN lockstitch.sessions s ON s.id = u.session
+        WHERE s.session = _source
+    ) THEN
         -- Values that are named by the source only must not go before the copy names them.
         PERFORM FROM lockstitch.blobs b
         WHERE b.name IN (

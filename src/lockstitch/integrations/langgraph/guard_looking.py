@@ -1,0 +1,58 @@
+"""A look at a checkpoint that leaves its values alone: who put it on what, and who has claimed it.
+
+A guard looks at checkpoints far more often than it hands them out, and most of the time of a read
+goes into making messages. LangGraph's own savers are looked at through a shallow copy of them, as
+they make one themselves to narrow what is loaded, with a serializer that makes no objects.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import ormsgpack
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from lockstitch.integrations.langgraph.guard_steps import Saver
+
+_OWN = "langgraph.checkpoint."
+
+
+class Looking:
+    """A serializer that reads the outlines of a value: what is no plain data is None."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self._serde = serde
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Serialize as the real one does."""
+        return self._serde.dumps_typed(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Read the outlines, or all of it, if it is not written in the usual way."""
+        kind, body = data
+        if kind != "msgpack":
+            return self._serde.loads_typed(data)
+        option = ormsgpack.OPT_NON_STR_KEYS
+        return ormsgpack.unpackb(body, ext_hook=lambda _, __: None, option=option)
+
+
+def eyes_of(saver: Saver) -> Saver:
+    """Give a saver that reads the same checkpoints without their values, or the saver itself."""
+    serde = saver.serde
+    found: SerializerProtocol
+    if type(serde) is JsonPlusSerializer:
+        found = Looking(serde)
+    elif type(serde) is EncryptedSerializer and type(serde.serde) is JsonPlusSerializer:
+        found = EncryptedSerializer(serde.cipher, Looking(serde.serde))
+    else:
+        return saver
+    if not type(saver).__module__.startswith(_OWN):
+        return saver
+    clone = copy.copy(saver)
+    clone.serde = found
+    return clone
