@@ -228,7 +228,8 @@ def say_shared(task: Task) -> int:
         terminal.note(f"Found: {codes}.")
     if states.get(work.FAILED) or not reached.is_done:
         return FAILED
-    return FINDINGS if states.get(work.BROKEN) else CLEAN
+    left = (states.get(name) for name in (work.BROKEN, work.MOVED, work.YOUNG))
+    return FINDINGS if any(left) else CLEAN
 
 
 # Scan and check

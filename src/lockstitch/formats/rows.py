@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from lockstitch.manifests import Backup
 _NOT_LEFT = "is no longer what the repair left; nothing was written"
 _WENT_ON = "went on from what the repair left; nothing was written"
 _COUNTERS = "sqlite_sequence"
+_LONG = 1 << 12
 
 _kept_open = threading.local()
 
@@ -62,6 +64,15 @@ class SessionRow(Struct, frozen=True):
     project: str | None
     updated: float
     title: str = ""
+
+
+class Digest(Struct, frozen=True):
+    """What stands in the image of a row that a repair adds for a value that is long.
+
+    Nothing has to bring it back; an undo only has to know that it is still there.
+    """
+
+    hex: str
 
 
 class Change(Struct, frozen=True):
@@ -336,6 +347,7 @@ def _applied(base: sqlite3.Connection, change: Change) -> Change:
         rowid = base.execute(query, bound(after.values())).lastrowid
         return Change(change.table, None, _stored(base, change.table, rowid))
     assert before is not None  # noqa: S101 - a change has at least one side
+    before = _whole(base, change.table, before)
     match = " AND ".join(f"{quoted(n)} IS {slot(v)}" for n, v in before.items())
     if after is None:
         query, values = f"DELETE FROM {table} WHERE {match}", []  # noqa: S608 - quoted names
@@ -347,6 +359,21 @@ def _applied(base: sqlite3.Connection, change: Change) -> Change:
     if base.execute(query, bound([*values, *before.values()])).rowcount != 1:
         raise Conflict(CHANGED)
     return change
+
+
+def _whole(base: sqlite3.Connection, table: str, columns: Columns) -> Columns:
+    """Give the columns of an image with the long values that it only has the digests of."""
+    long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
+    if not long:
+        return columns
+    now = _stored(base, table, columns["rowid"]) or {}
+    if any(_digest(now.get(name)) != value for name, value in long.items()):
+        raise Conflict(CHANGED)
+    return {**columns, **{name: now[name] for name in long}}
+
+
+def _digest(value: Any) -> Digest | None:
+    return Digest(blake2b(value).hexdigest()) if type(value) is bytes else None
 
 
 def _stored(base: sqlite3.Connection, table: str, rowid: int | None) -> Columns | None:
@@ -368,8 +395,15 @@ def _is_undone(base: sqlite3.Connection, change: Change) -> bool:
 
 
 def _image(change: Change) -> dict[str, Any]:
-    sides = {"before": change.before, "after": change.after}
+    after = change.after
+    if change.before is None and after is not None:
+        after = {name: _brief(value) for name, value in after.items()}
+    sides = {"before": change.before, "after": after}
     return {"table": change.table, **{k: _plain(v) for k, v in sides.items()}}
+
+
+def _brief(value: Any) -> Any:
+    return _digest(value) if type(value) is bytes and len(value) > _LONG else value
 
 
 def _plain(columns: Columns | None) -> Columns | None:
@@ -380,6 +414,8 @@ def _plain(columns: Columns | None) -> Columns | None:
 
 
 def _plain_value(value: Any) -> Any:
+    if isinstance(value, Digest):
+        return {"digest": value.hex}
     if type(value) is bytes:
         return {"blob": value.hex()}
     if type(value) is str and not value.isascii():
@@ -404,6 +440,8 @@ def _value(value: Any) -> Any:
     if type(value) is not dict:
         return value
     [(kind, text)] = value.items()
+    if kind == "digest":
+        return Digest(text)
     if kind == "real":
         return float.fromhex(text)
     raw = bytes.fromhex(text)

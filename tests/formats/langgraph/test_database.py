@@ -103,6 +103,32 @@ def test_an_undo_is_refused_once_the_thread_went_on(threads: Path, lockstitch: R
     assert every_row(threads) == before
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "a change", "a deletion"])
+def test_the_backup_of_a_large_state_is_small(
+    meanwhile: str, threads: Path, lockstitch: Run
+) -> None:
+    thread = "state-halted"
+    with saving(threads) as saver:
+        head = saver.get_tuple(config(thread))
+        assert head is not None
+        assert head.parent_config is not None
+        large = {**head.checkpoint["channel_values"], "attic": os.urandom(1 << 20)}
+        checkpoint = {**head.checkpoint, "channel_values": large}
+        saver.put(head.parent_config, checkpoint, {"source": "loop", "step": 1}, {})
+    before = every_row(threads)
+    lockstitch("repair", "--yes", threads, "--session", thread)
+    [manifest] = (threads.parent / ".lockstitch").iterdir()
+    assert manifest.stat().st_size < 1 << 15
+    last = "where checkpoint_id = (select max(checkpoint_id) from checkpoints where thread_id = ?)"
+    if meanwhile == "a change":
+        changed(threads, f"update checkpoints set checkpoint = x'80' {last}", thread)  # noqa: S608
+    elif meanwhile == "a deletion":
+        changed(threads, f"delete from checkpoints {last}", thread)  # noqa: S608
+    status, _ = lockstitch("undo", threads)
+    assert status == (2 if meanwhile == "a change" else 0)
+    assert (every_row(threads) == before) == (status == 0)
+
+
 def test_a_copy_of_one_thread_is_refused(threads: Path, lockstitch: Run, tmp_path: Path) -> None:
     words = ("repair", "--yes", threads, "--session", "agent-halted", "-o", tmp_path / "copy.db")
     status, printed = lockstitch(*words)

@@ -10,7 +10,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableConfig  # noqa: TC002 - read by the tool
 from langchain_core.tools import tool
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.postgres import PostgresSaver
@@ -56,10 +57,15 @@ def stop() -> str:
     raise KeyboardInterrupt
 
 
+# What the tool does that takes its time, given the thread that it works for.
+napping: list[Callable[[str], None]] = []
+
+
 @tool
-def nap() -> str:
+def nap(config: RunnableConfig) -> str:
     """Take a moment."""
-    threading.Event().wait(0.2)
+    for work in napping:
+        work(config["configurable"]["thread_id"])
     return "rested"
 
 

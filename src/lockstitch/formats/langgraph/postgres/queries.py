@@ -127,10 +127,12 @@ WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
     AND c.checkpoint_id < %(before)s
 ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT %(size)s
 """
-# Roughly how many threads there are, from what the server has counted anyway.
+# Roughly how many threads there are, from what the server has counted anyway, or from the size.
 ESTIMATE = """
-SELECT CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END
+SELECT CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples
+    ELSE coalesce(s.n_distinct, pg_relation_size(c.oid) / 4000) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname
-WHERE n.nspname = %(schema)s AND c.relname = 'checkpoints' AND s.attname = 'thread_id'
+LEFT JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname
+    AND s.attname = 'thread_id'
+WHERE n.nspname = %(schema)s AND c.relname = 'checkpoints'
 """
