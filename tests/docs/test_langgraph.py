@@ -71,7 +71,7 @@ def test_the_page_runs(saver: SqliteSaver, capsys: pytest.CaptureFixture[str]) -
     run_page(PAGE, names)
     names["saver"].close()
     assert [message.type for message in names["messages"]] == ["human", "ai", "tool"]
-    assert "LS101" in capsys.readouterr().out
+    assert "LS101" in capsys.readouterr().err
 
 
 def test_every_language_is_known() -> None:

@@ -161,13 +161,15 @@ class Stores(RuleBasedStateMachine):
         elif model and after.seq != len(model.records):
             expected = Moved
         head = outcome(lambda: self.door(door).add(self.run + name, entries, after), expected)
+        model = self.models.setdefault(name, Model())
+        # Whether a lease was needed for it is the store's business.
+        found = self.door(door).head(self.run + name) if expected else head
+        assert isinstance(found, Head)
+        assert found.epoch - model.epoch in {0, expected is not Held}
+        model.epoch = found.epoch
         if expected is not None:
             return
         assert isinstance(head, Head)
-        model = self.models.setdefault(name, Model())
-        # Whether a lease was needed for it is the store's business.
-        assert head.epoch - model.epoch in {0, 1}
-        model.epoch = head.epoch
         model.records += chained(model.head, head.epoch, entries)
         self.named(model, entries)
         assert head == model.head

@@ -165,7 +165,7 @@ def test_third_parties_are_few(module: str) -> None:
         "compaction": {"anyio"},
         "session": {"anyio"},
         "formats": {"psycopg"},
-        "integrations": {"anyio", "langchain", "langchain_core", "langgraph"},
+        "integrations": {"anyio", "langchain", "langchain_core", "langgraph", "ormsgpack"},
         "stores": {"psycopg"},
     }
     allowed = {"msgspec"} | extra.get(room_of(module), set())

@@ -120,7 +120,8 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
         yield listed(target, dialect, model)
         return
     if not found and not own:
-        yield Report(target, form, error="is a folder that holds no session")
+        what = "is a folder that holds" if is_folder else "holds"
+        yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
     from lockstitch import sessions
 
     for path in own:

@@ -42,11 +42,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import guard_claims as claims
-from lockstitch.integrations.langgraph.guard_caller import Caller, brings_input, follow, loading_run
-from lockstitch.integrations.langgraph.guard_forks import Branch, Fork
+from lockstitch.integrations.langgraph.guard_caller import loading_run
+from lockstitch.integrations.langgraph.guard_forks import Fork
 from lockstitch.integrations.langgraph.guard_looking import eyes_of
-from lockstitch.integrations.langgraph.guard_runs import Run, Runs
-from lockstitch.integrations.langgraph.guard_settling import reconciled
+from lockstitch.integrations.langgraph.guard_protocol import Guarding
 from lockstitch.integrations.langgraph.guard_steps import (
     Put,
     Read,
@@ -56,8 +55,7 @@ from lockstitch.integrations.langgraph.guard_steps import (
     acarried_out,
     carried_out,
 )
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, place_of, ticketed
-from lockstitch.integrations.langgraph.reconciler import Reconciler
+from lockstitch.integrations.langgraph.lineage import Place, place_of, ticketed
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -97,14 +95,16 @@ class Guard(BaseCheckpointSaver[Any]):
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
         self.saver = saver
-        self.on_conflict = on_conflict
-        self.forks: deque[Fork] = deque(maxlen=_FORKS)
-        self._reconcile = reconcile
-        self._channel = channel
-        self._runs = Runs(Lineage())
-        self._warned: set[str] = set()
+        self._guarding = Guarding(
+            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel
+        )
         self._eyes = eyes_of(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters
+
+    @property
+    def forks(self) -> deque[Fork]:
+        """Where runs that lost went on, the last of them."""
+        return self._guarding.forks
 
     def __getattr__(self, name: str) -> Any:
         """Give what only the checkpointer behind has."""
@@ -143,11 +143,11 @@ class Guard(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         caller = loading_run(self)
-        return carried_out(self.saver, self._loaded(config, caller), self._eyes)
+        return carried_out(self.saver, self._guarding.loaded(config, caller), self._eyes)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         caller = loading_run(self)
-        return await acarried_out(self.saver, self._loaded(config, caller), self._eyes)
+        return await acarried_out(self.saver, self._guarding.loaded(config, caller), self._eyes)
 
     def list(
         self,
@@ -191,12 +191,12 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(config, place_of(config))
         step = Put(ticketed(config, None), checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
         with run.lock:
-            return carried_out(self.saver, self._put(run, config, step), self._eyes)
+            return carried_out(self.saver, self._guarding.put(run, config, step), self._eyes)
 
     async def aput(
         self,
@@ -205,12 +205,12 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(config, place_of(config))
         step = Put(ticketed(config, None), checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
         async with run.turn:
-            return await acarried_out(self.saver, self._put(run, config, step), self._eyes)
+            return await acarried_out(self.saver, self._guarding.put(run, config, step), self._eyes)
 
     def put_writes(
         self,
@@ -219,13 +219,13 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(config, place_of(config))
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             step.done(self.saver)
             return
         with run.lock:
-            carried_out(self.saver, self._written(run, config, step), self._eyes)
+            carried_out(self.saver, self._guarding.written(run, config, step), self._eyes)
 
     async def aput_writes(
         self,
@@ -234,13 +234,13 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(config, place_of(config))
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             await step.adone(self.saver)
             return
         async with run.turn:
-            await acarried_out(self.saver, self._written(run, config, step), self._eyes)
+            await acarried_out(self.saver, self._guarding.written(run, config, step), self._eyes)
 
     # Housekeeping
 
@@ -276,182 +276,10 @@ class Guard(BaseCheckpointSaver[Any]):
                 await acarried_out(self.saver, _prunable(Place(thread, "", None)))
         await self.saver.aprune(thread_ids, strategy=strategy)
 
-    # What is done for a load
-
-    def _loaded(self, config: RunnableConfig, caller: Caller) -> Steps[CheckpointTuple | None]:
-        for rest in reversed(range(_TRIES)):
-            try:
-                return (yield from self._loaded_once(config, caller))
-            except Conflict:
-                # Somebody was quicker with the same checkpoint: what he made of it is read next.
-                if not rest:
-                    raise
-        raise AssertionError
-
-    def _loaded_once(self, config: RunnableConfig, caller: Caller) -> Steps[CheckpointTuple | None]:
-        place = place_of(config)
-        found = yield from claims.head(place, self._runs.counts)
-        head = found.saved if found else None
-        saved: CheckpointTuple | None = None
-        if place.checkpoint:
-            saved = yield Read(ticketed(config, None))
-        elif head:
-            saved = yield Read(place.at(claims.id_of(head)).config)
-        if found:
-            follow(found.newest)
-        named = place.checkpoint is not None and (
-            head is None or saved is None or claims.id_of(saved) != claims.id_of(head)
-        )
-        made: CheckpointTuple | None = None
-        if saved and self._reconcile and caller.loop and brings_input(caller.loop, saved):
-            made = yield from self._settled(place, saved, caller, named=named)
-        if made:
-            return made
-        if caller.looks:
-            return claims.stripped(saved) if saved else None
-        return self._handed_out(place, saved, named=named, known=caller.recognised)
-
-    def _handed_out(
-        self, place: Place, saved: CheckpointTuple | None, *, named: bool, known: bool
-    ) -> CheckpointTuple | None:
-        if saved is None:
-            self._runs.started(place, named=named, known=known)
-            return None
-        here, seen = place.at(claims.id_of(saved)), claims.writes_on(saved)
-        run = self._runs.started(here, named=named, seen=seen, known=known)
-        run.tasks[here] = {task for task, _, _ in saved.pending_writes or ()}
-        return _for(run, saved)
-
-    def _settled(
-        self, place: Place, saved: CheckpointTuple, caller: Caller, *, named: bool
-    ) -> Steps[CheckpointTuple | None]:
-        """Reconcile before a new input; None if there was nothing to do."""
-        here, seen = place.at(claims.id_of(saved)), claims.writes_on(saved)
-        run = self._runs.started(here, named=named, seen=seen, known=True)
-
-        def store(where: Place, step: Put) -> Steps[RunnableConfig]:
-            own = run if where == here else self._runs.started(where, known=True)
-            return (yield from self._guarded(own, where, step))
-
-        graph = caller.graph or self
-        task = Reconciler(graph, here.config, channel=self._channel, force=True)
-        report = yield from reconciled(task, saved._replace(config=here.config), store)
-        if not report.changed or report.after is None:
-            return None
-        new: CheckpointTuple | None = yield Read(place.at(place_of(report.after).checkpoint).config)
-        if new is None:
-            raise claims.moved(here, None)
-        follow(claims.id_of(new))
-        _LOG.info("thread %r was settled before a new input: %s", place.thread, claims.id_of(new))
-        return _for(run, new)
-
-    # What is done for a write
-
-    def _put(self, run: Run, config: RunnableConfig, step: Put) -> Steps[RunnableConfig]:
-        place = place_of(config)
-        self._note_caller(run, step)
-        branch = self._branch(run, config, place)
-        if branch is None:
-            try:
-                return (yield from self._guarded(run, place, step))
-            except Conflict as error:
-                branch = self._gone_on(run, config, place, error)
-        signed = claims.signed(step.metadata, run.name)
-        made = Put(step.config, step.checkpoint, signed, step.versions)
-        written = yield from branch.put(place, made, run.tasks.get(place, ()))
-        here = place.at(step.checkpoint["id"])
-        for write in run.early.pop(here, ()):
-            yield from branch.write(here, write, ())
-        return written
-
-    def _guarded(self, run: Run, place: Place, step: Put) -> Steps[RunnableConfig]:
-        checkpoint = step.checkpoint["id"]
-        signed = claims.signed(step.metadata, run.name)
-        made = Put(step.config, step.checkpoint, signed, step.versions)
-        if place.checkpoint and checkpoint <= place.checkpoint:
-            raise claims.behind(place, checkpoint)
-        asked_for = run.ticket.named or step.metadata.get("source") == "fork"
-        written: RunnableConfig
-        if place not in run.owned and asked_for:
-            written = yield from claims.put_fork(place, made, run.name)
-        elif place.checkpoint is None:
-            written = yield from claims.put_first(place, made, run.name, self._runs.counts)
-        else:
-            yield from self._may_write(run, place)
-            written = yield from claims.put(place, made, run.name)
-        self._runs.wrote(run, place.at(checkpoint))
-        run.early.pop(place.at(checkpoint), None)
-        return written
-
-    def _may_write(self, run: Run, place: Place) -> Steps[None]:
-        if place in run.owned:
-            yield from claims.checked(place, run.name)
-        else:
-            seen = run.seen if place == run.start else None
-            yield from claims.begun(place, run.name, self._runs.counts, seen)
-            run.owned.add(place)
-
-    def _written(self, run: Run, config: RunnableConfig, step: Write) -> Steps[None]:
-        place = place_of(config)
-        branch = self._branch(run, config, place)
-        if branch is None:
-            try:
-                if place in run.owned or (place == run.start and not run.ticket.named):
-                    yield from self._may_write(run, place)
-                elif place != run.start:
-                    run.early.setdefault(place, []).append(step)
-                yield step
-                run.tasks.setdefault(place, set()).add(step.task)
-            except Conflict as error:
-                branch = self._gone_on(run, config, place, error)
-            else:
-                return
-        yield from branch.write(place, step, run.tasks.get(place, ()))
-
     def _write(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> Write:
         return Write(ticketed(config, None), writes, task, (path,) if self._paths else ())
-
-    # What is done for a run that lost
-
-    def _branch(self, run: Run, config: RunnableConfig, place: Place) -> Branch | None:
-        """Give the branch that a run is on, None if it has lost nothing; raises if it may not."""
-        if run.branch is None and (outer := self._runs.outermost(config, place)):
-            run.branch = outer.branch
-        if run.lost:
-            raise Conflict(*run.lost.args)
-        return run.branch
-
-    def _gone_on(self, run: Run, config: RunnableConfig, place: Place, error: Conflict) -> Branch:
-        """Let a run that lost go on in a thread of its own, or end it."""
-        outer = self._runs.outermost(config, place) if place.namespace else run
-        if self.on_conflict == "raise" or outer is None:
-            run.lost = error
-            _LOG.warning("%s", error)
-            raise error
-        if outer.branch is None:
-            name = f"{place.thread}-fork-{outer.name[:12]}"
-            outer.branch = Branch(name, self.saver.get_next_version)
-            self.forks.append(Fork(place.thread, name, place.checkpoint, str(error)))
-            _LOG.warning("%s; it goes on in thread %r", error, name)
-        run.branch = outer.branch
-        return run.branch
-
-    def _note_caller(self, run: Run, step: Put) -> None:
-        fresh = step.metadata.get("source") == "input" and not run.start.namespace
-        if fresh and not run.recognised and self._reconcile and "caller" not in self._warned:
-            self._warned.add("caller")
-            _LOG.warning(
-                "this version of LangGraph loads checkpoints in a way that is not known: Guard "
-                "does not reconcile before a new input; call reconcile() yourself"
-            )
-
-
-def _for(run: Run, saved: CheckpointTuple) -> CheckpointTuple:
-    """Give a checkpoint as a run is to see it: with its ticket, without what guards add."""
-    clean = claims.stripped(saved)
-    return clean._replace(config=ticketed(clean.config, run.ticket))
 
 
 def _prunable(place: Place) -> Steps[None]:

@@ -139,11 +139,14 @@ def _claim_under(place: Place, key: int, name: str) -> Step:
 
 def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
     """Say that a thread went on, when nothing of the run was written."""
-    on = "is gone" if by is None else f"went on to {id_of(by)}"
     begun = place.checkpoint or "its beginning"
+    if by is not None and id_of(by) == place.checkpoint:
+        what = f"was taken over by another run at {begun}"
+    else:
+        on = "is gone" if by is None else f"went on to {id_of(by)}"
+        what = f"{on} since {begun} was read"
     return Conflict(
-        f"thread {place.thread!r}{_within(place)} {on} since {begun} was read; "
-        f"nothing was written: read it again"
+        f"thread {place.thread!r}{_within(place)} {what}; nothing was written: read it again"
     )
 
 

@@ -8,11 +8,13 @@ they make one themselves to narrow what is loaded, with a serializer that makes 
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import ormsgpack
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from msgspec import DecodeError, ValidationError
+from msgspec.msgpack import Decoder
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.guard_steps import Saver
 
 _OWN = "langgraph.checkpoint."
+_OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)
 
 
 class Looking:
@@ -35,10 +38,10 @@ class Looking:
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read the outlines, or all of it, if it is not written in the usual way."""
         kind, body = data
-        if kind != "msgpack":
-            return self._serde.loads_typed(data)
-        option = ormsgpack.OPT_NON_STR_KEYS
-        return ormsgpack.unpackb(body, ext_hook=lambda _, __: None, option=option)
+        if kind == "msgpack":
+            with suppress(ValidationError, DecodeError, TypeError):
+                return _OUTLINES.decode(body)
+        return self._serde.loads_typed(data)
 
 
 def eyes_of(saver: Saver) -> Saver:

@@ -80,12 +80,17 @@ class Reconciler:
             self.saver = _saver_of(graph_or_saver, config)
 
     def steps(self, messages: Sequence[Any] | None) -> Steps:
-        """Mend the namespace that was named, and then those of its subgraphs."""
+        """Mend the namespace that was named, and then those of its subgraphs.
+
+        Subgraphs stay as they are where the graph waits for a person, or a checkpoint of the past
+        is named: they go on from there.
+        """
         space = self.config["configurable"]["checkpoint_ns"]
         report = yield from self._mended(self.config, self._graph_at(space), messages)
-        if space or report is None:
-            return report or Reconciled()
-        if report.waiting and not self.force:
+        if report is None:
+            return Reconciled()
+        is_past = bool(self.config["configurable"].get("checkpoint_id"))
+        if space or is_past or (report.waiting and not self.force):
             return report
         for below in (yield from self._spaces()):
             found = yield from self._mended(_at(self.config, below), self._graph_at(below), None)

@@ -2,78 +2,81 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import pairwise
+from multiprocessing import get_context
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
 
 from lockstitch.integrations.langgraph.guard import Guard
+from tests.integrations.langgraph.guard import worker
 from tests.integrations.langgraph.guard.savers import SAVERS
 from tests.integrations.langgraph.guard.worker import THREAD, graph_of
 
-WORKER = "tests.integrations.langgraph.guard.worker"
+
+@cache
+def _nursery() -> Any:
+    """Where processes come from: a server that has imported everything, and is forked."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([worker.__name__])
+    return context
 
 
 class Worker:
     """One worker process."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", WORKER, json.dumps(options)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        self.until("ready")
+        self.pipe, other = _nursery().Pipe()
+        self.process = _nursery().Process(target=worker.main, args=(other, options), daemon=True)
+        self.process.start()
+        other.close()
 
     def go(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        self.pipe.send("go")
 
     def until(self, word: str) -> list[str]:
-        """Read on to a line that begins with a word; the lines before it."""
-        assert self.process.stdout
+        """Listen until a word is said; what was said before."""
         before: list[str] = []
-        for line in self.process.stdout:
-            if line.startswith(word):
+        for said in self.heard():
+            if said.startswith(word):
                 return before
-            before.append(line.strip())
+            before.append(said)
         raise AssertionError(f"the worker ended before it said {word!r}: {before}")
+
+    def heard(self) -> Iterator[str]:
+        """Listen until its end."""
+        with suppress(EOFError, ConnectionResetError):
+            while True:
+                yield self.pipe.recv()
 
     def rest(self) -> list[str]:
         """All that it says until its end, which is a good one."""
-        assert self.process.stdout
-        said = [line.strip() for line in self.process.stdout]
-        assert self.process.wait(60) == 0
+        said = list(self.heard())
+        self.process.join(60)
+        assert self.process.exitcode == 0
         return said
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.join(30)
 
     def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        os.kill(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        if self.process.poll() is None:
+        if self.process.is_alive():
             self.thaw()
             self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                pipe.close()
+        self.process.close()
+        self.pipe.close()
 
 
 @contextmanager
@@ -81,11 +84,11 @@ def workers(*options: dict[str, Any]) -> Iterator[list[Worker]]:
     """Start workers, one with each of the options, and end them afterwards."""
     started: list[Worker] = []
     try:
-        started += [Worker(each) for each in options]
+        started.extend(Worker(each) for each in options)
         yield started
     finally:
-        for worker in started:
-            worker.close()
+        for each in started:
+            each.close()
 
 
 def raced(store: str, address: str, count: int, turns: int, **more: Any) -> dict[str, list[str]]:
@@ -96,9 +99,9 @@ def raced(store: str, address: str, count: int, turns: int, **more: Any) -> dict
     ]
     said: dict[str, list[str]] = {"ok": [], "conflict": []}
     with workers(*options) as started:
-        for worker in started:
-            worker.go()
-        for line in [line for worker in started for line in worker.rest()]:
+        for each in started:
+            each.go()
+        for line in [line for each in started for line in each.rest()]:
             outcome, _, name = line.partition(" ")
             said[outcome].append(name)
     return said

@@ -88,10 +88,9 @@ def _started(
 
 
 def _listen(worker: Worker, done: list[str]) -> None:
-    assert worker.process.stdout
-    for line in worker.process.stdout:
-        outcome, _, name = line.rstrip("\n").partition(" ")
-        if outcome == "ok" and line.endswith("\n"):
+    for line in worker.heard():
+        outcome, _, name = line.partition(" ")
+        if outcome == "ok":
             done.append(name)
 
 

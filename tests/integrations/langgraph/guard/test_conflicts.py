@@ -50,10 +50,11 @@ def _other(saver: Any, durability: Any = "sync", state: Any = MessagesState) -> 
 
     def turn() -> None:
         # The first run may be about to save its last step in the background.
-        while True:
+        for _ in range(99):
             with suppress(Conflict):
                 graph.invoke(said("b"), THREAD, durability=durability)
                 return
+        raise AssertionError("the other run never comes through")
 
     return turn
 
@@ -62,10 +63,11 @@ def _aother(saver: Any, durability: Any = "async") -> Any:
     graph = achat(Guard(saver), lambda: asyncio.sleep(0))
 
     async def turn() -> None:
-        while True:
+        for _ in range(99):
             with suppress(Conflict):
                 await graph.ainvoke(said("b"), THREAD, durability=durability)
                 return
+        raise AssertionError("the other run never comes through")
 
     return turn
 

@@ -15,13 +15,15 @@ from langgraph.checkpoint.base import id as ids
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import DetectedCapabilities
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import Guard, reconcile
 from lockstitch.integrations.langgraph.guard_caller import loading_run
-from lockstitch.integrations.langgraph.guard_claims import RUN
+from lockstitch.integrations.langgraph.guard_claims import RUN, names_of
+from lockstitch.integrations.langgraph.guard_looking import eyes_of
 from lockstitch.integrations.langgraph.lineage import (
     TICKET,
     Lineage,
@@ -357,3 +359,40 @@ def test_lineage_tells_a_fork_from_a_stale_run() -> None:
         lineage.loaded(Place("t", "", f"new {number}"))
     assert lineage.last(head) is None
     assert lineage.last(old) == run
+
+
+# Looking
+
+
+class Mirror:
+    """A cipher that anybody can read."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "mirror", plaintext[::-1]
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        assert ciphername == "mirror"
+        return ciphertext[::-1]
+
+
+@pytest.mark.parametrize("serde", [JsonPlusSerializer(), EncryptedSerializer(Mirror())])
+def test_a_look_makes_no_objects(serde: Any) -> None:
+    saver = InMemorySaver(serde=serde)
+    graph = chat(Guard(saver))
+    for name in ("a", "b"):
+        graph.invoke(said(name), THREAD)
+    assert texts(graph) == ["a", "done a", "b", "done b"]
+    eyes = eyes_of(saver)
+    assert eyes is not saver
+    for seen, real in zip(eyes.list(THREAD), saver.list(THREAD), strict=True):
+        assert seen.config == real.config
+        assert seen.parent_config == real.parent_config
+        assert seen.metadata == real.metadata
+        assert names_of(seen) == names_of(real)
+        assert seen.checkpoint["id"] == real.checkpoint["id"]
+        assert not any(seen.checkpoint["channel_values"].get("messages", []))
+
+
+def test_a_saver_that_nobody_knows_is_looked_at_as_it_is() -> None:
+    saver = Watching()
+    assert eyes_of(saver) is saver

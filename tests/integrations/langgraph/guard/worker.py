@@ -1,22 +1,21 @@
 """A process that has turns on a thread, and says of each what became of it.
 
-Takes one JSON object as its argument and waits for a line on its standard input, so that several
-begin at once. Says ``ok <turn>`` or ``conflict <turn>`` a line; with ``retry`` it tries a turn
-again until it is done. ``halt`` names a place in a turn where it says ``here`` and waits for
-another line, or to be killed or stopped: each place is a method of the saver, ``before`` or
-``behind``, and the number of its call; or ``model``.
+Waits for a word on its pipe before it begins, so that several begin at once. Says ``ok <turn>`` or
+``conflict <turn>``; with ``retry`` it tries a turn again until it is done. ``halt`` names places
+in a turn where it says ``here`` and waits for another word, or to be killed or stopped: each is a
+method of the saver, ``before`` or ``behind``, and the number of its call; or ``model``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import random
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import count
+from multiprocessing.connection import Connection
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -29,15 +28,24 @@ from tests.integrations.langgraph.guard.savers import ASYNC_SAVERS, SAVERS, on
 THREAD = on("shared")
 
 
+class Line:
+    """The pipe to the test, once there is one."""
+
+    pipe: Connection
+
+
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    Line.pipe.send(text)
+
+
+def listen() -> None:
+    Line.pipe.recv()
 
 
 def halted() -> None:
     """Say where the process is, and wait for whatever becomes of it."""
     say("here")
-    sys.stdin.readline()
+    listen()
 
 
 def halting(saver: Any, call: str, when: str, nth: int) -> None:
@@ -96,7 +104,7 @@ def worked(options: dict[str, Any], saver: Any) -> None:
     checkpointer = Guard(saver) if options.get("guard", True) else saver
     graph = graph_of(checkpointer, answering(halted) if "model" in places else None)
     durability = options.get("durability", "sync")
-    sys.stdin.readline()
+    listen()
     for number in range(options["turns"]):
         name = f"{options['name']}-{number}"
 
@@ -112,7 +120,7 @@ def worked(options: dict[str, Any], saver: Any) -> None:
 async def aworked(options: dict[str, Any], saver: Any) -> None:
     graph = graph_of(Guard(saver))
     durability = options.get("durability", "sync")
-    sys.stdin.readline()
+    listen()
     for number in range(options["turns"]):
         name = f"{options['name']}-{number}"
         while True:
@@ -131,16 +139,13 @@ async def _amain(options: dict[str, Any]) -> None:
         await aworked(options, saver)
 
 
-def main() -> None:
-    options = json.loads(sys.argv[1])
-    say("ready")
+def main(pipe: Connection, options: dict[str, Any]) -> None:
+    """What the process does."""
+    Line.pipe = pipe
+    logging.disable()
     if options.get("async"):
         asyncio.run(_amain(options))
         return
     opened: AbstractContextManager[Any] = SAVERS[options["store"]](options["address"])
     with opened as saver:
         worked(options, saver)
-
-
-if __name__ == "__main__":
-    main()

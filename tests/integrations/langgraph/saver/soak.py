@@ -1,4 +1,4 @@
-"""Two processes on one thread, for longer: ``python -m tests.integrations.langgraph.saver.soak``."""
+"""Two processes on one thread, longer: ``python -m tests.integrations.langgraph.saver.soak``."""
 
 from __future__ import annotations
 
