@@ -82,7 +82,8 @@ class Life:
             elif deed == "remove":
                 said = graph.get_state(config(self.thread)).values.get("messages", ())
                 humans = [message.id for message in said if message.type == "human"]
-                self.update(graph, [RemoveMessage(id=own) for own in humans[1:2]])
+                if len(humans) > 1:
+                    self.update(graph, [RemoveMessage(id=humans[1])])
             else:
                 words = {"messages": [HumanMessage(f"{deed} {number}")]}
                 graph.invoke(words, config(self.thread), **how)

@@ -32,7 +32,6 @@ If a run fails with an error of its own, that one is raised, and the conflict is
 from __future__ import annotations
 
 import copy
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from inspect import signature
@@ -68,9 +67,6 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-_LOG = logging.getLogger("lockstitch.langgraph")
-_TRIES = 5
-_FORKS = 1000
 
 OnConflict = Literal["raise", "fork"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstitch.errors import Conflict
@@ -43,6 +44,7 @@ class Guarding:
         self._warned: set[str] = set()
 
     def loaded(self, config: RunnableConfig, caller: Caller) -> Steps[CheckpointTuple | None]:
+        """Give the checkpoint that a config names, or the head; settled, if something new comes."""
         for rest in reversed(range(_TRIES)):
             try:
                 return (yield from self._loaded_once(config, caller))
@@ -60,7 +62,7 @@ class Guarding:
         if place.checkpoint:
             saved = yield Read(ticketed(config, None))
         elif head:
-            saved = yield Read(place.at(claims.id_of(head)).config)
+            saved = yield from _whole(place, head)
         if found:
             follow(found.newest)
         named = place.checkpoint is not None and (
@@ -98,7 +100,9 @@ class Guarding:
             return (yield from self._guarded(own, where, step))
 
         graph = caller.graph or self.saver
-        task = Reconciler(graph, here.config, channel=self._channel, force=True)
+        # Named by its id it would be one of the past, whose subgraphs are left alone.
+        config = here.config if named else place.at(None).config
+        task = Reconciler(graph, config, channel=self._channel, force=True)
         report = yield from reconciled(task, saved._replace(config=here.config), store)
         if not report.changed or report.after is None:
             return None
@@ -110,6 +114,7 @@ class Guarding:
         return _for(run, new)
 
     def put(self, run: Run, config: RunnableConfig, step: Put) -> Steps[RunnableConfig]:
+        """Put a checkpoint of a run, where that may build, or on the branch that it is on."""
         place = place_of(config)
         self._note_caller(run, step)
         branch = self._branch(run, config, place)
@@ -154,6 +159,7 @@ class Guarding:
             run.owned.add(place)
 
     def written(self, run: Run, config: RunnableConfig, step: Write) -> Steps[None]:
+        """Store writes of a run's task; the first ones on a head that it loaded claim that."""
         place = place_of(config)
         branch = self._branch(run, config, place)
         if branch is None:
@@ -201,6 +207,13 @@ class Guarding:
                 "this version of LangGraph loads checkpoints in a way that is not known: Guard "
                 "does not reconcile before a new input; call reconcile() yourself"
             )
+
+
+def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]:
+    """Read a head that was looked at, with the config that a saver gives to its newest one."""
+    here = place.at(claims.id_of(head))
+    saved: CheckpointTuple | None = yield Read(here.config)
+    return saved._replace(config=replace(here, more={}).config) if saved else None
 
 
 def _for(run: Run, saved: CheckpointTuple) -> CheckpointTuple:

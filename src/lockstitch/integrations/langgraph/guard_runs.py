@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
-from lockstitch.integrations.langgraph.lineage import LIMIT, Lineage, Place, Ticket, ticket_of
+from lockstitch.integrations.langgraph.lineage import Lineage, Place, Ticket, ticket_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.guard_forks import Branch
     from lockstitch.integrations.langgraph.guard_steps import Write
 
+# A run that is forgotten claims its own checkpoint anew when it goes on.
+RUNS = 5_000
 # The run that found its thread empty, so that there was no config to put a ticket in: what it
 # saves in the background runs in a copy of the context in which it was loaded.
 _EMPTY: ContextVar[str] = ContextVar("lockstitch_run", default="")
@@ -58,7 +60,7 @@ class Run:
 class Runs:
     """The runs of this process by their names, up to a number of them; safe between threads."""
 
-    def __init__(self, lineage: Lineage, limit: int = LIMIT) -> None:
+    def __init__(self, lineage: Lineage, limit: int = RUNS) -> None:
         self._lineage = lineage
         self._limit = limit
         self._lock = Lock()
@@ -117,7 +119,10 @@ class Runs:
 
     def _get(self, ticket: Ticket) -> Run | None:
         with self._lock:
-            return self._runs.get(ticket.run)
+            run = self._runs.get(ticket.run)
+            if run:
+                self._runs.move_to_end(run.name)
+            return run
 
     def _keep(self, run: Run) -> None:
         with self._lock:

@@ -29,7 +29,7 @@ def reconciled(task: Reconciler, loaded: CheckpointTuple, store: Storing) -> Ste
     try:
         ask = next(steps)
         while True:
-            if isinstance(ask, Load) and place_of(ask.config) == place:
+            if isinstance(ask, Load) and place_of(ask.config) in {place, place.at(None)}:
                 ask = steps.send(stripped(loaded))
             else:
                 ask = steps.send((yield from _answer(ask, store)))

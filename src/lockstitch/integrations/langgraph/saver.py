@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import keeping
+from lockstitch.integrations.langgraph.guard_caller import Caller, loading_run
 from lockstitch.integrations.langgraph.lineage import (
     Lineage,
     Place,
@@ -21,6 +22,7 @@ from lockstitch.integrations.langgraph.lineage import (
     place_of,
     ticketed,
 )
+from lockstitch.integrations.langgraph.mending import mended
 from lockstitch.integrations.langgraph.recording import (
     Putting,
     config_of,
@@ -62,7 +64,9 @@ class Saver(BaseCheckpointSaver[Any]):
 
     Every message is stored once, and a checkpoint says what it changes. A ``put`` that does not
     build on the thread's head, because somebody else has written meanwhile, raises ``Conflict``,
-    unless the run began at a checkpoint that was asked for by its id: that is a fork. ``wait`` is
+    unless the run began at a checkpoint that was asked for by its id: that is a fork. A run that
+    brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
+    it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
     how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
     that may be built from stored values, beside those that LangGraph knows as safe. ``ttl`` is
     after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
@@ -78,11 +82,13 @@ class Saver(BaseCheckpointSaver[Any]):
         ttl: float | None = None,
         wait: float = WAIT,
         cache: int = CACHE,
+        reconcile: bool = True,
     ) -> None:
         if ttl is not None and not ttl > 0:
             raise UsageError("ttl is a number of seconds greater than 0")
         super().__init__(serde=serde or SafeSerializer(allow))
         self.ttl = ttl
+        self.reconcile = reconcile
         self._backend = open_backend(url)
         self._threads = Threads(self._backend, wait, cache)
         self._lineage = Lineage()
@@ -112,6 +118,17 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
+        return self._loaded(config, loading_run(self))
+
+    def _loaded(self, config: RunnableConfig, caller: Caller) -> CheckpointTuple | None:
+        """Give a checkpoint; before a run begins anew on a thread's last one, that is mended."""
+        saved = self._saved(config)
+        is_head = saved is not None and place_of(config).checkpoint is None
+        if saved is not None and is_head and self.reconcile and mended(self, caller, saved):
+            return self._saved(config)
+        return saved
+
+    def _saved(self, config: RunnableConfig) -> CheckpointTuple | None:
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.current() as thread:
@@ -341,7 +358,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
-        return await asyncio.to_thread(self.get_tuple, config)
+        return await asyncio.to_thread(self._loaded, config, loading_run(self))
 
     async def alist(
         self,

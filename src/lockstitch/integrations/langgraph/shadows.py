@@ -1,8 +1,9 @@
 """Knowing an object again that was stored or handed out before, and whether it has changed since.
 
 An object is known by its identity. Beside it stands a copy of its structure, all dictionaries and
-lists in it, so that a change made in place is seen. What is not seen is a change inside an object
-of another class (a tool's artefact, say): it counts as the same as long as it is the same object.
+lists in it, so that a change made in place is seen: in the last messages of a list whenever it is
+stored, in all of them whenever it is read. What is not seen is a change inside an object of
+another class (a tool's artefact, say): it counts as the same as long as it is the same object.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ KINDS: dict[type[lc.BaseMessage], str] = {
     lc.FunctionMessageChunk: "FunctionMessageChunk",
     lc.ChatMessageChunk: "ChatMessageChunk",
 }
+# So many of a list's last objects are looked over when it is stored.
+LOOKED_AT = 64
 CLASSES: dict[str, type[lc.BaseMessage]] = {kind: made for made, kind in KINDS.items()}
 
 
@@ -95,7 +98,7 @@ class Known:
         return len(self.objects)
 
     def is_true(self, start: int, stop: int) -> bool:
-        """Tell whether a part looks as it did; quick, since it is asked at every step."""
+        """Tell whether a part looks as it did."""
         objects = self.objects[start:stop]
         if not self.are_items:
             return all(one.is_true() for one in self.shadows[start:stop])
@@ -105,19 +108,24 @@ class Known:
         )
 
     def shared(self, values: Sequence[Any]) -> tuple[int, int]:
-        """Count what another list shares with this one at head and tail, unchanged since."""
+        """Count what another list shares with this one at head and tail, unchanged since.
+
+        Only the last ones of each are looked over for changes: this is asked at every step.
+        """
         objects = self.objects
         if not objects or not values:
             return 0, 0
         if not _is_one(objects[0], values[0]) and not _is_one(objects[-1], values[-1]):
             return 0, 0
         head = common_head(objects, values)
-        if not self.is_true(0, head):
-            head = next(place for place in range(head) if not self.shadows[place].is_true())
+        start = max(head - LOOKED_AT, 0)
+        if not self.is_true(start, head):
+            head = next(place for place in range(start, head) if not self.shadows[place].is_true())
         tail = common_tail(objects, values, head)
         size = len(objects)
-        if tail and not self.is_true(size - tail, size):
-            is_kept = [one.is_true() for one in self.shadows[size - tail :]]
+        start = size - min(tail, LOOKED_AT)
+        if not self.is_true(start, size):
+            is_kept = [one.is_true() for one in self.shadows[start:]]
             tail = is_kept[::-1].index(False)
         return head, tail
 

@@ -81,8 +81,10 @@ def test_a_run_that_is_taken_over_raises_and_the_other_is_kept(
     graph = chat(Guard(saver), _other(saver, durability, state), state)
     with pytest.raises(Conflict, match="thread 'shared'"):
         graph.invoke(said("a"), THREAD, durability=durability)
-    taken_over = [] if durability == "exit" else ["a"]
-    assert texts(graph) == ["before", "done before", *taken_over, "b", "done b"]
+    # With "async" the first step of the run may not have been stored when the other began.
+    taken_over = {"sync": [["a"]], "async": [["a"], []], "exit": [[]]}[durability]
+    assert texts(graph)[2:-2] in taken_over
+    assert texts(graph)[:2] + texts(graph)[-2:] == ["before", "done before", "b", "done b"]
     graph = chat(Guard(saver), state=state)
     graph.invoke(said("after"), THREAD, durability=durability)
     assert texts(graph)[-4:] == ["b", "done b", "after", "done after"]

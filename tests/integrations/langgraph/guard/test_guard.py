@@ -156,6 +156,21 @@ def test_other_keys_of_the_config_reach_the_saver() -> None:
     for name in ("a", "b"):
         graph.invoke(said(name), config)
     assert set(seen) == {"one"}
+    assert set(graph.get_state(config).config["configurable"]) == {
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+    }
+
+
+def test_a_run_that_was_forgotten_goes_on() -> None:
+    guard = Guard(InMemorySaver())
+    guard._guarding.runs._limit = 1  # noqa: SLF001 - so many runs would take long
+    for durability in ("sync", "exit", "async"):
+        look = chat(guard)
+        graph = chat(guard, lambda look=look: look.invoke(said("x"), on("other")))
+        graph.invoke(said(durability), THREAD, durability=durability)
+    assert texts(graph)[::2] == ["sync", "exit", "async"]
 
 
 @pytest.mark.parametrize("name", ["postgres"])

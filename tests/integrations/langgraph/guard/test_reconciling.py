@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from lockstitch.integrations.langgraph.guard import Guard
@@ -235,3 +236,17 @@ def test_two_guards_that_settle_the_same_head() -> None:
     said = [message.content for message in model.sent[0] if isinstance(message, HumanMessage)]
     assert said == ["go", "quicker", "something else"]
     assert problems("langchain", model.sent[0]) == []
+
+
+def test_a_new_message_when_a_subgraph_with_a_memory_asks() -> None:
+    saver, model, bench = InMemorySaver(), Scripted(calling("one", ASKING)), Bench()
+    outer = StateGraph(MessagesState)
+    outer.add_node("inner", AGENTS["fanned"](model, bench, True))
+    outer.add_edge(START, "inner")
+    graph = outer.compile(checkpointer=Guard(saver))
+    graph.invoke(_said("go"), THREAD)
+    graph.invoke(_said("something else"), THREAD)
+    assert problems("langchain", model.sent[1]) == []
+    assert _results(model.sent[1])["call_one"] == result_of("one")
+    graph.invoke(_said("and more"), THREAD)
+    assert problems("langchain", model.sent[2]) == []

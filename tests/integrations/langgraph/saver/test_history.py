@@ -31,12 +31,12 @@ LONG: list[Step] = [
 
 def compare(program: list[Step], url: str, *, delta: bool) -> None:
     theirs = built(InMemorySaver(), delta=delta)
-    saver = Saver(url)
+    saver = Saver(url, reconcile=False)
     try:
         for number, step in enumerate(program):
             if step[0] == "reopen":
                 saver.close()
-                saver = Saver(url)
+                saver = Saver(url, reconcile=False)
             ours = built(saver, delta=delta)
             assert run(ours, step, number) == run(theirs, step, number)
             assert told(ours) == told(theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -213,3 +214,30 @@ def test_a_closed_saver_says_so(where: Where) -> None:
     saver.close()
     with pytest.raises(Closed):
         graph.invoke({"messages": [HumanMessage("y")]}, CONFIG)
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_new_message_after_a_kill_finds_a_valid_conversation(
+    where: Where, tmp_path: Path, how: str
+) -> None:
+    process = other("hang", where.url, str(tmp_path))
+    saver = where.open()
+    wait_until(lambda: written(saver) >= 2)
+    process.kill()
+    process.wait()
+    assert process.stdout
+    process.stdout.close()
+    (tmp_path / "may end").touch()
+    graph = answering(saver)
+    given: Any = {"messages": [HumanMessage("something else")]}
+    done = (
+        graph.invoke(given, CONFIG) if how == "sync" else asyncio.run(graph.ainvoke(given, CONFIG))
+    )
+    kinds = [one.type for one in done["messages"]]
+    assert kinds == ["human", "ai", "tool", "tool", "tool", "human", "ai"]
+    contents = [one.content for one in done["messages"] if one.type == "tool"]
+    assert contents[:2] == ["result 0", "result 1"]
+    # Nothing more is done once all is well.
+    count = len(list(saver.list(CONFIG)))
+    graph.invoke({"messages": [HumanMessage("again")]}, CONFIG)
+    assert len(list(saver.list(CONFIG))) == count + 3

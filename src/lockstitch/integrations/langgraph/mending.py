@@ -1,0 +1,45 @@
+"""A run that brings a new message finds a valid conversation, whatever the last one left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, ToolMessage
+
+from lockstitch.formats.langgraph.naming import MESSAGES, TASKS, is_trigger
+from lockstitch.integrations.langgraph.guard_caller import Caller, brings_input
+from lockstitch.integrations.langgraph.reconciling import reconcile
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointTuple
+
+
+def mended(saver: Any, caller: Caller, saved: CheckpointTuple) -> bool:
+    """Reconcile a thread before a run begins on it with something new; False if all is well."""
+    if caller.loop is None or not brings_input(caller.loop, saved) or not _may_be_broken(saved):
+        return False
+    conf = saved.config["configurable"]
+    names = ("thread_id", "checkpoint_ns")
+    config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
+    report = reconcile(caller.graph if caller.graph is not None else saver, config)
+    return bool(report.changed)
+
+
+def _may_be_broken(saved: CheckpointTuple) -> bool:
+    """Tell a head that a run has ended well at from any other, without reading all of it."""
+    values = saved.checkpoint["channel_values"]
+    if saved.pending_writes or any(map(_is_due, values, values.values())):
+        return True
+    answered: set[str] = set()
+    messages = values.get(MESSAGES)
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            return bool({call["id"] for call in message.tool_calls} - answered)
+    return False
+
+
+def _is_due(channel: str, value: Any) -> bool:
+    return bool(value) if channel == TASKS else is_trigger(channel)
