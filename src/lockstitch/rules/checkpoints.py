@@ -48,8 +48,9 @@ UNSAFE_VALUE = rule(
     what=(
         "A checkpoint can hold the name of a class with arguments. LangGraph's default loader "
         "imports any module that is named and calls what is named in it, a shell command too. "
-        "A name in the standard library that is none of the harmless types is an error; a class "
-        "of the application itself is a warning, since only its owner knows it."
+        "What is named in the standard library, and is none of the harmless types, is an error, "
+        "and so is a function anywhere; a class of the application itself is only noted, since "
+        "its owner knows it."
     ),
     cause="Somebody could write to the database, or a state holds objects of classes of its own.",
     repair=(
@@ -146,7 +147,10 @@ UNDECODABLE_VALUE = rule(
         "loads because loading it runs code."
     ),
     cause="Damage, a serializer with encryption, or pickle_fallback=True.",
-    repair="None from outside. Nothing is written to such a thread.",
+    repair=(
+        "None from outside. If the conversation itself cannot be read, nothing is written to the "
+        "thread; a value beside it keeps its bytes."
+    ),
     failures=("F115",),
 )
 

@@ -53,8 +53,9 @@ _METHODS = frozenset({Name("datetime", "datetime", "fromisoformat")})
 def unsafe(names: Iterable[Name]) -> dict[Name, str]:
     """Give the names that are not known to be harmless, each with its severity.
 
-    A name in the standard library, or one that has to be computed first, is an error; a class of
-    an application or of a library is a warning, since only its owner knows what it does.
+    A name in the standard library, one that has to be computed first, or one that is written as
+    functions are, is an error; a class of an application or of a library is a warning, since only
+    its owner knows what it does.
     """
     return {name: _severity(name) for name in names if not _is_safe(name)}
 
@@ -67,4 +68,6 @@ def _is_safe(name: Name) -> bool:
 
 def _severity(name: Name) -> str:
     top = name.module.partition(".")[0]
-    return ERROR if name.module == COMPUTED or top in sys.stdlib_module_names else WARNING
+    if name.module == COMPUTED or top in sys.stdlib_module_names or name.method:
+        return ERROR
+    return WARNING if name.name.lstrip("_")[:1].isupper() else ERROR

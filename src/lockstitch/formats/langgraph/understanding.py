@@ -266,7 +266,12 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         if named.fault:
             yield find("LS907", place, f"a part of channel {shown(name)}: {named.fault}", WARNING)
         for one, severity in unsafe(named.names).items():
-            if one not in told:
-                told.add(one)
-                text = f"LangGraph imports and calls {shown(str(one))} when it loads this"
-                yield find("LS902", place, text, severity)
+            if one in told:
+                continue
+            told.add(one)
+            text = f"LangGraph imports and calls {shown(str(one))} when it loads this"
+            if severity == WARNING:
+                # Every thread of an application with classes of its own would count as broken.
+                transcript.notes.append(f"channel {shown(name)}: {text}")
+            else:
+                yield find("LS902", place, text)

@@ -28,6 +28,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick(path: Path) -> Iterator[Saver]:
-    """A saver on SQLite, for what is the same on every store."""
-    with Saver(f"sqlite:///{path}") as made:
+    """A saver on SQLite that mends nothing, for what is the same on every store."""
+    with Saver(f"sqlite:///{path}", reconcile=False) as made:
         yield made

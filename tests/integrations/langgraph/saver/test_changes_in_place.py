@@ -74,7 +74,7 @@ def test_a_change_is_stored_as_it_would_be_if_all_were_serialised(
     path: Path, change: Any, at: int
 ) -> None:
     expected = talk(InMemorySaver(), change, at)
-    with Saver(f"sqlite:///{path}") as saver:
+    with Saver(f"sqlite:///{path}", reconcile=False) as saver:
         assert talk(saver, change, at) == expected
     with Saver(f"sqlite:///{path}") as cold:
         graph = StateGraph(State).add_node("act", lambda _state: None).add_edge(START, "act")

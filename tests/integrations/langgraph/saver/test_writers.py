@@ -19,7 +19,7 @@ from lockstitch.stores.opening import open_backend
 from tests.integrations.langgraph.saver.places import Where
 from tests.integrations.langgraph.saver.worker import CONFIG, answering, working
 
-TURNS = 8
+TURNS = 5
 
 
 def other(*words: str) -> subprocess.Popen[str]:
@@ -217,9 +217,12 @@ def test_a_closed_saver_says_so(where: Where) -> None:
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-def test_a_new_message_after_a_kill_finds_a_valid_conversation(
-    where: Where, tmp_path: Path, how: str
-) -> None:
+def test_a_new_message_after_a_kill_finds_a_valid_conversation(tmp_path: Path, how: str) -> None:
+    with Where("sqlite", tmp_path) as where:
+        mended(where, tmp_path, how)
+
+
+def mended(where: Where, tmp_path: Path, how: str) -> None:
     process = other("hang", where.url, str(tmp_path))
     saver = where.open()
     wait_until(lambda: written(saver) >= 2)
