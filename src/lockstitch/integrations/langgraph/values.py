@@ -129,7 +129,7 @@ class Encoder:
         """Code a value; a list as the change of another, of ``base`` if that is worth it."""
         kind = type(value)
         if kind is list and value and (channel or not self._is_json(value)):
-            return Raw(b'{"l":%d}' % self.list(value, base))
+            return Raw(b'{"l":%d}' % self.listed(value, base))
         if kind is _DeltaSnapshot:
             return Raw(b'{"s":%s}' % bytes(self.value(value.value, base, channel=True)))
         if kind in KINDS or kind is Send:
@@ -172,7 +172,7 @@ class Encoder:
 
     # Lists.
 
-    def list(self, values: Sequence[Any], base: int) -> int:
+    def listed(self, values: Sequence[Any], base: int) -> int:
         """Code a list; gives its number."""
         if base != NO_LIST and base not in self._memory.lists:
             with suppress(Unreadable):
