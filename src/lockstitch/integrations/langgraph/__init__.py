@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstitch.integrations.langgraph.guard import Guard
-    from lockstitch.integrations.langgraph.hooks import heal_hook
-    from lockstitch.integrations.langgraph.middleware import HealMiddleware
-    from lockstitch.integrations.langgraph.reconciling import areconcile, reconcile
-    from lockstitch.integrations.langgraph.report import Reconciled
-    from lockstitch.integrations.langgraph.saver import Saver
+    from lockstitch.integrations.langgraph.guarding.guard import Guard
+    from lockstitch.integrations.langgraph.repairing.hooks import heal_hook
+    from lockstitch.integrations.langgraph.repairing.middleware import HealMiddleware
+    from lockstitch.integrations.langgraph.repairing.reconciling import areconcile, reconcile
+    from lockstitch.integrations.langgraph.repairing.report import Reconciled
+    from lockstitch.integrations.langgraph.saving.saver import Saver
 
 __all__ = [
     "Guard",
@@ -28,13 +28,13 @@ __all__ = [
     "reconcile",
 ]
 _HOMES = {
-    "Guard": "guard",
-    "HealMiddleware": "middleware",
-    "Reconciled": "report",
-    "Saver": "saver",
-    "areconcile": "reconciling",
-    "heal_hook": "hooks",
-    "reconcile": "reconciling",
+    "Guard": "guarding.guard",
+    "HealMiddleware": "repairing.middleware",
+    "Reconciled": "repairing.report",
+    "Saver": "saving.saver",
+    "areconcile": "repairing.reconciling",
+    "heal_hook": "repairing.hooks",
+    "reconcile": "repairing.reconciling",
 }
 _NEEDS = {
     "langchain": "HealMiddleware needs LangChain: pip install 'lockstitch[langgraph]' langchain",

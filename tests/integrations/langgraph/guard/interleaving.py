@@ -1,6 +1,6 @@
 """Runs whose calls of one saver are interleaved step by step, in every order or a random one.
 
-What a run does is a protocol of ``guard_claims``: a generator of steps. A schedule says who takes
+What a run does is a protocol of ``claims``: a generator of steps. A schedule says who takes
 the next step; ``explored`` tries all of them, except that two reads in a row are tried in one
 order only, since they cannot tell. A run may die in front of any of its steps.
 """
@@ -14,8 +14,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.langgraph import guard_claims as claims
-from lockstitch.integrations.langgraph.guard_steps import (
+from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.steps import (
     Older,
     Put,
     Read,

@@ -21,9 +21,9 @@ from langgraph.graph import START, StateGraph
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import Guard, reconcile
-from lockstitch.integrations.langgraph.guard_caller import loading_run
-from lockstitch.integrations.langgraph.guard_claims import RUN, names_of
-from lockstitch.integrations.langgraph.guard_looking import eyes_of
+from lockstitch.integrations.langgraph.caller import loading_run
+from lockstitch.integrations.langgraph.guarding.claims import RUN, names_of
+from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.lineage import (
     TICKET,
     Lineage,

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from lockstitch.integrations.langgraph.guard_steps import carried_out
+from lockstitch.integrations.langgraph.guarding.steps import carried_out
 from tests.integrations.langgraph.guard.interleaving import (
     Game,
     Player,

@@ -19,7 +19,7 @@ from langchain_core.messages import (
 import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import reconcile
-from lockstitch.integrations.langgraph.matching import aligned
+from lockstitch.integrations.langgraph.repairing.matching import aligned
 from tests.integrations.langgraph.agents import JOBS, STUCK, Scripted, calling, result_of
 from tests.integrations.langgraph.reconcile.breaking import FINISHED, THREAD, Thread, asked, texts
 

@@ -19,7 +19,7 @@ from langgraph.graph import END, START, StateGraph
 
 import lockstitch
 from lockstitch.integrations.langgraph import reconcile
-from lockstitch.integrations.langgraph.healing import mended
+from lockstitch.integrations.langgraph.repairing.healing import mended
 from tests.integrations.langgraph.agents import called
 from tests.integrations.langgraph.reconcile.breaking import THREAD
 

@@ -12,8 +12,8 @@ import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import areconcile, reconcile
-from lockstitch.integrations.langgraph.report import Reconciled
-from lockstitch.integrations.langgraph.settling import settled
+from lockstitch.integrations.langgraph.repairing.report import Reconciled
+from lockstitch.integrations.langgraph.repairing.settling import settled
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,

@@ -19,7 +19,7 @@ from msgspec.msgpack import Decoder
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from lockstitch.integrations.langgraph.guard_steps import Saver
+    from lockstitch.integrations.langgraph.guarding.steps import Saver
 
 _OWN = "langgraph.checkpoint."
 _OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)

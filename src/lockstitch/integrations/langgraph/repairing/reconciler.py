@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.naming import MESSAGES, successor
-from lockstitch.integrations.langgraph import pending
-from lockstitch.integrations.langgraph.rehearsal import rehearsed
-from lockstitch.integrations.langgraph.report import Reconciled
-from lockstitch.integrations.langgraph.settling import Settled, Settling, broken
+from lockstitch.integrations.langgraph.repairing import pending
+from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed
+from lockstitch.integrations.langgraph.repairing.report import Reconciled
+from lockstitch.integrations.langgraph.repairing.settling import Settled, Settling, broken
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

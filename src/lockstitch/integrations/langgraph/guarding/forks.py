@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import NAMESPACE_URL, uuid5
 
-from lockstitch.integrations.langgraph.guard_claims import stripped
-from lockstitch.integrations.langgraph.guard_steps import History, Put, Read, Steps, Write
+from lockstitch.integrations.langgraph.guarding.claims import stripped
+from lockstitch.integrations.langgraph.guarding.steps import History, Put, Read, Steps, Write
 from lockstitch.integrations.langgraph.lineage import Place, place_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ loaded or as the run itself has made it. Otherwise, with ``on_conflict="raise"``
 ``Conflict``; with ``"fork"`` it goes on in a thread of its own, ``<thread>-fork-<id>``, which the
 log and ``Guard.forks`` name. The newer run has the thread: one that begins while another is under
 way takes it over, since nobody can know whether the other still lives. How that is decided stands
-in ``guard_claims``. A branch that was asked for (a ``checkpoint_id``, ``update_state`` on an old
+in ``claims``. A branch that was asked for (a ``checkpoint_id``, ``update_state`` on an old
 checkpoint) is none of this. Every writer of a thread needs a guard; readers do not.
 
 When a conflict is raised, always out of ``invoke``, ``stream`` and their async twins:
@@ -40,12 +40,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph import guard_claims as claims
-from lockstitch.integrations.langgraph.guard_caller import loading_run
-from lockstitch.integrations.langgraph.guard_forks import Fork
-from lockstitch.integrations.langgraph.guard_looking import eyes_of
-from lockstitch.integrations.langgraph.guard_protocol import Guarding
-from lockstitch.integrations.langgraph.guard_steps import (
+from lockstitch.integrations.langgraph.caller import loading_run
+from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.forks import Fork
+from lockstitch.integrations.langgraph.guarding.looking import eyes_of
+from lockstitch.integrations.langgraph.guarding.protocol import Guarding
+from lockstitch.integrations.langgraph.guarding.steps import (
     Put,
     Read,
     Saver,

@@ -15,9 +15,9 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.formats.langgraph.naming import MESSAGES
-from lockstitch.integrations.langgraph.healing import DIALECT, Mended, mended
-from lockstitch.integrations.langgraph.identity import named
-from lockstitch.integrations.langgraph.partial import completed
+from lockstitch.integrations.langgraph.repairing.healing import DIALECT, Mended, mended
+from lockstitch.integrations.langgraph.repairing.identity import named
+from lockstitch.integrations.langgraph.repairing.partial import completed
 from lockstitch.lists import plan
 
 

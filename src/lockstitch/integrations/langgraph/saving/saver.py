@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph import keeping
-from lockstitch.integrations.langgraph.guard_caller import Caller, loading_run
+from lockstitch.integrations.langgraph.caller import Caller, loading_run
 from lockstitch.integrations.langgraph.lineage import (
     Lineage,
     Place,
@@ -22,8 +21,9 @@ from lockstitch.integrations.langgraph.lineage import (
     place_of,
     ticketed,
 )
-from lockstitch.integrations.langgraph.mending import mended
-from lockstitch.integrations.langgraph.recording import (
+from lockstitch.integrations.langgraph.saving import keeping
+from lockstitch.integrations.langgraph.saving.mending import mended
+from lockstitch.integrations.langgraph.saving.recording import (
     Putting,
     config_of,
     histories,
@@ -31,9 +31,9 @@ from lockstitch.integrations.langgraph.recording import (
     tuple_of,
     written,
 )
-from lockstitch.integrations.langgraph.serde import SafeSerializer
-from lockstitch.integrations.langgraph.threads import Live, Prepared, Threads
-from lockstitch.integrations.langgraph.values import Encoder
+from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
+from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
+from lockstitch.integrations.langgraph.saving.values import Encoder
 from lockstitch.journal.checkpoints import Node, Thread
 from lockstitch.stores.opening import open_backend
 

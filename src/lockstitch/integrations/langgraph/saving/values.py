@@ -18,7 +18,7 @@ from langgraph.types import Send
 from msgspec import Raw
 
 from lockstitch.errors import Unreadable
-from lockstitch.integrations.langgraph.shadows import (
+from lockstitch.integrations.langgraph.saving.shadows import (
     CLASSES,
     KINDS,
     Known,

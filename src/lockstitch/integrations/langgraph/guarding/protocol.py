@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.langgraph import guard_claims as claims
-from lockstitch.integrations.langgraph.guard_caller import Caller, brings_input, follow
-from lockstitch.integrations.langgraph.guard_forks import Branch, Fork
-from lockstitch.integrations.langgraph.guard_runs import Run, Runs
-from lockstitch.integrations.langgraph.guard_settling import reconciled
-from lockstitch.integrations.langgraph.guard_steps import Put, Read, Saver, Steps, Write
+from lockstitch.integrations.langgraph.caller import Caller, brings_input, follow
+from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
+from lockstitch.integrations.langgraph.guarding.runs import Run, Runs
+from lockstitch.integrations.langgraph.guarding.settling import reconciled
+from lockstitch.integrations.langgraph.guarding.steps import Put, Read, Saver, Steps, Write
 from lockstitch.integrations.langgraph.lineage import Lineage, Place, place_of, ticketed
-from lockstitch.integrations.langgraph.reconciler import Reconciler
+from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

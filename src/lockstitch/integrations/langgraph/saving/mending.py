@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, ToolMessage
 
 from lockstitch.formats.langgraph.naming import MESSAGES, TASKS, is_trigger
-from lockstitch.integrations.langgraph.guard_caller import Caller, brings_input
-from lockstitch.integrations.langgraph.reconciling import reconcile
+from lockstitch.integrations.langgraph.caller import Caller, brings_input
+from lockstitch.integrations.langgraph.repairing.reconciling import reconcile
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -22,7 +22,9 @@ def mended(saver: Any, caller: Caller, saved: CheckpointTuple) -> bool:
     conf = saved.config["configurable"]
     names = ("thread_id", "checkpoint_ns")
     config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
-    report = reconcile(caller.graph if caller.graph is not None else saver, config)
+    # LangGraph drops whatever waits for a person when something new is said.
+    graph = caller.graph if caller.graph is not None else saver
+    report = reconcile(graph, config, force_cleanup=True)
     return bool(report.changed)
 
 

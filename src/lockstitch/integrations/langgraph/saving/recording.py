@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from lockstitch.integrations.langgraph.lineage import Place
-    from lockstitch.integrations.langgraph.values import Encoder, Objects
+    from lockstitch.integrations.langgraph.saving.values import Encoder, Objects
 
 # What a checkpoint holds besides; everything else in it is kept as it is.
 _APART = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})

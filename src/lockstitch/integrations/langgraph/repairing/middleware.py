@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.integrations.langgraph.hooks import (
+from lockstitch.integrations.langgraph.repairing.hooks import (
     dialect_for,
     model_name,
     sendable,

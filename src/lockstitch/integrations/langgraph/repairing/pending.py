@@ -30,7 +30,7 @@ from lockstitch.formats.langgraph.naming import (
     is_trigger,
     waiting,
 )
-from lockstitch.integrations.langgraph.identity import named
+from lockstitch.integrations.langgraph.repairing.identity import named
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple

@@ -15,11 +15,11 @@ from msgspec import Struct, field
 
 from lockstitch.formats.base import find
 from lockstitch.formats.langgraph.naming import MESSAGES, START, successor
-from lockstitch.integrations.langgraph import pending
-from lockstitch.integrations.langgraph.healing import Mended, is_real, mended
-from lockstitch.integrations.langgraph.identity import named
-from lockstitch.integrations.langgraph.matching import Aligned, aligned
-from lockstitch.integrations.langgraph.report import BREAKPOINT, INTERRUPT, Reconciled
+from lockstitch.integrations.langgraph.repairing import pending
+from lockstitch.integrations.langgraph.repairing.healing import Mended, is_real, mended
+from lockstitch.integrations.langgraph.repairing.identity import named
+from lockstitch.integrations.langgraph.repairing.matching import Aligned, aligned
+from lockstitch.integrations.langgraph.repairing.report import BREAKPOINT, INTERRUPT, Reconciled
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

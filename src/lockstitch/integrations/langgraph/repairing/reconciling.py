@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.integrations.langgraph.reconciler import (
+from lockstitch.integrations.langgraph.repairing.reconciler import (
     Ask,
     Histories,
     Load,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
-    from lockstitch.integrations.langgraph.report import Reconciled
+    from lockstitch.integrations.langgraph.repairing.report import Reconciled
 
 
 def reconcile(

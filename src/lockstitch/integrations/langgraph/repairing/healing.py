@@ -8,8 +8,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from msgspec import Struct, field
 
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.integrations.langgraph.identity import DUPLICATE, distinct, named
-from lockstitch.integrations.langgraph.partial import EMPTY_REPLY, HALF_CALL, completed
+from lockstitch.integrations.langgraph.repairing.identity import DUPLICATE, distinct, named
+from lockstitch.integrations.langgraph.repairing.partial import EMPTY_REPLY, HALF_CALL, completed
 from lockstitch.lists import Plan, plan_stored
 from lockstitch.rules import Finding
 

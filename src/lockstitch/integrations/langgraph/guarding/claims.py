@@ -28,7 +28,7 @@ The first checkpoint of a thread has no parent to claim. It is given up if there
 claims itself before it counts. Whoever begins on one that nobody has claimed, beside others that
 nobody has, makes those first ones that do not count.
 
-Time plays no part, but LangGraph takes the greatest id for the newest: see guard_caller.follow.
+Time plays no part, but LangGraph takes the greatest id for the newest: see caller.follow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.naming import CLAIM
-from lockstitch.integrations.langgraph.guard_steps import Look, Older, Put, Step, Steps, Write
+from lockstitch.integrations.langgraph.guarding.steps import Look, Older, Put, Step, Steps, Write
 from lockstitch.integrations.langgraph.lineage import Place, place_of
 
 if TYPE_CHECKING:

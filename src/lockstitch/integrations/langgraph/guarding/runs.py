@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from lockstitch.errors import Conflict
-    from lockstitch.integrations.langgraph.guard_forks import Branch
-    from lockstitch.integrations.langgraph.guard_steps import Write
+    from lockstitch.integrations.langgraph.guarding.forks import Branch
+    from lockstitch.integrations.langgraph.guarding.steps import Write
 
 # A run that is forgotten claims its own checkpoint anew when it goes on.
 RUNS = 5_000

@@ -22,9 +22,9 @@ from langchain_core.messages import (
 from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.integrations.langgraph.healing import is_real
-from lockstitch.integrations.langgraph.identity import named
-from lockstitch.integrations.langgraph.partial import half_calls
+from lockstitch.integrations.langgraph.repairing.healing import is_real
+from lockstitch.integrations.langgraph.repairing.identity import named
+from lockstitch.integrations.langgraph.repairing.partial import half_calls
 
 
 class Aligned(Struct):

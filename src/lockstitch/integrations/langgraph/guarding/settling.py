@@ -6,16 +6,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from lockstitch.integrations.langgraph.guard_claims import stripped
-from lockstitch.integrations.langgraph.guard_steps import History, Latest, Put, Read, Steps
+from lockstitch.integrations.langgraph.guarding.claims import stripped
+from lockstitch.integrations.langgraph.guarding.steps import History, Latest, Put, Read, Steps
 from lockstitch.integrations.langgraph.lineage import Place, place_of
-from lockstitch.integrations.langgraph.reconciler import Ask, Histories, Load, Reconciler, Store
+from lockstitch.integrations.langgraph.repairing.reconciler import (
+    Ask,
+    Histories,
+    Load,
+    Reconciler,
+    Store,
+)
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
 
-    from lockstitch.integrations.langgraph.report import Reconciled
+    from lockstitch.integrations.langgraph.repairing.report import Reconciled
 
 _LOW = (1 << 62) - 1
 

@@ -19,8 +19,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END
 
 from lockstitch.formats.langgraph.naming import INTERRUPT, START
-from lockstitch.integrations.langgraph import pending
-from lockstitch.integrations.langgraph.settling import Applied
+from lockstitch.integrations.langgraph.repairing import pending
+from lockstitch.integrations.langgraph.repairing.settling import Applied
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

@@ -1,0 +1,1 @@
+"""A guard before any checkpointer: its claims, its runs, its forks."""

@@ -1,0 +1,1 @@
+"""Checkpoints made valid: reconcile, the middleware and the hook."""

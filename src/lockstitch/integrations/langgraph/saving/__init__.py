@@ -1,0 +1,1 @@
+"""Our own checkpointer: threads kept as journals."""
