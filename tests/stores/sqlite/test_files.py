@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import lockstitch
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
 from lockstitch.stores.base import Fault
 from lockstitch.stores.sqlite import SqliteBackend, connections
@@ -319,3 +320,29 @@ def test_a_session_of_another_store_in_the_process_is_held(filled: Path) -> None
         one.acquire("a")
         with pytest.raises(Held, match=f"process {os.getpid()} on "):
             other.acquire("a")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_store_of_version_1_is_brought_up(path: Path, compress: bool) -> None:
+    """Version 1 did not note which session names which large value; version 2 removes by that."""
+    with (
+        lockstitch.open(f"sqlite:///{path}{'?compress=1' if compress else ''}") as store,
+        store.session("s") as session,
+    ):
+        session.say("large " * 40_000)
+    _make_version_1(path)
+    with SqliteBackend(path, readonly=True) as old:
+        assert [record.seq for record in old.read("s")] == [1]
+    with SqliteBackend(path) as new:
+        new.delete(new.acquire("s"))
+        assert not [one for one in new.verify() if isinstance(one, Fault)]
+    with closing(sqlite3.connect(path)) as base:
+        assert base.execute("select count(*) from blobs").fetchone() == (0,)
+
+
+def _make_version_1(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as base, base:
+        assert base.execute("select count(*) from blobs").fetchone() == (1,)
+        base.execute("drop table uses")
+        base.execute("drop table graves")
+        base.execute("pragma user_version=1")
