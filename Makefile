@@ -28,6 +28,7 @@ bench: .venv/.installed-dev
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/sessions.py --keep
 	$(BIN)/python benchmarks/stores.py --keep
+	$(BIN)/python benchmarks/checkpoints.py --keep
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
