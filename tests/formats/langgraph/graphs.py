@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -32,6 +30,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Send, interrupt
+
+from tests.integrations.langgraph.scripted import Scripted
 
 FAST, STUCK, ASKS = "fast", "stuck", "asks"
 BATCH = (FAST, STUCK, FAST)
@@ -80,28 +80,6 @@ class Plain(TypedDict):
     """Messages as plain maps, which no reducer makes objects of."""
 
     messages: Annotated[list[dict[str, Any]], operator.add]
-
-
-class Scripted(BaseChatModel):
-    """Gives these replies in order, then ``ok``; keeps what it was sent."""
-
-    replies: list[AIMessage]
-    sent: list[list[BaseMessage]]
-
-    def __init__(self, *replies: AIMessage) -> None:
-        super().__init__(replies=list(replies), sent=[])
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, tools: Any, **options: Any) -> Scripted:
-        return self
-
-    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        self.sent.append(list(messages))
-        reply = self.replies.pop(0) if self.replies else AIMessage("ok")
-        return ChatResult(generations=[ChatGeneration(message=reply.model_copy())])
 
 
 def calling(*names: str, prefix: str = "call") -> AIMessage:

@@ -1,9 +1,8 @@
 """Real graphs for tests: agents of all makes, with tools that finish, stick or ask.
 
-``Scripted`` is a model that says what it is told and remembers what it was sent; ``claude`` and
-``gpt`` are the real clients before the strict provider of this project (``provided``). ``Bench``
-holds the tool: what it is asked to do decides whether it returns, waits to be released, or asks a
-person. ``SAVERS`` opens LangGraph's own checkpointers by name.
+``claude`` and ``gpt`` are the real clients before the strict provider of this project
+(``provided``). ``Bench`` holds the tool: what it is asked to do decides whether it returns, waits
+to be released, or asks a person. ``SAVERS`` opens LangGraph's own checkpointers by name.
 """
 
 from __future__ import annotations
@@ -13,25 +12,19 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
@@ -41,6 +34,7 @@ from lockstitch.provider.desk import Desk, Entry, Records
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from tests.integrations.langgraph.savers import apostgres, asqlite, postgres, sqlite
 
 STUCK = "stuck"
 ASKING = "asking"
@@ -64,28 +58,6 @@ def called(*jobs: str, prefix: str = "call") -> list[dict[str, Any]]:
 def calling(*jobs: str, text: str = "On it.", prefix: str = "call") -> AIMessage:
     """A reply that calls the tool for each of the jobs."""
     return AIMessage(text, tool_calls=called(*jobs, prefix=prefix))
-
-
-class Scripted(BaseChatModel):
-    """A model that gives these replies in order, then ``ok``, and keeps what it was sent."""
-
-    replies: list[AIMessage]
-    sent: list[list[BaseMessage]]
-
-    def __init__(self, *replies: AIMessage) -> None:
-        super().__init__(replies=list(replies), sent=[])
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, tools: Any, **options: Any) -> Scripted:
-        return self
-
-    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        self.sent.append(list(messages))
-        reply = self.replies.pop(0) if self.replies else AIMessage("ok")
-        return ChatResult(generations=[ChatGeneration(message=reply.model_copy())])
 
 
 class Bench:
@@ -311,32 +283,6 @@ def provided(folder: Path, *replies: Reply) -> Iterator[Provider]:
     )
     with running(desk) as made.url:
         yield made
-
-
-@contextmanager
-def sqlite(address: str) -> Iterator[SqliteSaver]:
-    with SqliteSaver.from_conn_string(address) as saver:
-        yield saver
-
-
-@contextmanager
-def postgres(address: str) -> Iterator[PostgresSaver]:
-    with PostgresSaver.from_conn_string(address) as saver:
-        saver.setup()
-        yield saver
-
-
-@asynccontextmanager
-async def asqlite(address: str) -> AsyncIterator[AsyncSqliteSaver]:
-    async with AsyncSqliteSaver.from_conn_string(address) as saver:
-        yield saver
-
-
-@asynccontextmanager
-async def apostgres(address: str) -> AsyncIterator[AsyncPostgresSaver]:
-    async with AsyncPostgresSaver.from_conn_string(address) as saver:
-        await saver.setup()
-        yield saver
 
 
 SAVERS: dict[str, Callable[[str], Any]] = {"sqlite": sqlite, "postgres": postgres}

@@ -19,8 +19,8 @@ from typing import Any
 
 from tests.integrations.langgraph.guard.interleaving import Game, at_random
 from tests.integrations.langgraph.guard.processes import Worker, history, kept, raced
-from tests.integrations.langgraph.guard.savers import address_of
 from tests.integrations.langgraph.guard.test_interleaving import CROWDS
+from tests.integrations.langgraph.savers import address_of
 
 WAYS: list[dict[str, Any]] = [
     {"durability": "sync"},

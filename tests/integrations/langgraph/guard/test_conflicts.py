@@ -26,7 +26,7 @@ from tests.integrations.langgraph.guard.graphs import (
     said,
     texts,
 )
-from tests.integrations.langgraph.guard.savers import ASYNC_SAVERS, SAVERS, address_of, on
+from tests.integrations.langgraph.savers import ASYNC_SAVERS, SAVERS, address_of, on
 
 STORES = ("memory", "sqlite", "postgres")
 STATES = {"whole": MessagesState, "delta": Delta}

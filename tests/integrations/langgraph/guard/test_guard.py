@@ -43,7 +43,7 @@ from tests.integrations.langgraph.guard.graphs import (
     said,
     texts,
 )
-from tests.integrations.langgraph.guard.savers import ASYNC_SAVERS, SAVERS, address_of, on
+from tests.integrations.langgraph.savers import ASYNC_SAVERS, SAVERS, address_of, on
 
 STORES = ("memory", "sqlite", "postgres")
 

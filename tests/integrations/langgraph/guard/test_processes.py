@@ -10,8 +10,8 @@ from langchain_core.messages import HumanMessage
 
 from lockstitch.integrations.langgraph.guarding.guard import Guard
 from tests.integrations.langgraph.guard.processes import history, kept, raced, workers
-from tests.integrations.langgraph.guard.savers import SAVERS, address_of
 from tests.integrations.langgraph.guard.worker import THREAD, graph_of
+from tests.integrations.langgraph.savers import SAVERS, address_of
 
 STORES = ("sqlite", "postgres")
 

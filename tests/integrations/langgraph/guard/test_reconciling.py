@@ -23,13 +23,13 @@ from tests.integrations.langgraph.agents import (
     ASYNC_SAVERS,
     SAVERS,
     Bench,
-    Scripted,
     calling,
     on,
     result_of,
 )
-from tests.integrations.langgraph.guard.savers import address_of
 from tests.integrations.langgraph.guard.victim import thread_of
+from tests.integrations.langgraph.savers import address_of
+from tests.integrations.langgraph.scripted import Scripted
 from tests.oracles import problems
 
 VICTIM = "tests.integrations.langgraph.guard.victim"

@@ -15,7 +15,7 @@ from langgraph.types import Command
 from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph import Guard
 from tests.integrations.langgraph.guard.graphs import THREAD, Notes, asking, chain, noting
-from tests.integrations.langgraph.guard.savers import SAVERS, address_of, on
+from tests.integrations.langgraph.savers import SAVERS, address_of, on
 
 DURABILITIES = ("sync", "async", "exit")
 

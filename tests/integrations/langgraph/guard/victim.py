@@ -20,11 +20,11 @@ from tests.integrations.langgraph.agents import (
     JOBS,
     SAVERS,
     Bench,
-    Scripted,
     calling,
     on,
     until_finished,
 )
+from tests.integrations.langgraph.scripted import Scripted
 
 
 def thread_of(kind: str) -> Any:

@@ -23,7 +23,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph.guarding.guard import Guard
-from tests.integrations.langgraph.guard.savers import ASYNC_SAVERS, SAVERS, on
+from tests.integrations.langgraph.savers import ASYNC_SAVERS, SAVERS, on
 
 THREAD = on("shared")
 

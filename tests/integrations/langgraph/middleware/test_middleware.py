@@ -36,13 +36,13 @@ from tests.integrations.langgraph.agents import (
     JOBS,
     Bench,
     Provider,
-    Scripted,
     agent,
     calling,
     provided,
     replying,
 )
 from tests.integrations.langgraph.reconcile.breaking import THREAD, Thread, asked
+from tests.integrations.langgraph.scripted import Scripted
 
 CLIENTS = [("claude", AnthropicRefusal), ("gpt", OpenAIRefusal)]
 

@@ -16,11 +16,11 @@ from tests.integrations.langgraph.agents import (
     STUCK,
     Bench,
     Released,
-    Scripted,
     calling,
     on,
     until_finished,
 )
+from tests.integrations.langgraph.scripted import Scripted
 
 THREAD = on("a thread")
 FINISHED = tuple(job for job in JOBS if job != STUCK)

@@ -20,8 +20,9 @@ import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import reconcile
 from lockstitch.integrations.langgraph.repairing.matching import aligned
-from tests.integrations.langgraph.agents import JOBS, STUCK, Scripted, calling, result_of
+from tests.integrations.langgraph.agents import JOBS, STUCK, calling, result_of
 from tests.integrations.langgraph.reconcile.breaking import FINISHED, THREAD, Thread, asked, texts
+from tests.integrations.langgraph.scripted import Scripted
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import reconcile
 from lockstitch.integrations.langgraph.repairing.pending import calls_in
-from tests.integrations.langgraph.agents import AGENTS, Bench, Scripted, on
+from tests.integrations.langgraph.agents import AGENTS, Bench, on
+from tests.integrations.langgraph.scripted import Scripted
 
 THREAD = on("a thread", checkpoint_ns="")
 CALLS = st.lists(st.sampled_from("abcde"), max_size=3, unique=True)

@@ -20,7 +20,6 @@ from tests.integrations.langgraph.agents import (
     MODEL_NODES,
     STUCK,
     Bench,
-    Scripted,
     calling,
     on,
     result_of,
@@ -34,6 +33,7 @@ from tests.integrations.langgraph.reconcile.breaking import (
     texts,
     unwritten,
 )
+from tests.integrations.langgraph.scripted import Scripted
 
 every_kind = pytest.mark.parametrize("kind", AGENTS)
 both_sources = pytest.mark.parametrize("source", ["graph", "saver"])

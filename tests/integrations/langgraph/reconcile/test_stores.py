@@ -24,7 +24,6 @@ from tests.integrations.langgraph.agents import (
     JOBS,
     Bench,
     Released,
-    Scripted,
     calling,
     on,
     postgres,
@@ -38,6 +37,7 @@ from tests.integrations.langgraph.reconcile.breaking import (
     asked,
     unwritten,
 )
+from tests.integrations.langgraph.scripted import Scripted
 from tests.postgres_server import shared
 
 both_sources = pytest.mark.parametrize("source", ["graph", "saver"])

@@ -13,15 +13,8 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.types import Command
 
 from lockstitch.integrations.langgraph import Saver
-from tests.integrations.langgraph.agents import (
-    ASKING,
-    STUCK,
-    Bench,
-    Released,
-    Scripted,
-    calling,
-    result_of,
-)
+from tests.integrations.langgraph.agents import ASKING, STUCK, Bench, Released, calling, result_of
+from tests.integrations.langgraph.scripted import Scripted
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 
