@@ -144,14 +144,14 @@ def sources(  # noqa: PLR0913 - options, all by name
 
 def _threads(url: str, session: str | None) -> Iterator[Source]:
     """Give the threads of LangGraph's in a PostgreSQL."""
-    with _postgres():
+    with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
         yield from work.sources(url, session)
 
 
 @contextmanager
-def _postgres() -> Iterator[None]:
+def psycopg_hint() -> Iterator[None]:
     """Say what to install where psycopg is missing."""
     try:
         yield
@@ -204,7 +204,7 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
     ``how`` may say ``workers`` and ``pause``, for the threads.
     """
     try:
-        with _postgres():
+        with psycopg_hint():
             from lockstitch.formats.langgraph.postgres import tables, work  # noqa: PLC0415
 
             known = tables.found(url)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -56,6 +55,8 @@ def is_meant(target: str | None, form: str | None) -> bool:
         return False
     if form == LANGGRAPH or places.names_schema(str(target)):
         return True
+    from lockstitch.sessions import psycopg_hint
+
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres.tables import found
 
@@ -82,26 +83,21 @@ def number(text_given: str | None) -> int:
         raise UsageError("--workers takes a number")
     if text_given is not None:
         return max(int(text_given), 1)
+    return cores()
+
+
+def cores() -> int:
+    """How many processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
 
 
-@contextmanager
-def psycopg_hint() -> Iterator[None]:
-    """Say what to install where psycopg is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "psycopg":
-            raise
-        hint = "a PostgreSQL database needs: pip install 'lockstitch[postgres]'"
-        raise UsageError(hint) from error
-
-
 def tasks(url: str, **how: Any) -> list[Task]:
     """The work that a database means, one task for each schema."""
+    from lockstitch.sessions import psycopg_hint
+
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import work
 
@@ -260,6 +256,8 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
     """Check all that a PostgreSQL holds: a store of our own, threads of LangGraph, or both."""
     name = places.public(target)
     try:
+        from lockstitch.sessions import psycopg_hint
+
         with psycopg_hint():
             from lockstitch.formats.langgraph.postgres.tables import found
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from lockstitch import places, sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
-from lockstitch.cli.databases import PAUSE, RUN, WORKERS, Asked, everything, number, seconds
+from lockstitch.cli.databases import PAUSE, RUN, WORKERS, Asked, cores, everything, number, seconds
 from lockstitch.cli.databases import scan as shared_scan
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several, size
@@ -119,14 +119,7 @@ def _workers(asked: str | None, files: Sequence[str]) -> int:
     if asked is not None and asked.isdigit():
         return max(int(asked), 1)
     small = sum(_size(path) for path in files) < _WORTH_WORKERS
-    return 1 if small else min(_cores(), max(sum(map(_parts, files)), 1))
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    return 1 if small else min(cores(), max(sum(map(_parts, files)), 1))
 
 
 def _size(path: str) -> int:
@@ -139,7 +132,7 @@ def _size(path: str) -> int:
 def _parts(path: str) -> int:
     """Say into how many parts a file is divided: many, for a large database of many sessions."""
     is_large = path.endswith(_DATABASES) and _size(path) >= _WORTH_WORKERS
-    return 4 * _cores() if is_large else 1
+    return 4 * cores() if is_large else 1
 
 
 def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:

@@ -160,7 +160,6 @@ def test_only_new_messages_get_an_id_and_always_the_same() -> None:
 
 
 def test_an_answer_has_the_id_that_a_running_graph_would_give_it() -> None:
-    pytest.importorskip("langchain_core")
     from lockstitch.integrations.langgraph.repairing import identity as live
 
     view = {"type": "tool", "content": "x", "tool_call_id": "c1"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import lockstitch
 from lockstitch.errors import Unreadable
 from lockstitch.stores.postgres import PostgresBackend, schema
 from tests.postgres_server import shared
@@ -20,6 +21,8 @@ WHERE n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 UNION SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
 WHERE n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
+BLOBS = "SELECT count(*) FROM lockstitch.blobs"
+SINCE_2 = ("keep_v1", "clear_v1", "append_v2", "fork_v2", "add_v1", "replace_v1", "delete_v1")
 START = """
 import sys
 from lockstitch.stores.postgres import PostgresBackend
@@ -99,6 +102,21 @@ def test_an_older_version_is_brought_up_once(dsn: str, monkeypatch: pytest.Monke
         with PostgresBackend(dsn) as backend:
             assert keys(backend, "s") == ["a"]
     assert run(dsn, VERSIONS) == [(number,) for number in later]
+
+
+def test_a_store_of_version_1_is_brought_up(dsn: str) -> None:
+    """Version 1 did not note which session names which large value; version 2 removes by that."""
+    with lockstitch.open(dsn) as store, store.session("s") as session:
+        session.say("large " * 40_000)
+    assert run(dsn, BLOBS) == [(1,)]
+    for name in SINCE_2:
+        run(dsn, f"DROP FUNCTION lockstitch.{name}")
+    run(dsn, "DROP TABLE lockstitch.uses")
+    run(dsn, "DELETE FROM lockstitch.versions WHERE version = 2")
+    with PostgresBackend(dsn) as backend:
+        assert run(dsn, VERSIONS) == [(1,), (2,)]
+        backend.delete(backend.acquire("s"))
+    assert run(dsn, BLOBS) == [(0,)]
 
 
 def test_a_version_that_fails_leaves_the_one_before(

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.naming import (
+    JOIN,
     MESSAGES,
     NO_TASK,
     START,
@@ -33,7 +34,6 @@ from lockstitch.model.parts import CALL, RESULT
 
 # Codings of what is no value to look into.
 OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})
-_JOIN = "join:"
 _NEW_NAMES = 3
 _NO_TASKS = (b"", b"[]", b"\x90")
 
@@ -181,8 +181,8 @@ def is_due(reading: Reading, name: str) -> bool:
         return value.data not in _NO_TASKS
     if is_trigger(name) or value.tag in OPAQUE:
         return is_trigger(name)
-    if name.startswith(_JOIN):
-        nodes = set(name.removeprefix(_JOIN).rsplit(":", 1)[0].split("+"))
+    if name.startswith(JOIN):
+        nodes = set(name.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
         return coding_of(reading.codings, value).members(value.data) == nodes
     if reading.is_old and name in reading.nodes:
         return value.data == coding_of(reading.codings, value).encoded(name)

@@ -38,7 +38,7 @@ def distinct(views: Sequence[Any]) -> list[Any]:
         if own is None or own not in seen:
             kept.append(view)
         elif not is_copy(seen[own], view):
-            own = _free(f"again:{own}", set(seen))
+            own = free(f"again:{own}", set(seen))
             view = with_id(view, own)  # noqa: PLW2901 - the one to remember
             kept.append(view)
         if own is not None:
@@ -62,7 +62,7 @@ def named(views: Sequence[Any], known: Sequence[Any]) -> list[Any]:
         source = _source(view)
         count[source] += 1
         if type(view) is dict and id(view) not in old and id_of(view) is None:
-            view = with_id(view, _free(f"{source}:{count[source]}", taken))  # noqa: PLW2901
+            view = with_id(view, free(f"{source}:{count[source]}", taken))  # noqa: PLW2901
         out.append(view)
     return out
 
@@ -96,7 +96,8 @@ def _source(view: Any) -> str:
     return f"answer:{call}" if kind == "tool" else f"{kind}:{fields.get('content')!r}"
 
 
-def _free(source: str, taken: set[str]) -> str:
+def free(source: str, taken: set[str]) -> str:
+    """Derive an id from a text, one that is not taken yet, and take it."""
     number = 0
     source = source.encode("utf-8", "replace").decode()
     while (found := str(uuid5(_SPACE, f"{source}:{number}" if number else source))) in taken:

@@ -16,6 +16,12 @@ ERROR = "__error__"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
+# What stands behind ``type``, or alone, in a value that replaces what a channel holds.
+OVERWRITE = "__overwrite__"
+# A channel that waits for several nodes: ``join:one+other:next``.
+JOIN = "join:"
+# What is counted in the metadata for channels that store only changes.
+COUNTERS = "counters_since_delta_snapshot"
 # What a guard of ours writes beside a checkpoint.
 CLAIM = "__lockstitch_claim__"
 # What else stands among the writes without being what a node returned to the state.
@@ -64,16 +70,22 @@ def successor(checkpoint: str) -> str | None:
     A repair takes this one and not that of the moment: a run that is still alive has a later id
     for whatever it writes next, so that its turn is never hidden behind a repair.
     """
+    time = ticks_of(checkpoint)
+    if time is None or str(UUID(checkpoint)) != checkpoint:
+        return None
+    ticks = time + 1
+    rest = UUID(checkpoint).int & ((1 << 64) - 1)
+    return str(UUID(int=(ticks >> 12) << 80 | _BY_TIME << 76 | (ticks & _LOW) << 64 | rest))
+
+
+def ticks_of(checkpoint: str) -> int | None:
+    """Give the time in a checkpoint's id, in steps of 100 nanoseconds; None if it is no time."""
     try:
-        old = UUID(checkpoint)
+        found = UUID(checkpoint).int
     except ValueError:
         return None
     # By its digit: the ids of LangGraph.js need not have the variant that makes it a version.
-    if old.int >> 76 & 0xF != _BY_TIME or str(old) != checkpoint:
-        return None
-    ticks = ((old.int >> 80) << 12 | (old.int >> 64 & _LOW)) + 1
-    rest = old.int & ((1 << 64) - 1)
-    return str(UUID(int=(ticks >> 12) << 80 | _BY_TIME << 76 | (ticks & _LOW) << 64 | rest))
+    return found >> 80 << 12 | found >> 64 & _LOW if found >> 76 & 0xF == _BY_TIME else None
 
 
 def next_version(versions: Iterable[Version]) -> Version:

@@ -22,6 +22,7 @@ from lockstitch.formats.langgraph.coding import (
     filled,
     is_message,
 )
+from lockstitch.formats.langgraph.naming import OVERWRITE
 from lockstitch.formats.langgraph.snapshot import MSGPACK
 
 _KEYWORDS, _METHOD, _OLD_MODEL, _MODEL, _ARRAY, _SNAPSHOT = 2, 3, 4, 5, 6, 7
@@ -30,7 +31,6 @@ _READ = (*_NAMING, _ARRAY, _SNAPSHOT)
 _NESTS = frozenset({list, dict, Ext})
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _OVERWRITE = ("langgraph.types", "Overwrite")
-_MARK = "__overwrite__"
 # The first bytes of lists, maps and extensions.
 _LIST_CODES = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _MAP_CODES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
@@ -206,9 +206,9 @@ def _marked(coding: Coding, data: bytes) -> bytes | None:
         fields = coding.fields(data)
     except Undecodable:
         return None
-    if [*fields] == [_MARK]:
-        return fields[_MARK]
-    is_marked = "type" in fields and coding.plain(fields["type"]) == _MARK
+    if [*fields] == [OVERWRITE]:
+        return fields[OVERWRITE]
+    is_marked = "type" in fields and coding.plain(fields["type"]) == OVERWRITE
     return fields.get("value") if is_marked else None
 
 

@@ -15,8 +15,8 @@ from lockstitch.formats.history import Strand
 from lockstitch.formats.langgraph.coding import Item
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import named
-from lockstitch.formats.langgraph.naming import Version, next_version
-from lockstitch.formats.langgraph.snapshot import COUNTERS, Coded, Settled, Stored
+from lockstitch.formats.langgraph.naming import COUNTERS, Version, next_version
+from lockstitch.formats.langgraph.snapshot import Coded, Settled, Stored
 from lockstitch.formats.langgraph.understanding import following
 
 _OWN = "lockstitch"

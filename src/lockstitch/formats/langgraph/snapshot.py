@@ -13,11 +13,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from lockstitch.formats.langgraph.naming import MESSAGES, is_control
+from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control
 
 MSGPACK = "msgpack"
 JSON = "json"
-COUNTERS = "counters_since_delta_snapshot"
 
 
 class Coded(Struct, frozen=True):

@@ -26,11 +26,11 @@ from lockstitch.formats.langgraph.coding import (
     filled,
     is_message,
 )
+from lockstitch.formats.langgraph.naming import OVERWRITE
 from lockstitch.formats.langgraph.snapshot import JSON
 from lockstitch.formats.lines import decode as decode_any
 
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
-_MARK = "__overwrite__"
 _SNAPSHOT = "delta_snapshot"
 _ENGINE = 2
 _SPACE = " \t\r\n"
@@ -146,12 +146,12 @@ class Texts(Coding):
         return fields["value"] if is_one else data
 
     def overwriting(self, data: bytes) -> bytes | None:
-        if data.lstrip()[:1] != b"{" or _MARK.encode() not in data:
+        if data.lstrip()[:1] != b"{" or OVERWRITE.encode() not in data:
             return None
         fields = self.fields(data)
-        if [*fields] == [_MARK]:
-            return fields[_MARK]
-        is_marked = "type" in fields and self.plain(fields["type"]) == _MARK
+        if [*fields] == [OVERWRITE]:
+            return fields[OVERWRITE]
+        is_marked = "type" in fields and self.plain(fields["type"]) == OVERWRITE
         return fields.get("value") if is_marked else None
 
     def members(self, data: bytes) -> set[Any]:

@@ -24,6 +24,7 @@ from lockstitch.formats.langgraph.conversation import (
 )
 from lockstitch.formats.langgraph.identity import doubles
 from lockstitch.formats.langgraph.naming import (
+    COUNTERS,
     INTERRUPT,
     NO_TASK,
     START,
@@ -32,7 +33,7 @@ from lockstitch.formats.langgraph.naming import (
 )
 from lockstitch.formats.langgraph.reducing import BrokenChain, updated
 from lockstitch.formats.langgraph.safety import unsafe
-from lockstitch.formats.langgraph.snapshot import COUNTERS, Snapshot, Write
+from lockstitch.formats.langgraph.snapshot import Snapshot, Write
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
 from lockstitch.model.parts import USER

@@ -11,11 +11,12 @@ import sys
 import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
 
 from langgraph.checkpoint.base import id as ids
 from langgraph.pregel import Pregel
 from langgraph.types import Command
+
+from lockstitch.formats.langgraph.naming import ticks_of
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
@@ -25,7 +26,6 @@ _UPDATING = frozenset({"perform_superstep", "aperform_superstep"})
 _LOOKING = frozenset({"get_state", "aget_state"})
 _RESUMING = "__pregel_resuming"
 _LAST = "_last_v6_timestamp"
-_UUID6 = 6
 # In the ticks of such an id, of 100 nanoseconds, from 1582 on.
 _DAY = 24 * 3_600 * 10**7
 _EPOCH = 0x01B21DD213814000
@@ -84,7 +84,7 @@ def follow(checkpoint: str) -> None:
     one before it would write a turn that nobody finds. An id of more than a day ahead is no
     clock's, and is not followed: it would spread to every thread.
     """
-    ticks = _ticks_of(checkpoint)
+    ticks = ticks_of(checkpoint)
     last = getattr(ids, _LAST, 0) or 0
     if ticks is not None and hasattr(ids, _LAST) and last < ticks < _now() + _DAY:
         setattr(ids, _LAST, ticks)
@@ -92,13 +92,3 @@ def follow(checkpoint: str) -> None:
 
 def _now() -> int:
     return time.time_ns() // 100 + _EPOCH
-
-
-def _ticks_of(checkpoint: str) -> int | None:
-    try:
-        found = UUID(checkpoint)
-    except ValueError:
-        return None
-    if found.version != _UUID6:
-        return None
-    return found.int >> 80 << 12 | found.int >> 64 & 0xFFF

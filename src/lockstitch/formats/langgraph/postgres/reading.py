@@ -16,12 +16,11 @@ import msgspec
 from msgspec import Struct, field
 from psycopg import sql
 
-from lockstitch.formats.langgraph.naming import MESSAGES, is_control
+from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control
 from lockstitch.formats.langgraph.postgres import queries
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.tables import Home
 from lockstitch.formats.langgraph.snapshot import (
-    COUNTERS,
     JSON,
     MSGPACK,
     Coded,

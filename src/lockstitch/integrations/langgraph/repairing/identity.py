@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from uuid import UUID, uuid5
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from lockstitch.formats.base import find
+from lockstitch.formats.langgraph.identity import free
 from lockstitch.rules import Finding
 
 DUPLICATE = "LS906"
-_SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 
 
 def distinct(
@@ -54,7 +53,7 @@ def named(messages: Sequence[BaseMessage], known: Iterable[BaseMessage]) -> list
             source = _source(message)
             count[source] += 1
             if is_new:
-                fresh = _free(f"{source}:{count[source]}", taken)
+                fresh = free(f"{source}:{count[source]}", taken)
                 message = message.model_copy(update={"id": fresh})  # noqa: PLW2901 - in its place
         out.append(message)
     return out
@@ -69,18 +68,10 @@ def is_copy(one: BaseMessage, other: BaseMessage) -> bool:
 
 
 def _renamed(message: BaseMessage, seen: dict[str, BaseMessage]) -> BaseMessage:
-    return message.model_copy(update={"id": _free(f"again:{message.id}", set(seen))})
+    return message.model_copy(update={"id": free(f"again:{message.id}", set(seen))})
 
 
 def _source(message: BaseMessage) -> str:
     if isinstance(message, ToolMessage):
         return f"answer:{message.tool_call_id}"
     return f"{message.type}:{message.content!r}"
-
-
-def _free(source: str, taken: set[str]) -> str:
-    number = 0
-    while (found := str(uuid5(_SPACE, f"{source}:{number}" if number else source))) in taken:
-        number += 1
-    taken.add(found)
-    return found

@@ -21,9 +21,12 @@ from langgraph.types import Overwrite
 
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.naming import (
+    COUNTERS,
     INTERRUPT,
+    JOIN,
     MESSAGES,
     NO_TASK,
+    OVERWRITE,
     START,
     TASKS,
     is_control,
@@ -35,9 +38,6 @@ from lockstitch.integrations.langgraph.repairing.identity import named
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
 
-COUNTERS = "counters_since_delta_snapshot"
-_OVERWRITE = "__overwrite__"
-_JOIN = "join:"
 
 Write = tuple[str, str, Any]
 # A call by its id, and by the id of the reply that it is in.
@@ -102,8 +102,8 @@ def added(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
 def _overwriting(value: Any) -> tuple[bool, Any]:
     if isinstance(value, Overwrite):
         return True, value.value
-    if isinstance(value, dict) and (_OVERWRITE in value or value.get("type") == _OVERWRITE):
-        return True, value.get(_OVERWRITE, value.get("value"))
+    if isinstance(value, dict) and (OVERWRITE in value or value.get("type") == OVERWRITE):
+        return True, value.get(OVERWRITE, value.get("value"))
     return False, None
 
 
@@ -240,14 +240,14 @@ def triggers(values: Mapping[str, Any]) -> list[str]:
 def _is_due(name: str, value: Any) -> bool:
     if name == TASKS:
         return bool(value)
-    if name.startswith(_JOIN):
+    if name.startswith(JOIN):
         return isinstance(value, set | frozenset) and value == _joined(name)
     return is_trigger(name)
 
 
 def _joined(name: str) -> set[str]:
     """Give the nodes that an edge from several nodes waits for; its name lists them."""
-    return set(name.removeprefix(_JOIN).rsplit(":", 1)[0].split("+"))
+    return set(name.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
 
 
 def was_resumed(saved: CheckpointTuple) -> bool:

@@ -7,6 +7,7 @@ checkpoint, so that the outcome can be healed and stored as one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,13 +19,14 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END
 
-from lockstitch.formats.langgraph.naming import INTERRUPT, START
+from lockstitch.formats.langgraph.naming import COUNTERS, INTERRUPT, START
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.settling import Applied
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+_LOG = logging.getLogger("lockstitch.langgraph")
 _LENT = "__pregel_checkpointer"
 _MOST_STEPS = 8
 Histories = Mapping[str, Mapping[str, Any]]
@@ -108,7 +110,12 @@ def rehearsed(
         paused = bool(due) and _stops_at(graph, saved, due)
         _play(graph, stage, due)
         values = graph.get_state(_config(stage)).values
-    except Exception:  # noqa: BLE001 - the graph's own code, and any version of it
+    except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
+        _LOG.warning(
+            "the graph cannot take up its own checkpoint (%s): only its messages are mended, and "
+            "its breakpoints are not known",
+            type(error).__name__,
+        )
         return None
     last = stage.line[-1]
     own = {name: pending.opened(v) for name, v in last.checkpoint["channel_values"].items()}
@@ -198,4 +205,4 @@ def _stored_whole(
         checkpoint["channel_values"][name] = _DeltaSnapshot(values[name])
     known = pending.counters(last.metadata)
     rest = {name: count for name, count in known.items() if name not in whole}
-    return checkpoint, {**last.metadata, pending.COUNTERS: rest}
+    return checkpoint, {**last.metadata, COUNTERS: rest}

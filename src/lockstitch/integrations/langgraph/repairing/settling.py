@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.formats.base import find
-from lockstitch.formats.langgraph.naming import MESSAGES, START, successor
+from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, START, successor
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.healing import Mended, is_real, mended
 from lockstitch.integrations.langgraph.repairing.identity import named
@@ -283,7 +283,7 @@ class Settling:
             "lockstitch": made,
         }
         if counters := self._counters():
-            found[pending.COUNTERS] = counters
+            found[COUNTERS] = counters
         return cast("CheckpointMetadata", found)
 
     def _counters(self) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from lockstitch.errors import Conflict, Unreadable
+from lockstitch.formats.langgraph.naming import COUNTERS
 from lockstitch.journal.checkpoints import (
     Begun,
     Node,
@@ -21,7 +22,6 @@ from lockstitch.journal.rewriting import rewritten
 from lockstitch.stores.base import Backend
 
 _FIRST = "langgraph"
-_COUNTERS = "counters_since_delta_snapshot"
 Kept = set[tuple[str, str]]
 
 
@@ -144,7 +144,7 @@ def _needed(thread: Thread, space: str, checkpoint: str) -> list[str]:
 
 def _deltas(node: Node) -> list[str]:
     """Give the delta channels of a checkpoint that have been written since their snapshot."""
-    raw = node.meta.get(_COUNTERS)
+    raw = node.meta.get(COUNTERS)
     coded: Any = {} if raw is None else msgspec.json.decode(raw)
     counted = coded.get("j") if isinstance(coded, dict) else None
     return list(counted) if isinstance(counted, dict) else list(node.versions) if raw else []
