@@ -20,7 +20,12 @@ from lockstitch.formats.langgraph.naming import (
 OF_JS = "1f1e1335-167e-60e0-ffff-357185f98155"
 
 
-@pytest.mark.parametrize("head", [str(uuid6(clock_seq=-2)), str(uuid6(clock_seq=7)), OF_JS])
+# Named, because ids that are made now differ between the workers that share the tests.
+@pytest.mark.parametrize(
+    "head",
+    [str(uuid6(clock_seq=-2)), str(uuid6(clock_seq=7)), OF_JS],
+    ids=["before the first step", "of Python", "of LangGraph.js"],
+)
 def test_a_repair_sorts_right_behind_its_head(head: str) -> None:
     behind = successor(head)
     assert behind is not None
