@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from functools import partial
 from typing import Any
 
@@ -158,22 +157,23 @@ def test_a_model_that_never_answers_costs_no_more_than_the_deadline(
 ) -> None:
     grown(store)
     release = threading.Event()
-    began = time.monotonic()
 
     async def body() -> None:
         async with twin.opened(store) as session:
-            done = await session.compact(lambda _: release.wait(60), budget=BUDGET, deadline=0.3)
+            never = lambda _: release.wait()  # noqa: E731
+            done = await session.compact(never, budget=BUDGET, deadline=0.3)
             assert done.rung == "digest"
-            assert done.asked >= 1
             await check_everywhere(session)
 
     twin.run(body)
     release.set()
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "trio"])
-def test_an_async_model_that_never_answers_neither(store: Store, kind: str) -> None:
+def test_an_async_model_that_never_answers_neither(
+    store: Store, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
     grown(store)
 
     async def forever(_prompt: str) -> str:
@@ -182,11 +182,52 @@ def test_an_async_model_that_never_answers_neither(store: Store, kind: str) -> N
 
     async def body() -> None:
         async with store.async_session("s") as session:
-            done = await session.compact(forever, budget=BUDGET, deadline=0.3, call_timeout=0.1)
-            assert done.rung == "digest"
-            assert done.asked > 1
+            done = await session.compact(forever, budget=BUDGET, call_timeout=0.1)
+            assert (done.rung, done.asked) == ("digest", ATTEMPTS)
 
     anyio.run(body, backend=kind)
+
+
+def test_an_async_model_that_swallows_its_cancellation_is_left_to_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+    grown(store)
+    held, struck = [True], []
+
+    async def stubborn(_prompt: str) -> str:
+        while held:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError as error:
+                struck.append(error)
+        return GOOD
+
+    async def body() -> None:
+        async with store.async_session("s") as session:
+            done = await session.compact(stubborn, budget=BUDGET, call_timeout=0.1)
+            assert (done.rung, done.asked) == ("digest", ATTEMPTS)
+            held.clear()
+
+    anyio.run(body)
+    assert len(struck) >= ATTEMPTS
+
+
+def test_a_model_that_is_cancelled_by_others_has_failed_and_nothing_else(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+    grown(store)
+
+    async def cancelled(_prompt: str) -> str:
+        raise asyncio.CancelledError
+
+    async def body() -> None:
+        async with store.async_session("s") as session:
+            done = await session.compact(cancelled, budget=BUDGET)
+            assert (done.rung, set(done.failures)) == ("digest", {"CancelledError"})
+
+    anyio.run(body)
 
 
 def test_no_model_at_all(twin: Twin, store: Store) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -18,6 +19,11 @@ from lockstitch.compaction.running import LATE, Clock, Progress, attempted, chec
 
 AsyncKeep = Callable[[str, str], Awaitable[None]]
 T = TypeVar("T")
+
+# Seconds that a model gets to clean up after its time is over, before it is left to itself.
+GRACE = 0.5
+# Nothing else may hold a task that would not be cancelled.
+_left: set[asyncio.Future[Any]] = set()
 
 
 async def run(
@@ -72,10 +78,36 @@ async def _called(summarize: Callable[[str], Any], prompt: str) -> Any:
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:
+    # trio has no task that could outlive its parent: there the model has to let go by itself
+    if isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
+        return await _apart(_answered(answer))
+    return await _answered(answer)
+
+
+async def _answered(answer: Awaitable[Any]) -> Any:
     try:
         return await answer
     except Exception as error:  # noqa: BLE001 - whatever a model's client raises
         return failure_of(error)
+
+
+async def _apart(answer: Coroutine[Any, Any, Any]) -> Any:
+    """Wait for a task of its own, so that one that swallows its cancellation holds nobody up."""
+    task = asyncio.ensure_future(answer)
+    try:
+        await asyncio.wait({task})
+    finally:
+        if not task.done():
+            await _let_go(task)
+    return Failure("CancelledError") if task.cancelled() else task.result()
+
+
+async def _let_go(task: asyncio.Future[Any]) -> None:
+    _left.add(task)
+    task.add_done_callback(_left.discard)
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait({task}, timeout=GRACE)
 
 
 async def _beside(function: Callable[[], T]) -> T:
