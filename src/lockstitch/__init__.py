@@ -35,6 +35,7 @@ from lockstitch.rules import RULES, Finding, Rule
 
 if TYPE_CHECKING:
     from lockstitch.session.aio import AsyncSession
+    from lockstitch.session.aio_reader import AsyncReader
     from lockstitch.session.reader import Reader
     from lockstitch.session.store import Store
     from lockstitch.session.sync import Session
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "RULES",
     "AmbiguousDialect",
+    "AsyncReader",
     "AsyncSession",
     "Busy",
     "Change",
@@ -82,6 +84,7 @@ __all__ = [
 
 # Healing a list needs none of these, so they are loaded when somebody asks.
 _LATER = {
+    "AsyncReader": "lockstitch.session.aio_reader",
     "AsyncSession": "lockstitch.session.aio",
     "Reader": "lockstitch.session.reader",
     "Result": "lockstitch.session.tools",

@@ -35,6 +35,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 PUBLIC = [
     "AmbiguousDialect",
+    "AsyncReader",
     "AsyncSession",
     "Busy",
     "Change",
@@ -191,7 +192,7 @@ def loaded(statement: str) -> set[str]:
         capture_output=True,
         check=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     return set(done.stdout.split())
 

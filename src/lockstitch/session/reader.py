@@ -47,11 +47,24 @@ class Reader(Readable):
             yield from self.refresh()
 
     def _is_news(self, timeout: float | None) -> bool:
-        """Wait in short stretches, so that Ctrl-C is heard on every system."""
-        seen, until = self._seen, None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
-            if seen.backend.wait(seen.session, seen.head.seq, max(left, 0.0)):
-                return True
-            if left <= 0:
-                return False
+        until = end_of(timeout)
+        while (news := self.listen(until)) is None:
+            pass
+        return news
+
+    def listen(self, until: float | None) -> bool | None:
+        """Wait for a short stretch: True on news, False when the time is up, None if neither.
+
+        Short, so that Ctrl-C is heard on every system, and a task that was cancelled leaves no
+        thread behind for long.
+        """
+        seen = self._seen
+        left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
+        if seen.backend.wait(seen.session, seen.head.seq, max(left, 0.0)):
+            return True
+        return False if left <= 0 else None
+
+
+def end_of(timeout: float | None) -> float | None:
+    """Give the moment at which so many seconds are over."""
+    return None if timeout is None else time.monotonic() + timeout

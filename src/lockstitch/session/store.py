@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,17 @@ from lockstitch.stores.base import Backend, Listed
 
 if TYPE_CHECKING:
     from lockstitch.session.aio import Opening
+    from lockstitch.session.aio_reader import AsyncReader
+
+
+@contextmanager
+def _anyio() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "anyio":
+            raise
+        raise UsageError("async sessions need anyio: pip install 'lockstitch[async]'") from None
 
 
 class Store:
@@ -46,17 +58,19 @@ class Store:
         Or ``session = await store.async_session(…)`` and ``await session.close()``. Needs the
         extra ``async``.
         """
-        try:
+        with _anyio():
             from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
-        except ModuleNotFoundError as error:
-            if error.name != "anyio":
-                raise
-            raise UsageError("async sessions need anyio: pip install 'lockstitch[async]'") from None
         return Opening(self._backend, name, wait=wait, create=create)
 
     def read(self, name: str) -> Reader:
         """Open a session for reading only, whoever writes it; raises ``Unreadable`` if none is."""
         return Reader(self._backend, name)
+
+    async def async_read(self, name: str) -> AsyncReader:
+        """Open a session for reading only, from asyncio or trio; needs the extra ``async``."""
+        with _anyio():
+            from lockstitch.session.aio_reader import opened  # noqa: PLC0415 - anyio is an extra
+        return await opened(self._backend, name)
 
     def fork(self, name: str, new_name: str, at: Any = None) -> Head:
         """Copy a session up to a place into a new one, all of it or none; gives where that ends.
