@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +13,7 @@ import anyio.lowlevel
 
 from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Step, Steps
 from lockstitch.compaction.running import LATE, Clock, Progress, attempted, checked, failure_of
+from lockstitch.threads import unless_cancelled
 
 AsyncKeep = Callable[[str, str], Awaitable[None]]
 T = TypeVar("T")
@@ -115,25 +113,4 @@ async def _beside(function: Callable[[], T]) -> T:
 
     Not even the end of the program does: a model that never answers must not hold it up.
     """
-    told = anyio.Event()
-    found: list[T] = []
-    errors: list[BaseException] = []
-    native: Any = anyio.lowlevel.current_token().native_token
-    # asyncio's loop has the one, trio's token the other
-    soon = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
-
-    def work() -> None:
-        try:
-            found.append(function())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
-            errors.append(error)
-        with suppress(Exception):  # the loop may be gone by now
-            soon(told.set)
-
-    target = copy_context().run
-    name = "lockstitch compaction"
-    threading.Thread(target=target, args=(work,), name=name, daemon=True).start()
-    await told.wait()
-    if errors:
-        raise errors[0]
-    return found[0]
+    return await unless_cancelled(function, lambda _: None)

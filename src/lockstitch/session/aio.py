@@ -23,9 +23,9 @@ from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
 from lockstitch.session.streaming import Gathering
-from lockstitch.session.threads import through, unless_cancelled
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
+from lockstitch.threads import through, unless_cancelled
 
 
 class Opening:

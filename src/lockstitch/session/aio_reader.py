@@ -10,8 +10,8 @@ from lockstitch.journal.fold import Fact
 from lockstitch.session.calls import Call
 from lockstitch.session.reader import Reader, end_of
 from lockstitch.session.reading import Readable
-from lockstitch.session.threads import through, unless_cancelled
 from lockstitch.stores.base import Backend
+from lockstitch.threads import through, unless_cancelled
 
 
 class AsyncReader(Readable):

@@ -12,8 +12,8 @@ import anyio.lowlevel
 from lockstitch.errors import LockstitchError
 from lockstitch.session.batch import Batch
 from lockstitch.session.running import GLANCE, Abort, in_thread
-from lockstitch.session.threads import through
 from lockstitch.session.tools import Job
+from lockstitch.threads import through
 
 
 class AsyncWatch:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.session.streaming import Gathering, opened
-from lockstitch.session.threads import through
+from lockstitch.threads import through
 
 _END = object()
 
