@@ -1,0 +1,182 @@
+"""One session of a store, as it was read."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from lockstitch.errors import Damaged, Unreadable, UsageError
+from lockstitch.formats.base import find
+from lockstitch.formats.langgraph.journaled import Conversation, conversation
+from lockstitch.journal.answers import known
+from lockstitch.journal.checkpoints import Thread, may_be_thread
+from lockstitch.journal.events import Event, Partial, Replied, value_of
+from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.importing import imported
+from lockstitch.journal.projection import project
+from lockstitch.journal.records import NEW, Entry, Record, chained
+from lockstitch.journal.state import Reply, Spoken, View
+from lockstitch.places import Place, brief, place_of
+from lockstitch.rules import Finding
+from lockstitch.stores.base import Backend
+from lockstitch.stores.opening import open_backend
+
+DAMAGED = "LS611"
+# A request is checked in the dialect of who replied last; before the first reply in this one.
+_ANY_DIALECT = "anthropic"
+LANGCHAIN = "langchain"
+_SHOWN = 3
+
+
+class Journal(Struct):
+    """One session as it was read: its records, and what they add up to.
+
+    ``blobs`` holds the large values that its records name. ``fault`` says where reading had to
+    stop, or what is missing; the state is then that of the records before. In a thread of
+    LangGraph, ``thread`` is the conversation of its last checkpoint, and the state is made of it.
+    """
+
+    session: str
+    records: list[Record]
+    state: State
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    fault: Finding | None = None
+    thread: Conversation | None = None
+
+    @property
+    def view(self) -> View:
+        """The conversation along the visible line."""
+        return self.state.view
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the last reply that this version knows."""
+        if self.thread is not None:
+            return LANGCHAIN
+        replies = (item for item in reversed(self.view.items) if isinstance(item, Reply))
+        return next(filter(None, (known(one.event.dialect) for one in replies)), _ANY_DIALECT)
+
+    @property
+    def turns(self) -> int:
+        """How many turns the conversation has."""
+        items = [item for item in self.view.items if isinstance(item, Spoken | Reply)]
+        before = [None, *items]
+        return sum(
+            isinstance(item, Spoken) and not isinstance(last, Spoken)
+            for last, item in zip(before, items, strict=False)
+        )
+
+    def line(self) -> list[Fact]:
+        """Give the facts of the visible line, oldest first."""
+        return self.state.line(self.state.seq)
+
+    def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
+        """Give the messages of the request that the session makes; of a thread, those it has."""
+        if self.thread is not None and dialect in {None, LANGCHAIN}:
+            return list(self.thread.messages)
+        if not self.view.items and self.view.summary is None:
+            return []
+        return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
+
+    def value(self, event: Event) -> Any:
+        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        raw = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
+        try:
+            return value_of(raw, inner=isinstance(event, Replied | Partial))
+        except (ValueError, RecursionError):
+            return None
+
+
+def opened(target: str) -> tuple[Backend, Place]:
+    """Open an existing store."""
+    place = place_of(target)
+    if place is None:
+        raise Unreadable("is no store of Lockstitch's own")
+    return open_backend(place.url, create=False), place
+
+
+def read(target: str, session: str | None = None) -> Journal:
+    """Read one session, as far as it is whole; the only one of a store needs no name."""
+    backend, place = opened(target)
+    with backend:
+        name = chosen(backend, session or place.session)
+        require(backend, name)
+        journal = journal_of(backend, name)
+    if journal.fault is not None:
+        message = brief(journal.fault.message, target, name)
+        journal.fault = structs.replace(journal.fault, message=message)
+    return journal
+
+
+def chosen(backend: Backend, session: str | None) -> str:
+    """Give the session that is meant: the one named, or the only one there is."""
+    if session is not None:
+        return session
+    first = [listed.session for listed in backend.sessions(limit=_SHOWN + 1)]
+    if not first:
+        raise Unreadable("holds no session")
+    if len(first) > 1:
+        more = " …" if len(first) > _SHOWN else ""
+        raise UsageError(
+            "holds several sessions; name one with --session: "
+            + ", ".join(first[:_SHOWN]) + more
+        )  # fmt: skip
+    return first[0]
+
+
+def journal_of(backend: Backend, session: str) -> Journal:
+    """Read a session up to the first damage, which the journal then names."""
+    journal = Journal(session, [], State())
+    thread = Thread()
+    try:
+        for record in backend.read(session):
+            journal.records.append(record)
+            journal.state.apply(record)
+            if may_be_thread(session):
+                thread.apply(record)
+    except Damaged as error:
+        journal.fault = damage(len(journal.records) + 1, str(error))
+    if thread.id is not None:
+        return _threaded(journal, thread, backend)
+    names = (fact.event.blob for fact in journal.state.facts.values())
+    for name in dict.fromkeys(name for name in names if name):
+        try:
+            journal.blobs |= backend.blobs([name])
+        except Damaged as error:
+            journal.fault = journal.fault or damage(0, str(error))
+    return journal
+
+
+def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:
+    """Read a thread of LangGraph: its messages, as if they had been said one after the other."""
+    for name in sorted(thread.blobs):
+        try:
+            journal.blobs |= backend.blobs([name])
+        except Damaged as error:
+            journal.fault = journal.fault or damage(0, str(error))
+    try:
+        journal.thread = conversation(thread, lambda names: {n: journal.blobs[n] for n in names})
+    except (Damaged, KeyError):
+        journal.thread = Conversation([], [], 0)
+    journal.state = State()
+    events = imported(journal.thread.messages, LANGCHAIN).events
+    at = journal.records[-1].at
+    entries = (Entry(str(n), at, msgspec.json.encode(event)) for n, event in enumerate(events, 1))
+    for record in chained(NEW, 1, entries):
+        journal.state.apply(record)
+    return journal
+
+
+def damage(seq: int, message: str) -> Finding:
+    """Make a finding of a damaged record; number 0 stands for the store itself."""
+    return find(DAMAGED, str(seq) if seq else "store", message)
+
+
+def require(backend: Backend, session: str) -> None:
+    """Raise ``Unreadable`` if there is no such session; a damaged one is there."""
+    with suppress(Damaged):
+        if backend.head(session) is None:
+            raise Unreadable(f"there is no session {session}")
