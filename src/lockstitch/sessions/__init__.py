@@ -1,0 +1,54 @@
+"""Stored sessions for people who call them from Python: what every command line call does.
+
+>>> from lockstitch import sessions
+>>> for report in sessions.scan():            # every agent session of this machine
+...     print(report.target, report.status)
+>>> sessions.repair("session.jsonl").remaining
+[]
+"""
+
+from __future__ import annotations
+
+from lockstitch.formats.doctor import Mended, Options
+from lockstitch.formats.sources import Opened, Source
+from lockstitch.report import Report
+from lockstitch.sessions.checking import check, described, scan, scan_database, scan_file
+from lockstitch.sessions.compacting import (
+    BUDGET,
+    Shorter,
+    compact,
+    condensed,
+    shortened,
+    shorter,
+)
+from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
+from lockstitch.sessions.repairing import Repaired, applied, copied, outlook, planned, repair
+
+__all__ = [
+    "BUDGET",
+    "Mended",
+    "Opened",
+    "Options",
+    "Repaired",
+    "Report",
+    "Shorter",
+    "Source",
+    "applied",
+    "check",
+    "compact",
+    "condensed",
+    "copied",
+    "described",
+    "opened",
+    "outlook",
+    "paths",
+    "planned",
+    "psycopg_hint",
+    "repair",
+    "scan",
+    "scan_database",
+    "scan_file",
+    "shortened",
+    "shorter",
+    "sources",
+]

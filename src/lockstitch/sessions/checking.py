@@ -1,0 +1,141 @@
+"""Checking sessions, one by one or all that there are; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lockstitch import places
+from lockstitch.errors import LockstitchError, UnknownFormat, reason_of
+from lockstitch.formats import doctor
+from lockstitch.formats.base import SQLITE
+from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
+from lockstitch.formats.sources import Opened, Source, glanced, sources_of
+from lockstitch.report import Report
+from lockstitch.sessions.finding import opened, paths, psycopg_hint
+
+_NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+
+
+def scan(targets: Iterable[str] = (), **where: Any) -> Iterator[Report]:
+    """Check every session below some paths, or of this machine; other files are left out."""
+    for path in paths(targets, **where):
+        yield from scan_database(path) if places.is_postgres(path) else scan_file(path)
+
+
+def scan_database(url: str, **how: Any) -> Iterator[Report]:
+    """Check the sessions in a PostgreSQL: those of a store of our own, and threads of LangGraph.
+
+    ``how`` may say ``workers`` and ``pause``, for the threads.
+    """
+    try:
+        with psycopg_hint():
+            from lockstitch.formats.langgraph.postgres import tables, work  # noqa: PLC0415
+
+            known = tables.found(url)
+            if known.is_own:
+                yield from _own(url)
+            for task in work.tasks(url, places.public, known=known, **how):
+                for page in work.rounds(task, how.get("workers", 1)):
+                    yield from (outcome.report for outcome in page)
+            if not known.is_own and not known.homes:
+                raise UnknownFormat(_NEITHER)
+    except LockstitchError as error:
+        yield Report(places.public(url), error=str(error))
+
+
+def scan_file(path: str, part: int = 0, parts: int = 1) -> list[Report]:
+    """Check the sessions of one file; none if it belongs to no program that is known.
+
+    Of a database with many sessions, several can check one part each.
+    """
+    try:
+        if places.may_be(path) and places.place_of(path):
+            return [] if part else _own(path)
+        return _checked([one for one in sources_of(path) if _is_in(one, part, parts)])
+    except UnknownFormat:
+        return []
+    except LockstitchError as error:
+        return [] if part else [Report(path, error=str(error))]
+
+
+def _is_in(source: Source, part: int, parts: int) -> bool:
+    name = (source.session or "").encode("utf-8", "surrogatepass")
+    return parts == 1 or zlib.crc32(name) % parts == part
+
+
+def _checked(found: list[Source]) -> list[Report]:
+    """Check sessions of one file; those of a database over one connection."""
+    if len(found) < 2 or found[0].kind != SQLITE:  # noqa: PLR2004 - more than one
+        return [check(source) for source in found]
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    with rows.kept_open(found[0].path):
+        return [check(source) for source in found]
+
+
+def _own(path: str) -> list[Report]:
+    from lockstitch import stored  # noqa: PLC0415 - most files are of other programs
+
+    return list(stored.check(path))
+
+
+def check(source: Source) -> Report:
+    """Say what is wrong with a session; changes nothing."""
+    try:
+        is_base = source.kind in (SQLITE, POSTGRES)
+        quick = None if is_base else source.form.quick(source.path)
+        if quick is not None:
+            return _proven(source, quick)
+        session = opened(source) if source.kind == POSTGRES else glanced(source)
+        report = described(session)
+        report.findings = doctor.findings_of(source.form, session.transcript)
+    except LockstitchError as error:
+        return _unread(source, str(error))
+    except OSError as error:
+        return _unread(source, reason_of(error))
+    except (RecursionError, MemoryError):
+        return _unread(source, "is too large or too deep")
+    return report
+
+
+def _unread(source: Source, error: str) -> Report:
+    return Report(places.public(source.path), source.format, source.session, error=error)
+
+
+def _proven(source: Source, quick: Any) -> Report:
+    report = Report(source.path, source.format, quick.session, quick.project, quick.messages)
+    report.reachable, report.dialect = quick.turns, source.form.dialect
+    report.size, report.updated = _file_facts(source.path)
+    return report
+
+
+def described(session: Opened) -> Report:
+    """Say what a session is, without judging it."""
+    transcript, source = session.transcript, session.source
+    if source.kind == POSTGRES:
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
+
+        return work.described(places.public(source.path), transcript)
+    size, updated = _file_facts(source.path)
+    return Report(
+        target=source.path,
+        format=source.format,
+        session=transcript.session or source.session,
+        project=transcript.project,
+        messages=len(transcript.history.messages),
+        reachable=transcript.turns,
+        unreachable=transcript.left,
+        left=transcript.left_size,
+        size=transcript.size or size,
+        updated=updated,
+        dialect=transcript.history.dialect,
+        notes=list(transcript.notes),
+    )
+
+
+def _file_facts(path: str) -> tuple[int, float]:
+    status = os.stat(path)  # noqa: PTH116 - pathlib costs start-up time
+    return status.st_size, status.st_mtime

@@ -1,0 +1,140 @@
+"""Mending sessions where they are, with a backup."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from lockstitch import backups
+from lockstitch.errors import Busy, Conflict, Unreadable
+from lockstitch.files import Snapshot
+from lockstitch.formats import doctor
+from lockstitch.formats.doctor import Mended, Options
+from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
+from lockstitch.formats.sources import Opened, Source
+from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.report import Report
+from lockstitch.rules import Finding
+from lockstitch.sessions.checking import described
+from lockstitch.sessions.finding import opened, sources
+
+_TRIES = 5
+T = TypeVar("T")
+
+
+class Repaired(Struct):
+    """What a repair did to one session, or would do; ``backup`` says where the original is."""
+
+    report: Report
+    remaining: list[Finding] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    quarantine: list[Quarantined] = field(default_factory=list)
+    backup: str | None = None
+    carried: int = 0
+
+
+def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B008 - frozen
+    """Work out the repair of a session that was read."""
+    return doctor.mend(session.source.form, session.transcript, options)
+
+
+def repair(
+    source: Source | str,
+    options: Options = Options(),  # noqa: B008 - frozen
+    *,
+    run: str | None = None,
+    follow_symlinks: bool = False,
+) -> Repaired:
+    """Mend a session where it is, with a backup; raises Conflict if it cannot be done safely.
+
+    A file that changes while the repair is worked out is read again and planned anew.
+    """
+    if isinstance(source, str):
+        [source] = sources(source)
+    chosen = source
+
+    def attempt() -> Repaired:
+        session = opened(chosen, follow_symlinks=follow_symlinks)
+        return applied(session, planned(session, options), run or backups.new_run())
+
+    return until_it_stays(attempt)
+
+
+def until_it_stays(attempt: Callable[[], T]) -> T:
+    """Read, plan and write again while the file moves on in between, some times at most."""
+    for _ in range(_TRIES - 1):
+        try:
+            return attempt()
+        except Busy:
+            raise
+        except Conflict:
+            continue
+    return attempt()
+
+
+def outlook(session: Opened, mended: Mended | None) -> Repaired:
+    """Say what a repair would come to, without writing it."""
+    report = described(session)
+    if mended is None:
+        return Repaired(report)
+    report.findings = mended.findings
+    return Repaired(report, mended.remaining, mended.changes, mended.quarantine)
+
+
+def applied(session: Opened, mended: Mended, run: str) -> Repaired:
+    """Write a planned repair, with its backup."""
+    done = outlook(session, mended)
+    if not mended.changed:
+        return done
+    details = {
+        "codes": sorted({finding.code for finding in mended.findings}),
+        "changes": msgspec.to_builtins(mended.changes),
+        "quarantine": msgspec.to_builtins(mended.quarantine),
+    }
+    if session.before is None:
+        done.backup = _save_rows(session.source, mended, run, details)
+        return done
+    data = doctor.bytes_of(mended.after)
+    done.backup, done.carried = written(session.before, data, run, details)
+    return done
+
+
+def written(before: Snapshot, data: bytes, run: str, details: dict[str, Any]) -> tuple[str, int]:
+    """Replace a file, with a backup; gives where that is, and how many bytes were carried over."""
+    backup, replaced = backups.replace(before, data, run, details)
+    if not replaced.carried:
+        _keep_time(before)
+    return str(backup.file), replaced.carried
+
+
+def _keep_time(before: Snapshot) -> None:
+    """Let a session stay as old as it was: programs resume the one that was used last.
+
+    A millisecond later than before, so that whoever remembers the old time sees the change.
+    """
+    later = before.mtime_ns + 1_000_000
+    with suppress(OSError):
+        os.utime(before.path, ns=(later, later))
+
+
+def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:
+    if source.kind == POSTGRES:
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
+
+        return work.apply(source, mended, run)
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    before, after = mended.before.records, mended.after.records
+    return rows.repair(source.path, source.form, before, after, run, details)
+
+
+def copied(session: Opened, mended: Mended) -> bytes:
+    """Give the bytes of the mended session, to be written elsewhere."""
+    if session.before is None:
+        raise Unreadable("is in a database; a copy of one session of it cannot be written")
+    return doctor.bytes_of(mended.after)
