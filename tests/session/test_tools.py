@@ -15,6 +15,7 @@ import pytest
 from lockstitch.dialects.placeholders import NOT_STARTED, TIMED_OUT, WAITING
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import Finished, Interrupted, Started, text_payload
+from lockstitch.session.batch import Batch
 from lockstitch.session.store import Store
 from lockstitch.session.tools import Result, Tool, current_call
 
@@ -160,10 +161,44 @@ def broken(**_: Any) -> None:
     raise RuntimeError("no such table")
 
 
+class Mute(Exception):
+    """Whoever asks what it says gets another exception."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def mute(**_: Any) -> None:
+    raise Mute
+
+
+def test_a_store_that_fails_in_a_way_of_its_own_ends_the_run(
+    twin: Twin, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as for want of memory; the run does not wait for ever, nor does it look done."""
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await asked(session, ("c1", "look", {}))
+
+            def fail(_batch: Batch, _outcome: Finished) -> None:
+                monkeypatch.undo()
+                raise MemoryError
+
+            monkeypatch.setattr(Batch, "_write", fail)
+            with pytest.raises(MemoryError):
+                await session.run_tools({"look": twin.tool(lambda: "seen")})
+            assert [call.status for call in session.calls] == ["closed"]
+            await check_everywhere(session)
+
+    twin.run(body)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "text", "ran"),
     [
         ("broken", {}, "RuntimeError: no such table", True),
+        ("mute", {}, "Mute", True),
         ("nobody", {}, "There is no tool of that name", False),
         ("add", {"a": 1}, "missing a required argument: 'b'", False),
         ("add", {"a": 1, "b": 2, "c": 3}, "unexpected keyword argument 'c'", False),
@@ -179,7 +214,8 @@ def test_what_goes_wrong_is_told_to_the_model(
     async def body() -> None:
         async with twin.opened(store) as session:
             await asked(session, ("c1", name, arguments))
-            tools = {"broken": broken, "add": add, "odd": lambda: Result([], dialect="klingon")}
+            tools = {"broken": broken, "mute": twin.tool(mute), "add": add}
+            tools["odd"] = lambda: Result([], dialect="klingon")
             (call,) = await session.run_tools(tools)
             assert (call.outcome, call.attempts) == ("error", int(ran))
             shown = results(await session.request("openai-chat"))["c1"]

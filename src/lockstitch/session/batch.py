@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.errors import Busy, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Event, Finished
 from lockstitch.journal.fold import State
@@ -40,7 +40,7 @@ class Batch:
         if max_parallel is not None and max_parallel < 1:
             raise UsageError("max_parallel is 1 or more")
         self.is_stopped = False
-        self.error: LockstitchError | None = None
+        self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None
         self._writer = writer
         self._tools = tools
@@ -161,7 +161,7 @@ class Batch:
         """Write an outcome; late or not, the fold knows what to make of it."""
         try:
             self._write(outcome)
-        except LockstitchError as error:
+        except Exception as error:
             self.error = self.error or error
             raise
         finally:
@@ -181,7 +181,7 @@ class Batch:
         """Write an outcome from a tool's own thread, where nothing may be raised."""
         try:
             self.finish(job, outcome)
-        except LockstitchError as error:
+        except Exception as error:  # noqa: BLE001 - the watch raises it while there is one
             if self.is_stopped:
                 _LOG.warning(
                     "session %s: a result of the call %s of record %d came too late to be kept: %s",

@@ -35,8 +35,10 @@ def in_thread(batch: Batch, job: Job, tell: Callable[[], None]) -> None:
     """
 
     def work() -> None:
-        batch.finish_alone(job, job.run())
-        tell()
+        try:
+            batch.finish_alone(job, job.run())
+        finally:
+            tell()
 
     name = f"lockstitch tool {job.call.name}"
     threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True).start()

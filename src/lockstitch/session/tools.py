@@ -175,8 +175,12 @@ def _at_hand(value: Any) -> Any:
 
 
 def _said_by(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
+        return name
+    return f"{name}: {text}" if text else name
 
 
 def unfit(tool: Tool, arguments: dict[str, Any]) -> str:
