@@ -318,7 +318,7 @@ def _is_unsettled(call: Fields, through: int, *, is_last: bool) -> bool:
 
 
 def _turns(seen: Seen, line: list[Told]) -> None:
-    """A turn begins with what is said or replied when none is open; it ends, or is broken off.
+    """A turn begins with what is said, replied or approved when none is open, until its end.
 
     What was said while the last reply was on its way begins the next turn when this one ends.
     """
@@ -330,10 +330,21 @@ def _turns(seen: Seen, line: list[Told]) -> None:
             whole.add(stream)
         if fact.kind == "said" or (fact.kind in {"replied", "partial"} and not overtaken):
             seen.turn, seen.interrupted = seen.turn or fact.seq, 0
+        elif fact.kind == "approved" and _is_heard(line[: at + 1]):
+            seen.turn, seen.interrupted = seen.turn or fact.seq, 0
         elif fact.kind == "interrupted":
             seen.turn, seen.interrupted = 0, seen.turn or seen.interrupted
         elif fact.kind == "ended":
             seen.turn, seen.interrupted = _left(line[: at + 1]), 0
+
+
+def _is_heard(line: list[Told]) -> bool:
+    """Whether the last fact approves a call that waited for it."""
+    before, after = Seen(), Seen()
+    _settle(before, line[:-1])
+    _settle(after, line)
+    approved = [key for key, call in after.calls.items() if call["status"] == "approved"]
+    return any(before.calls[key]["status"] == "waiting" for key in approved)
 
 
 def _left(line: list[Told]) -> int:

@@ -413,6 +413,44 @@ def test_a_call_that_needs_approval_waits_over_a_restart(
     assert ran == ["a"]
 
 
+def test_what_is_said_while_a_call_waits_is_answered_and_then_the_call(
+    twin: Twin, store: Store
+) -> None:
+    tools = {"pay": Tool(twin.tool(lambda: "paid"), approve=True)}
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await asked(session, ("c1", "pay", {}))
+            await session.run_tools(tools)
+            assert session.turn.state == "waiting"
+            assert (await session.say("What does it cost?")).state == "open"
+            await check_everywhere(session)
+            assert (await session.record(says("anthropic", "30 euros"))).state == "ended"
+            await session.approve("c1")
+            assert session.turn.is_open
+            await session.run_tools(tools)
+            assert session.turn.is_open, "the model has not seen what the tool gave"
+            assert results(await session.request("openai-chat"))["c1"] == "paid"
+            await check_everywhere(session)
+            assert (await session.record(says("anthropic", "Paid"))).state == "ended"
+
+    twin.run(body)
+
+
+def test_a_denial_after_the_end_waits_for_the_next_message(twin: Twin, store: Store) -> None:
+    tools = {"pay": Tool(twin.tool(lambda: "paid"), approve=True)}
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await asked(session, ("c1", "pay", {}))
+            await session.run_tools(tools)
+            await session.interrupt()
+            await session.deny("c1")
+            assert session.turn.state == "interrupted", "nobody asked the model to go on"
+
+    twin.run(body)
+
+
 def test_who_decides_sees_the_call(twin: Twin, store: Store) -> None:
     async def body() -> None:
         async with twin.opened(store) as session:

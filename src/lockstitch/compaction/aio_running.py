@@ -12,7 +12,15 @@ import anyio
 import anyio.lowlevel
 
 from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Step, Steps
-from lockstitch.compaction.running import LATE, Clock, Progress, attempted, checked, failure_of
+from lockstitch.compaction.running import (
+    LATE,
+    Clock,
+    Progress,
+    attempted,
+    checked,
+    checked_model,
+    failure_of,
+)
 from lockstitch.threads import unless_cancelled
 
 AsyncKeep = Callable[[str, str], Awaitable[None]]
@@ -33,6 +41,7 @@ async def run(
     on_progress: Progress,
 ) -> Compaction:
     """Go through the steps of a compaction; cancelled, it leaves nothing behind."""
+    checked_model(summarize)
     answer: str | Failure | None = None
     while True:
         # a long conversation takes a while to weigh, and the event loop has other things to do

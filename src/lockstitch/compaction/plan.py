@@ -9,7 +9,7 @@ from itertools import accumulate, product
 from msgspec import Struct
 
 from lockstitch.compaction.counting import Weight
-from lockstitch.errors import Unmet
+from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.state import Item, Reply, Spoken, View
 
 LIMITS = (2000, 400)
@@ -51,6 +51,15 @@ class Budget(Struct, frozen=True):
     def room(self) -> int:
         """How many tokens a summary may have."""
         return max(min(self.tokens // _ROOM_SHARE, _ROOM_MOST), ROOM_LEAST)
+
+
+def budget_of(tokens: object, most_bytes: object = None) -> Budget:
+    """Read a budget that somebody gave; raises ``UsageError`` for what is none."""
+    given = [tokens] if most_bytes is None else [tokens, most_bytes]
+    limits = [limit for limit in given if isinstance(limit, int) and limit >= 1]
+    if len(limits) < len(given):
+        raise UsageError("a budget is 1 token or more, and 1 byte or more")
+    return Budget(*limits)
 
 
 class Plan(Struct, frozen=True):

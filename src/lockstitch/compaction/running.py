@@ -11,6 +11,7 @@ from queue import Empty, Queue
 from typing import Any
 
 from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps
+from lockstitch.errors import UsageError
 
 Summarize = Callable[[str], str]
 Keep = Callable[[str, str], None]
@@ -50,6 +51,7 @@ def run(
     on_progress: Progress,
 ) -> Compaction:
     """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
+    checked_model(summarize)
     answer: str | Failure | None = None
     while True:
         try:
@@ -84,6 +86,12 @@ def _asked(step: Ask, summarize: Summarize | None, seconds: float) -> str | Fail
     except Empty:
         return Failure(f"no answer within {seconds:.1f} seconds")
     return checked(answer)
+
+
+def checked_model(summarize: object) -> None:
+    """Raise ``UsageError`` for a model that cannot be called."""
+    if summarize is not None and not callable(summarize):
+        raise UsageError("summarize is a function from a prompt to a summary, or None")
 
 
 def attempted(summarize: Callable[[Any], Any], prompt: Any) -> Any:

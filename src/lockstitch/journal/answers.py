@@ -25,6 +25,7 @@ from lockstitch.dialects.render_script import Piece, Words
 from lockstitch.dialects.render_writing import WRITERS
 from lockstitch.dialects.replies import call_parts
 from lockstitch.journal.events import Denied, Finished
+from lockstitch.journal.everyday import SPELLINGS
 from lockstitch.journal.state import Call
 from lockstitch.model.parts import RESULT, USER, Message, Part
 from lockstitch.model.zones import GROUPED
@@ -139,8 +140,11 @@ def answered(
 
 def _written(name: str, ids: Sequence[str], answers: Sequence[Answer]) -> list[Any]:
     """Write results of text for calls that are known by their ids, without a look at the calls."""
-    writer = WRITERS[name](profile_named(name))
     pairs = zip(ids, answers, strict=True)
+    at_once = SPELLINGS[name].results
+    if at_once is not None:
+        return at_once((call, answer.text, answer.failed) for call, answer in pairs)
+    writer = WRITERS[name](profile_named(name))
     writer.results(
         [
             script.Answer(script.Call(call, "", None), 0, [Words(answer.text)], answer.failed)

@@ -179,9 +179,9 @@ class Thread:
 
     def apply(self, record: Record) -> None:
         """Take the next record in; what is not about a thread changes nothing."""
-        self.head = Head(record.seq, record.digest, record.epoch)
-        self.size += len(record.body)
         self.add(line_of(record.body), record.seq)
+        self.size += len(record.body)
+        self.head = Head(record.seq, record.digest, record.epoch)
 
     def add(self, line: Line | None, seq: int = 0) -> None:
         """Take in what a record says."""

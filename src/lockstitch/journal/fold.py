@@ -63,31 +63,29 @@ class State:
 
     def apply(self, record: Record) -> None:
         """Add a record; one whose position or key was seen before adds nothing."""
-        if record.seq <= self.seq:
+        seq, before = record.seq, self.seq
+        if seq <= before:
             return
-        before, self.seq = self.seq, record.seq
+        self.seq = seq
         event = event_of(record)
-        if self.keys.setdefault(record.key, record.seq) != record.seq:
+        if self.keys.setdefault(record.key, seq) != seq:
             event = Noted(name="repeated")
-        back = self._goes_back(event)
-        fact = Fact(record.seq, record.at, event, before if back is None else back)
-        self.facts[record.seq] = fact
-        if back is None:
-            _add(self.view, fact)
-        else:
-            self.view = _seen(self.line(record.seq))
+        if type(event) is Rewound and self._is_there(event.to):
+            self.facts[seq] = Fact(seq, record.at, event, event.to)
+            self.view = _seen(self.line(seq))
+            return
+        fact = self.facts[seq] = Fact(seq, record.at, event, before)
+        _add(self.view, fact, event)
 
-    def _goes_back(self, event: Event) -> int | None:
-        """Give where a rewind leads; None for anything else, and for a rewind to nowhere."""
-        if not isinstance(event, Rewound):
-            return None
-        return event.to if event.to == 0 or event.to in self.facts else None
+    def _is_there(self, seq: int) -> bool:
+        """Tell whether a rewind can lead to a place; one to nowhere changes nothing."""
+        return seq == 0 or seq in self.facts
 
     def snapshot(self, *events: Event) -> View:
         """Give the view by itself, as it would be with some more events."""
         view = _seen(self.line(self.seq))
         for seq, event in enumerate(events, start=self.seq + 1):
-            _add(view, Fact(seq, 0, event, seq - 1))
+            _add(view, Fact(seq, 0, event, seq - 1), event)
         return view
 
     def line(self, seq: int) -> list[Fact]:
@@ -110,14 +108,16 @@ def fold(records: Iterable[Record]) -> State:
 def _seen(line: Iterable[Fact]) -> View:
     view = View()
     for fact in line:
-        _add(view, fact)
+        _add(view, fact, fact.event)
     return view
 
 
-def _add(view: View, fact: Fact) -> None:
-    step = _STEPS.get(type(fact.event))
+def _add(view: View, fact: Fact, event: Event) -> None:
+    if event.blob:
+        view.has_large = True
+    step = _STEPS.get(type(event))
     if step is not None:
-        step(view, fact, fact.event)
+        step(view, fact, event)
 
 
 def _said(view: View, fact: Fact, event: Said) -> None:
@@ -140,22 +140,29 @@ def _partial(view: View, fact: Fact, event: Partial) -> None:
 
 def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     """Put a reply behind what its model knew, before what came while it was on its way."""
+    seq = fact.seq
+    calls = [Call(seq, n, a.id, a.name, changed=seq) for n, a in enumerate(event.calls)]
+    reply = Reply(seq, event, calls)
+    if event.stream:
+        _replace_part(view, event, reply)
+    items, after = view.items, reply.after
+    at = len(items)
+    while at and items[at - 1].seq > after and type(items[at - 1]) is not Reply:
+        at -= 1
+    items.insert(at, reply)
+    for call in calls:
+        view.calls[seq, call.index] = call
+    view.turn = view.turn or seq
+    view.interrupted = 0
+
+
+def _replace_part(view: View, event: Replied | Partial, reply: Reply) -> None:
+    """Let a reply stand for what had come of its stream before."""
     part = view.streams.get(event.stream)
-    asked = enumerate(event.calls)
-    calls = [Call(fact.seq, n, call.id, call.name, changed=fact.seq) for n, call in asked]
-    reply = Reply(fact.seq, event, calls)
     if part is not None:
         _take_out(view, part)
-        _carry_over(view, part.calls, calls)
-    if event.stream:
-        view.streams[event.stream] = reply if isinstance(event, Partial) else None
-    at = len(view.items)
-    while at and view.items[at - 1].seq > reply.after and not isinstance(view.items[at - 1], Reply):
-        at -= 1
-    view.items.insert(at, reply)
-    view.calls.update(((call.reply, call.index), call) for call in calls)
-    view.turn = view.turn or fact.seq
-    view.interrupted = 0
+        _carry_over(view, part.calls, reply.calls)
+    view.streams[event.stream] = reply if isinstance(event, Partial) else None
 
 
 def _carry_over(view: View, before: list[Call], calls: list[Call]) -> None:
@@ -212,6 +219,9 @@ def _approved(view: View, fact: Fact, event: Approved) -> None:
     call = view.call(event.reply, event.index)
     if call is not None and call.status == "waiting":
         call.status, call.changed = "approved", fact.seq
+        # after its turn was over, there is something to do again: the tool, then its model
+        view.turn = view.turn or fact.seq
+        view.interrupted = 0
 
 
 def _denied(view: View, fact: Fact, event: Denied) -> None:
@@ -238,7 +248,7 @@ def _unanswered(view: View) -> int:
     said: list[int] = []
     for item in reversed(view.items):
         if isinstance(item, Reply):
-            return min((seq for seq in said if seq < item.seq), default=0)
+            return min((seq for seq in said if seq < item.seq), default=0) if said else 0
         if isinstance(item, Spoken):
             said.append(item.seq)
     return 0

@@ -56,14 +56,14 @@ class Head(Struct, frozen=True, gc=False):
 
 
 NEW = Head()
+# A copy of a hash that has seen nothing yet is made in a third of the time of a new one.
+_fresh = blake2b(digest_size=DIGEST_SIZE).copy
 
 
 def digest_of(before: bytes, seq: int, epoch: int, entry: Entry | Record) -> bytes:
     """Compute a record's checksum, which covers the record before it."""
-    key = entry.key.encode("ascii")
-    hashed = blake2b(
-        b"%b%d %d %d %b\n" % (before, seq, epoch, entry.at, key), digest_size=DIGEST_SIZE
-    )
+    hashed = _fresh()
+    hashed.update(b"%b%d %d %d %b\n" % (before, seq, epoch, entry.at, entry.key.encode("ascii")))
     hashed.update(entry.body)
     return hashed.digest()
 
@@ -83,13 +83,15 @@ def verified(records: Iterable[Record], head: Head, where: str) -> Iterator[Reco
     """Pass records on that follow ``head``; raises ``Damaged`` at the first that does not."""
     seq, before, epoch = head.seq, head.digest, 0
     for record in records:
-        if record.seq != seq + 1:
-            raise Damaged(f"{where}: record {seq + 1} is missing, the next one is {record.seq}")
-        if digest_of(before, record.seq, record.epoch, record) != record.digest:
-            raise Damaged(f"{where}: record {record.seq} is not what was written (checksum)")
+        seq += 1
+        if record.seq != seq:
+            raise Damaged(f"{where}: record {seq} is missing, the next one is {record.seq}")
+        before = digest_of(before, seq, record.epoch, record)
+        if before != record.digest:
+            raise Damaged(f"{where}: record {seq} is not what was written (checksum)")
         if record.epoch < epoch:
-            raise Damaged(f"{where}: record {record.seq} was written under an older lease")
-        seq, before, epoch = record.seq, record.digest, record.epoch
+            raise Damaged(f"{where}: record {seq} was written under an older lease")
+        epoch = record.epoch
         yield record
 
 
@@ -98,17 +100,17 @@ def blob_name(value: bytes) -> str:
     return blake2b(value, digest_size=BLOB_NAME_SIZE // 2).hexdigest()
 
 
-def checked_session(name: str) -> str:
+def checked_session(name: object) -> str:
     """Give a session's name back if it may be one: it becomes file names and parts of URLs."""
-    if not _SESSION.fullmatch(name):
+    if not isinstance(name, str) or not _SESSION.fullmatch(name):
         raise UsageError(
             "a session's name has 1 to 128 letters, digits, '.', '_' or '-' and no leading dot"
         )
     return name
 
 
-def checked_key(key: str) -> str:
+def checked_key(key: object) -> str:
     """Give an idempotency key back if it may be one."""
-    if not _KEY.fullmatch(key):
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise UsageError("a key has 1 to 128 printable ASCII characters and no space")
     return key

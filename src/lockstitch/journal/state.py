@@ -120,7 +120,8 @@ class View(Struct):
     ``turn`` is where the turn that is open began, 0 if none is. ``interrupted`` is where the last
     turn began if it was broken off and nothing has been said since, else 0. ``streams`` has what
     came of each stream, None where the whole of it did; ``renamed`` leads from a call of a part
-    of a reply to the same call of the whole.
+    of a reply to the same call of the whole. ``has_large`` tells whether any fact's payload is
+    kept apart.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -132,12 +133,14 @@ class View(Struct):
     turn: int = 0
     interrupted: int = 0
     reason: str = ""
+    has_large: bool = False
 
     def call(self, reply: int, index: int) -> Call | None:
         """Find a call."""
         key = (reply, index)
-        while key in self.renamed:
-            key = self.renamed[key]
+        if self.renamed:
+            while key in self.renamed:
+                key = self.renamed[key]
         return self.calls.get(key)
 
     @property
@@ -172,6 +175,8 @@ class View(Struct):
 
     def sent(self) -> list[Item]:
         """Give what goes out behind the summary, in order."""
+        if self.summary is None:
+            return [i for i in self.items if type(i) is not Late or not self._is_told(i)]
         return [i for i in self.items if not self.hides(i.seq) and not self._is_told(i)]
 
     def _is_told(self, item: Item) -> bool:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.session.streaming import Gathering, opened
+from lockstitch.session.streaming import Gathering, checked_source, opened
 from lockstitch.threads import through
 
 _END = object()
@@ -23,7 +23,7 @@ class AsyncStream:
 
     def __init__(self, gathering: Gathering, source: Any) -> None:
         self._gathering = gathering
-        self._source = source
+        self._source = checked_source(source)
         self._events: Any = None
 
     @property

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from lockstitch.compaction.counting import Counter, calibrated, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
-from lockstitch.compaction.plan import Budget, Cost
-from lockstitch.errors import Moved, Unmet, UsageError
+from lockstitch.compaction.plan import Budget, Cost, budget_of
+from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import project, wanted
@@ -35,9 +35,7 @@ class Wish(Struct, frozen=True):
     @property
     def budget(self) -> Budget:
         """What a request may cost."""
-        if self.tokens < 1 or (self.most_bytes is not None and self.most_bytes < 1):
-            raise UsageError("a budget is 1 token or more, and 1 byte or more")
-        return Budget(self.tokens, self.most_bytes or 0)
+        return budget_of(self.tokens, self.most_bytes)
 
 
 class Compacting:

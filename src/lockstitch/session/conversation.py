@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Raw, structs
+from msgspec import structs
 
-from lockstitch.compaction.plan import Budget
+from lockstitch.compaction.plan import budget_of
 from lockstitch.errors import Held, LockstitchError, UsageError
 from lockstitch.journal.events import (
     Compacted,
@@ -19,7 +19,6 @@ from lockstitch.journal.events import (
     Replied,
     Rewound,
     Said,
-    text_payload,
 )
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import wanted
@@ -28,10 +27,10 @@ from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Compacting, Wish, is_over
+from lockstitch.session.content import json_payload, said_payload
 from lockstitch.session.reading import Readable
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred
-from lockstitch.session.tools import content_payload, json_payload
 from lockstitch.session.writing import Writer
 from lockstitch.stores.base import Backend
 
@@ -45,7 +44,7 @@ class Conversation(Readable):
     def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
         self.batches: set[Batch] = set()
         self.streams: list[Any] = []
-        until = time.monotonic() + wait
+        until = time.monotonic() + _checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
 
@@ -87,7 +86,7 @@ class Conversation(Readable):
         )
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        payload = _content(content, dialect)
+        payload = said_payload(content, dialect)
         self.writer.add(Said(payload=payload, dialect=dialect), key=_named("say", key))
         return self.turn
 
@@ -194,7 +193,7 @@ class Conversation(Readable):
 
         def asked(state: State) -> bool:
             blobs = self.writer.fetched(wanted(state.view))
-            return is_over(Budget(budget), state.view, messages, dialect, blobs)
+            return is_over(budget_of(budget), state.view, messages, dialect, blobs)
 
         return self.writer.look(asked)
 
@@ -228,17 +227,15 @@ class Conversation(Readable):
         self.writer.decide(lambda state: core.broken_off(state, reason, live))
 
 
+def _checked_wait(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise UsageError("wait is a number of seconds")
+    return seconds
+
+
 def _named(kind: str, key: str | None) -> str:
     if key is None:
         return ""
     if len(checked_key(key)) > _LONGEST_KEY:
         raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
     return f"{kind}/{key}"
-
-
-def _content(content: Any, dialect: str) -> Raw:
-    if isinstance(content, str):
-        return text_payload(content)
-    if not dialect:
-        raise UsageError("content blocks are spelled in some dialect: name it (dialect=…)")
-    return content_payload(content, dialect)

@@ -28,7 +28,7 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.fold import CHECKPOINT, State
-from lockstitch.journal.state import Call, Checkpoint, Reply, Spoken, View
+from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
 
@@ -55,7 +55,7 @@ def recovery(state: State) -> list[Event]:
     """
     facts = orphaned(state, ())
     facts += [_concluded(call, "not-started") for call in unrunnable(state.view)]
-    is_broken = not is_paused(state) and bool(facts or not _only_waits(state.view))
+    is_broken = not is_paused(state) and bool(facts or not _waits(state.view))
     if state.view.turn and is_broken:
         facts.append(Interrupted(reason="crash"))
     return facts
@@ -94,10 +94,17 @@ def _never(reply: int, index: int) -> Finished:
     return Finished(reply=reply, index=index, outcome="not-started", synthetic=True)
 
 
-def _only_waits(view: View) -> bool:
-    last = view.items[-1] if view.items else None
+def _waits(view: View) -> bool:
+    """Tell whether somebody's approval is what the turn waited for, and nothing was said since."""
+    last = next((item for item in reversed(view.items) if not isinstance(item, Late)), None)
     calls = last.calls if isinstance(last, Reply) else []
     return any(call.status in ("waiting", "approved") for call in calls)
+
+
+def _only_waits(view: View) -> bool:
+    """Tell whether there is nothing to do now but to decide on calls."""
+    others = any(call.status in ("open", "approved", "started") for call in view.batch)
+    return _waits(view) and not others
 
 
 def _concluded(call: Call, outcome: Outcome) -> Finished:
@@ -270,9 +277,7 @@ def turn_of(view: View, take: Callable[[Call], TakenCall] = call_of) -> Turn:
     """Say where the turn stands."""
     calls = tuple(map(take, view.batch)) if _asks(view) else ()
     if view.turn:
-        busy = any(call.status in ("open", "approved", "started") for call in calls)
-        waits = any(call.status == "waiting" for call in calls)
-        return Turn(view.turn, "waiting" if waits and not busy else "open", calls)
+        return Turn(view.turn, "waiting" if _only_waits(view) else "open", calls)
     if view.interrupted:
         return Turn(view.interrupted, "interrupted", calls, view.reason)
     spoken = (item.seq for item in reversed(view.items) if isinstance(item, Spoken))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstitch.errors import Held
+from lockstitch.errors import Held, UsageError
 from lockstitch.journal.events import Event, Forked, Noted
 from lockstitch.journal.fold import Fact, State
 from lockstitch.journal.records import Head, checked_session
@@ -17,7 +17,8 @@ from lockstitch.stores.base import Backend
 
 def forked(backend: Backend, source: str, target: str, at: Any = None) -> Head:
     """Copy the first records of a session, and say in the copy where it came from."""
-    checked_session(target)
+    if checked_session(target) == source:
+        raise UsageError("a fork is a new session: give it another name")
     upto = _place(backend, source, at)
     fork = Forked(source=source, at=upto)
     done = _done(backend, target, fork)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
-from lockstitch.errors import Damaged, Unreadable
+from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Event, value_of
 from lockstitch.journal.fold import Fact, State
@@ -83,6 +83,8 @@ class Seen:
 
     def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
+        if not isinstance(call, Call):
+            raise UsageError("output takes a call, one of session.calls")
         fact = self.look(lambda state: outcome_of(state, call.key))
         return None if fact is None else value_of(Raw(self.payload(fact)))
 

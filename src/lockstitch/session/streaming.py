@@ -14,11 +14,11 @@ from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Asked, Partial
 from lockstitch.session import core
+from lockstitch.session.content import json_payload
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred
 from lockstitch.session.streams import Accumulator, accumulator_for, dialect_of_event
-from lockstitch.session.tools import json_payload
 from lockstitch.session.writing import new_name
 
 OFTEN = 2.0
@@ -163,7 +163,7 @@ class Stream:
 
     def __init__(self, gathering: Gathering, source: Any) -> None:
         self._gathering = gathering
-        self._source = source
+        self._source = checked_source(source)
         self._events: Iterator[Any] | None = None
 
     @property
@@ -239,6 +239,14 @@ class Stream:
         except LockstitchError:
             if error is None:
                 raise
+
+
+def checked_source(source: Any) -> Any:
+    """Give a source back; raises ``UsageError`` for what can never be a stream of events."""
+    if source is None or isinstance(source, str | bytes | int | float):
+        kind = type(source).__name__
+        raise UsageError(f"a stream is a client's stream, or an iterator of events, not a {kind}")
+    return source
 
 
 def opened(source: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -11,15 +10,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct, structs
 
-from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import Finished, Outcome, Started, text_payload
-from lockstitch.kinds import thaw
 from lockstitch.session.calls import Call
+from lockstitch.session.content import content_payload, text_of
 
+_TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
 
 
@@ -85,6 +83,8 @@ def current_call() -> CurrentCall:
 
 def toolbox(tools: Mapping[str, Callable[..., Any] | Tool], *, can_await: bool) -> dict[str, Tool]:
     """Read the tools of a call of ``run_tools``; whatever is wrong with them is said first."""
+    if not isinstance(tools, Mapping):
+        raise UsageError(_TOOLS)
     found = {name: _tool(name, tool) for name, tool in tools.items()}
     for name, tool in found.items():
         if tool.is_async and not can_await:
@@ -98,7 +98,7 @@ def _tool(name: object, tool: object) -> Tool:
     if isinstance(tool, Tool):
         return tool
     if not isinstance(name, str) or not callable(tool):
-        raise UsageError("tools are a dictionary of names and functions, or Tool(function, …)")
+        raise UsageError(_TOOLS)
     return Tool(tool)
 
 
@@ -194,36 +194,3 @@ def unfit(tool: Tool, arguments: dict[str, Any]) -> str:
     except TypeError as error:
         return f"The arguments do not fit the tool: {error}."
     return ""
-
-
-def text_of(value: Any) -> str:
-    """Give a tool's result as text: a text as it is, anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-
-
-def _plain(value: Any) -> Any:
-    """Give an object's plain form: a pydantic model's own, else what it calls itself."""
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else str(value)
-
-
-def content_payload(content: Any, dialect: str) -> Raw:
-    """Write content blocks as a payload; raises ``UsageError`` for what is no content at all."""
-    profile_named(dialect)
-    return json_payload(thaw(content)[0])
-
-
-def json_payload(value: Any) -> Raw:
-    """Write a plain value as a payload; what UTF-8 cannot say in it is replaced."""
-    try:
-        return Raw(msgspec.json.encode(value))
-    except UnicodeEncodeError:
-        return Raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except (TypeError, ValueError, RecursionError) as error:
-        kind = type(error).__name__
-        raise UsageError(f"this cannot be written as JSON ({kind}); nothing was written") from None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from lockstitch import backups, places
-from lockstitch.errors import Conflict, Unreadable, UsageError
+from lockstitch.errors import Conflict, Unreadable
 from lockstitch.files import snapshot
 from lockstitch.formats import doctor
 from lockstitch.formats.sources import Opened, Source
@@ -99,14 +99,12 @@ def condensed(  # noqa: PLR0913 - options, all by name
     known: MutableMapping[str, str] | None = None,
 ) -> Condensed:
     """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
-    from lockstitch.compaction.plan import Budget  # noqa: PLC0415 - few commands need it
+    from lockstitch.compaction.plan import budget_of  # noqa: PLC0415 - few commands need it
     from lockstitch.compaction.running import Clock, quiet  # noqa: PLC0415 - as above
     from lockstitch.formats import compactor  # noqa: PLC0415 - as above
 
-    if budget < 1 or (most_bytes is not None and most_bytes < 1):
-        raise UsageError("a budget is 1 token or more, and 1 byte or more")
+    room = budget_of(budget, most_bytes)
     try:
-        room = Budget(budget, most_bytes or 0)
         draft = compactor.drafted(session.source.form, session.transcript, room)
         answers = {} if known is None else known
         clock = Clock(deadline, call_timeout)
