@@ -16,6 +16,8 @@ import anyio.lowlevel
 T = TypeVar("T")
 
 PATIENCE = 5.0
+# How often a task looks by itself whether its work is done.
+GLANCE = 0.5
 # Threads that write what must not be lost if the program ends while they do.
 _WRITING: set[threading.Thread] = set()
 
@@ -73,13 +75,16 @@ class _Work(Generic[T]):
         with suppress(Exception):
             soon(self._told.set)
 
-    @property
-    def is_told(self) -> bool:
-        """Tell whether the event loop knows that it is done."""
-        return self._told.is_set()
-
     async def wait(self) -> None:
-        await self._told.wait()
+        """Wait for its end.
+
+        The word of it can get lost: a second Ctrl-C may strike the very callback that brings it.
+        """
+        while not self._told.is_set():
+            with anyio.move_on_after(GLANCE):
+                await self._told.wait()
+            if self._is_done:
+                return
 
     def leave(self, undo: Callable[[T], None]) -> None:
         """Wait no longer; what still comes of it is undone."""
@@ -107,9 +112,10 @@ async def through(function: Callable[[], T], *, insist: bool = False) -> T:
     work.start(insist=insist)
     caught: BaseException | None = None
     with anyio.CancelScope(shield=True):
-        while not work.is_told:
+        while True:
             try:
                 await work.wait()
+                break
             except GeneratorExit:
                 raise
             except BaseException as error:  # noqa: BLE001 - asyncio's own cancel minds no shield

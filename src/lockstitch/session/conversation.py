@@ -106,10 +106,12 @@ class Conversation(Readable):
     def last_request(self) -> int:
         """Give the record that the last request was made from, once: a reply answers one request.
 
-        0 if nobody knows, since no request was made here since the last reply.
+        0 if nobody knows: no request was made here since the last reply, or only before the turn
+        began, as somebody does who just looks.
         """
         asked, self.writer.asked = self.writer.asked, 0
-        return asked
+        began = self.writer.look(lambda state: state.view.turn)
+        return asked if asked >= began else 0
 
     def add_reply(self, event: Replied, key: str | None = None) -> None:
         name = _named("reply", key)
