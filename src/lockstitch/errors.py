@@ -80,7 +80,14 @@ class Damaged(Unreadable):
 
 
 class Unmet(LockstitchError):
-    """No compaction can meet the budget; nothing was changed: give more, or begin anew."""
+    """No compaction can meet the budget; nothing was changed: give more, or begin anew.
+
+    ``least`` is how many tokens a compaction could come to, 0 if none would be shorter.
+    """
+
+    def __init__(self, message: str = "", least: int = 0) -> None:
+        super().__init__(message)
+        self.least = least
 
 
 class Unsure(LockstitchError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -100,24 +99,38 @@ def test_never_in_the_middle_of_a_batch(twin: Twin, store: Store) -> None:
     twin.run(body)
 
 
-def test_what_cannot_be_met_is_sent_as_it_is(twin: Twin, store: Store) -> None:
+def test_what_cannot_be_met_gets_the_shortest_there_can_be(twin: Twin, store: Store) -> None:
     """Not even an impossible budget raises; and nobody is asked in vain, turn by turn."""
     grown(store)
     asked: list[str] = []
+    big = "<BIG> " + "word " * 20_000
 
     async def body() -> None:
         async with twin.opened(store) as session:
-            await session.say("<BIG> " + "word " * 20_000)
+            await session.say(big)
+            whole = await session.request("anthropic")
             for _ in range(3):
                 got = await session.request("anthropic", budget=500, summarize=asked.append)
                 assert got == await session.request("anthropic")
-                assert "<BIG>" in str(got)
+                assert big in str(got)
+                assert len(str(got)) < len(str(whole))
+                assert len(str(got)) < len(big) + 1000
 
     old = len(bodies(store))
     twin.run(body)
     assert asked == []
+    assert compactions(store) == 1
+    assert len(bodies(store)) <= old + 3
+
+
+def test_one_message_is_sent_whatever_the_budget(twin: Twin, store: Store) -> None:
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await session.say("<ONLY> " + "word " * 2000)
+            assert "<ONLY>" in str(await session.request("anthropic", budget=50))
+
+    twin.run(body)
     assert compactions(store) == 0
-    assert len(bodies(store)) <= old + 2
 
 
 @pytest.mark.parametrize("how", ["rewound", "compacted"])
@@ -227,23 +240,22 @@ def test_a_provider_that_times_out_on_every_summary(twin: Twin, store: Store) ->
     """What people report: it freezes, for hours. Here the next message is answered in time."""
     grown(store)
     before, old = requests(store), bodies(store)
-    asked: list[str] = []
+    given_up: list[str] = []
 
     async def body(url: str) -> None:
         def summarize(prompt: str) -> str:
-            asked.append(prompt)
-            with urllib.request.urlopen(url, prompt.encode(), timeout=60) as answer:  # noqa: S310
-                return str(answer.read())
+            try:
+                with urllib.request.urlopen(url, prompt.encode(), timeout=600) as answer:  # noqa: S310
+                    return str(answer.read())
+            finally:
+                given_up.append(prompt)
 
         async with twin.opened(store) as session:
             await session.say("<NEXT> are you there?")
-            began = time.monotonic()
             messages = await session.request(
                 "anthropic", budget=BUDGET, summarize=summarize, deadline=2
             )
-            took = time.monotonic() - began
-            assert took < 2 + 10, "far longer than the deadline"
-            assert asked
+            assert given_up == [], "the model was waited for"
             assert estimate(messages) <= BUDGET
             assert faults("anthropic", messages) == []
             assert "<NEXT> are you there?" in str(messages)

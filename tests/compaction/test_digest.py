@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +19,7 @@ from lockstitch.session.store import Store
 from tests.compaction.generated import sessions
 from tests.compaction.talks import BUDGET, grown
 from tests.journal.sessions import Session
+from tests.session.talk import says
 
 SOME = settings(max_examples=max(1, settings().max_examples // 2))
 FEWER = settings(max_examples=max(1, settings().max_examples // 8))
@@ -159,3 +163,25 @@ def test_what_is_no_summary() -> None:
            "I cannot continue with this conversation, as it is too long.",
            "x" * 10_000, None, 7, b"Requests: fix it. Done: the parser was fixed."]  # fmt: skip
     assert [text for text in bad if accepted(text, 100, count) is not None] == []
+
+
+def test_requests_stay_word_for_word_as_long_as_the_budget_has_room(store: Store) -> None:
+    asked = [f"Question {n}: fix compute_{n} in src/file{n}.py, keep its name." for n in range(25)]
+    with store.session("s") as session:
+        for text in asked:
+            session.say(text)
+            session.record(says("anthropic", "done " + "so " * 1500))
+        done = session.compact(budget=3000)
+        assert (done.rung, done.after.tokens <= 3000) == ("digest", True)
+        sent = str(session.request("anthropic"))
+    assert [text for text in asked if text not in sent] == []
+
+
+@pytest.mark.parametrize("room", range(300, 1300, 100))
+def test_a_note_is_never_longer_than_what_it_stands_for(room: int) -> None:
+    lines = [Told(n, "user", f"<{n}> " + "x" * (40 + n * 5)) for n in range(40)]
+    text = digest(lines, "", room, count)
+    assert count(text) <= room
+    assert [
+        int(found) for found in re.findall(r"…(\d+) characters…", text) if int(found) < 30
+    ] == []

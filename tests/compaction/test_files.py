@@ -105,7 +105,7 @@ class TestClaudeCode:
         path, book = claude_file(tmp_path)
         sessions.compact(str(path), lambda _: NOTES, budget=BUDGET)
         asked: list[str] = []
-        sessions.compact(str(path), lambda p: asked.append(p) or NOTES, budget=900, deadline=5)
+        sessions.compact(str(path), lambda p: asked.append(p) or NOTES, budget=900)
         require_clean(path)
         sent = history(path)
         assert json.dumps(sent).count(SUMMARY) == 1

@@ -94,7 +94,7 @@ def test_killed_at_every_moment(url: str, tmp_path: Path) -> None:
     copied = bodies(store, "k0")
     assert copied[: len(old)] == old
     command = [sys.executable, "-m", "tests.compaction.agent", url, str(tmp_path)]
-    subprocess.run([*command, json.dumps(orders)], check=True, timeout=300)
+    subprocess.run([*command, json.dumps(orders)], check=True, timeout=600)
     ends = Counter(Killed(store, tmp_path, name).check(before, copied) for name, _, _ in orders)
     assert min(ends["old"], ends["new"]) > 0, "every moment was the same moment"
     store.close()

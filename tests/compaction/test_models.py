@@ -122,6 +122,43 @@ class Client:
         return await _answers(prompt)
 
 
+@pytest.mark.parametrize("summary", ["SUMMARY", "Alles repariert.", "全部修好了"])
+def test_a_short_summary_is_one(twin: Twin, store: Store, summary: str) -> None:
+    grown(store)
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            done = await session.compact(lambda _: summary, budget=BUDGET)
+            assert (done.rung, done.failures) == ("summary", ())
+            assert summary in str(await session.request("anthropic"))
+
+    twin.run(body)
+
+
+COUNTERS: dict[str, Any] = {
+    "one argument": lambda _messages: 5,
+    "raises": lambda *_: 1 // 0,
+    "none": lambda *_: None,
+    "negative": lambda *_: -5,
+    "a part": lambda *_: 1.5,
+}
+
+
+@pytest.mark.parametrize("how", COUNTERS)
+def test_a_counter_that_cannot_count_is_refused(twin: Twin, store: Store, how: str) -> None:
+    grown(store)
+    old = bodies(store)
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            with pytest.raises(UsageError, match=r"counter\(messages, dialect\)"):
+                await session.compact(budget=BUDGET, counter=COUNTERS[how])
+
+    twin.run(body)
+    assert bodies(store)[: len(old)] == old
+    assert compactions(store) == 0
+
+
 @pytest.mark.parametrize("how", ["function", "async", "partial", "object"])
 def test_any_callable_will_do(twin: Twin, store: Store, how: str) -> None:
     """Sync or async, for either twin."""

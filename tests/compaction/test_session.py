@@ -213,7 +213,7 @@ def test_calls_that_wait_or_run_keep_their_pair(store: Store) -> None:
 
     def slow() -> str:
         began.set()
-        release.wait(30)
+        release.wait(600)
         return "<SLOW> done"
 
     with store.session("s") as session:
@@ -226,7 +226,7 @@ def test_calls_that_wait_or_run_keep_their_pair(store: Store) -> None:
         session.record(asks("anthropic", ("runs", "slow", {})))
         thread = threading.Thread(target=session.run_tools, args=({"slow": slow},), daemon=True)
         thread.start()
-        assert began.wait(20)
+        assert began.wait(600)
         done = session.compact(lambda _: GOOD, budget=BUDGET)
         assert done.rung == "summary"
         found = str(session.request("openai-chat"))
@@ -235,7 +235,7 @@ def test_calls_that_wait_or_run_keep_their_pair(store: Store) -> None:
         assert "runs" in found
         assert "<U0>" not in found
         release.set()
-        thread.join(20)
+        thread.join(600)
         assert "<SLOW> done" in str(session.request("openai-chat"))
         session.approve("held")
         (call,) = session.run_tools({"danger": lambda path: f"<D> {path}"})

@@ -28,7 +28,10 @@ _REFUSALS = re.compile(
     r"I(?:'m| am) (?:sorry|unable)|I can(?:'t|not) )",
     re.IGNORECASE,
 )
-_LEAST_CHARACTERS = 40
+# Characters below which a line is not parted.
+_INDIVISIBLE = 40
+# Shorter than any word that says something: "ok" is no summary, and a short one is.
+_LEAST_LETTERS = 4
 
 
 def prompt(part: str, previous: str, room: int) -> str:
@@ -69,7 +72,7 @@ def _pieces(lines: Iterable[Told], room: int, count: Count) -> Iterator[tuple[st
 
 def _split(text: str, room: int, count: Count) -> Iterator[tuple[str, int]]:
     cost = count(text)
-    if cost <= room or len(text) < _LEAST_CHARACTERS:
+    if cost <= room or len(text) < _INDIVISIBLE:
         yield text, cost
         return
     middle = len(text) // 2
@@ -82,6 +85,6 @@ def accepted(text: object, most: int, count: Count) -> str | None:
     if not isinstance(text, str):
         return None
     words = text.strip()
-    if len(words) < _LEAST_CHARACTERS or _REFUSALS.match(words):
+    if sum(map(str.isalnum, words)) < _LEAST_LETTERS or _REFUSALS.match(words):
         return None
     return words if count(words) <= most else None

@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.dialects.media import head_of, pixels
+from lockstitch.errors import UsageError
+from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import Compacted, Replied, value_of
 from lockstitch.journal.projection import each_item
 from lockstitch.journal.state import Item, Reply, Summary, View
@@ -128,6 +130,18 @@ def weights(
 def _short(view: View, limit: int) -> View:
     fact = Compacted(shortened=_EVERYTHING, limit=limit)
     return structs.replace(view, summary=Summary(0, fact, 0, words=view.last_words))
+
+
+def checked_counter(counter: Counter, dialect: str) -> Counter:
+    """Try a counter of the caller's on a word; raises ``UsageError`` if it cannot count."""
+    told = "a counter is called as counter(messages, dialect) and gives a number of tokens"
+    try:
+        tokens: object = counter([said_as(dialect, "word")], dialect)
+    except Exception as error:
+        raise UsageError(f"{told}; this one raised {type(error).__name__}") from error
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise UsageError(f"{told}; this one gave something else")
+    return counter
 
 
 def calibrated(view: View, dialect: str, blobs: Mapping[str, bytes] | None = None) -> Counter:

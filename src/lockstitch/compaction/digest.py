@@ -21,6 +21,10 @@ _LONGEST_PATH = 300
 NOTHING_SAID = "Nothing was said that can be told in words."
 _MOST_ERRORS = 5
 _FEWEST = 20
+# From here on down nothing but the user's requests is told at any length.
+_LEAN = 100
+# About as long as the note that something was left out.
+_NOTE = 30
 _ALL = 1 << 30
 # How much is told of an old request, of a newer one, and of anything else: from plenty of room to
 # hardly any.
@@ -28,6 +32,7 @@ _LENGTHS = (
     (_ALL, _ALL, 2000),
     (_ALL, _ALL, 400),
     (_ALL, _ALL, 100),
+    (_ALL, _ALL, 40),
     (800, _ALL, 100),
     (200, _ALL, 100),
     (200, 2000, 100),
@@ -41,14 +46,18 @@ _LENGTHS = (
 Count = Callable[[str], int]
 
 
-def digest(lines: Sequence[Told], previous: str, room: int, count: Count) -> str:
+def digest(
+    lines: Sequence[Told], previous: str, room: int, count: Count, most: int | None = None
+) -> str:
     """Sum up lines in ``room`` tokens at most, as ``count`` counts them.
 
-    ``previous`` is the summary of what came before these lines.
+    ``previous`` is the summary of what came before these lines. The user's requests word for word
+    may take it to ``most`` tokens.
     """
     for lengths in _LENGTHS:
         text = _written(lines, previous, *lengths)
-        if count(text) <= room:
+        is_lean = lengths[2] <= _LEAN and lengths[0] == _ALL
+        if count(text) <= (max(room, most or 0) if is_lean else room):
             return text
     return _cut(_written(lines, previous, *_LENGTHS[-1]), room, count)
 
@@ -98,8 +107,13 @@ def _recent(texts: Sequence[str], old: int, new: int) -> list[str]:
     kept = texts[-most:]
     half = len(kept) // 2
     lengths = [old] * half + [new] * (len(kept) - half)
-    told = [shortened(text.strip(), size) for text, size in zip(kept, lengths, strict=True)]
+    told = [_brief(text.strip(), size) for text, size in zip(kept, lengths, strict=True)]
     return [f"({len(texts) - most} earlier ones)", *told] if len(texts) > most else told
+
+
+def _brief(text: str, length: int) -> str:
+    """Shorten a text, unless the note of it would be as long as what it stands for."""
+    return text if len(text) <= length + _NOTE else shortened(text, length)
 
 
 def _conclusions(lines: Sequence[Told]) -> list[str]:

@@ -178,7 +178,15 @@ class _Descent:
 
     def _digest(self, plan: Plan) -> str:
         lines = told(self.task.view, plan.hidden, self.task.blobs)
-        return digest(lines, self._previous, plan.room, self._count)
+        return digest(lines, self._previous, plan.room, self._count, plan.room + self._spare(plan))
+
+    def _spare(self, plan: Plan) -> int:
+        """Give the tokens that a digest may take of the headroom: half of them."""
+        budget = self.task.budget
+        left = budget.tokens - plan.after.tokens
+        if budget.bytes:
+            left = min(left, (budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
+        return max(left, 0) // 2
 
     def _notes(self, plan: Plan) -> Answers:
         """Have a model write notes of what is hidden, one part after another."""

@@ -140,7 +140,7 @@ class Planner:
             return Plan(self.cut, 0, 0, before, before, [])
         found = self._by_shortening(before) or self._by_cutting(before)
         if found is None:
-            raise Unmet(self._figures(before))
+            raise self._unmet(before)
         return found
 
     def _cost(self, begin: int, middle: int, limit: int) -> Cost:
@@ -210,17 +210,18 @@ class Planner:
         after = rest[limit] if reach else whole
         return Plan(through, reach, limit if reach else 0, before, after, hidden, room)
 
-    def _figures(self, before: Cost) -> str:
+    def _unmet(self, before: Cost) -> Unmet:
         last = self._allowed(boundaries(self.items, anywhere=True))[-1:]
         least = self._cut_at(last[0], before, ROOM_LEAST).after if last else before
         limits = f"{self.budget.tokens} tokens"
         if self.budget.bytes:
             limits += f" and {self.budget.bytes} bytes"
-        return (
+        figures = (
             f"a request of this session has {before.tokens} tokens and {before.bytes} bytes; with"
             f" all that can be left out it has {least.tokens} tokens and {least.bytes} bytes, and"
             f" the budget is {limits}"
         )
+        return Unmet(figures, least.tokens if least.tokens < before.tokens else 0)
 
 
 def _told(room: int) -> Cost:

@@ -18,7 +18,7 @@ from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Wish
+from lockstitch.session.compacting import Wish, least_of
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
@@ -133,7 +133,8 @@ class AsyncSession(Readable):
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
         Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
-        longer than ``deadline`` seconds; if that cannot be done, all is sent.
+        longer than ``deadline`` seconds. A budget that nothing can meet gets the shortest there
+        can be.
         """
         ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
         messages = await through(ask)
@@ -141,8 +142,12 @@ class AsyncSession(Readable):
             return messages
         if not await through(lambda: self._inner.is_over(budget, dialect, messages)):
             return messages
+        compact = partial(self.compact, dialect=dialect, deadline=deadline)
         with suppress(Unmet, Moved, Busy):
-            await self.compact(summarize, budget=budget, dialect=dialect, deadline=deadline)
+            try:
+                await compact(summarize, budget=budget)
+            except Unmet as error:
+                await compact(budget=least_of(error))
             return await through(ask)
         return messages
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.compaction.counting import Counter, calibrated, size_of
+from lockstitch.compaction.counting import Counter, calibrated, checked_counter, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
 from lockstitch.compaction.plan import Budget, Cost, budget_of
 from lockstitch.errors import Moved, Unmet
@@ -38,6 +38,13 @@ class Wish(Struct, frozen=True):
         return budget_of(self.tokens, self.most_bytes)
 
 
+def least_of(error: Unmet) -> int:
+    """Give the least budget that can be met; raises the error again if there is none."""
+    if not error.least:
+        raise error
+    return error.least
+
+
 class Compacting:
     """One compaction of a session that others go on using.
 
@@ -50,8 +57,12 @@ class Compacting:
         self._base, self._view, known = writer.look(_taken)
         self._dialect = wish.dialect or _spoken(self._view)
         self._blobs = writer.fetched(wanted(self._view))
-        self._counter = wish.counter or calibrated(self._view, self._dialect, self._blobs)
         self._budget = wish.budget
+        self._counter = (
+            checked_counter(wish.counter, self._dialect)
+            if wish.counter
+            else calibrated(self._view, self._dialect, self._blobs)
+        )
         self.steps: Steps = ladder(
             Task(
                 view=self._view,

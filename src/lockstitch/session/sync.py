@@ -15,7 +15,7 @@ from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Wish
+from lockstitch.session.compacting import Wish, least_of
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
@@ -97,14 +97,19 @@ class Session(Readable):
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
         Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
-        longer than ``deadline`` seconds; if that cannot be done, all is sent.
+        longer than ``deadline`` seconds. A budget that nothing can meet gets the shortest there
+        can be.
         """
         ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
         messages = ask()
         if budget is None or not self._inner.is_over(budget, dialect, messages):
             return messages
+        compact = partial(self.compact, dialect=dialect, deadline=deadline)
         with suppress(Unmet, Moved, Busy):
-            self.compact(summarize, budget=budget, dialect=dialect, deadline=deadline)
+            try:
+                compact(summarize, budget=budget)
+            except Unmet as error:
+                compact(budget=least_of(error))
             return ask()
         return messages
 
