@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from lockstitch.compaction.counting import estimate
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
-from tests.compaction.talks import BUDGET, GOOD, bodies, compactions, grow, grown, requests
+from lockstitch.session.tools import Tool
+from tests.compaction.talks import (
+    BUDGET,
+    GOOD,
+    bodies,
+    compactions,
+    grow,
+    grown,
+    requests,
+    shown,
+    valid_everywhere,
+)
 from tests.session.talk import asks, says
 from tests.session.twins import Twin, check_everywhere
 
@@ -306,3 +319,60 @@ def test_a_user_who_talks_into_every_reply(twin: Twin, store: Store) -> None:
             await check_everywhere(session)
 
     twin.run(body)
+
+
+def test_a_result_that_is_too_long_by_itself_is_sent_shortened(store: Store) -> None:
+    """Of the last batch as well: whoever printed a whole log could never go on otherwise."""
+    with store.session("s") as session:
+        session.say("<U> Read the log")
+        session.record(asks("anthropic", ("c1", "read", {}), ("c2", "read", {})))
+        session.run_tools({"read": lambda: "<BEGIN> " + "line " * 50_000 + "<END>"})
+        messages = session.request("anthropic", budget=5000)
+        assert estimate(messages) <= 5000
+        assert all(mark in str(messages) for mark in ("<U>", "<BEGIN>", "<END>"))
+        valid_everywhere(session)
+        assert all(len(session.output(call)) > 200_000 for call in session.calls)
+        session.uncompact()
+        assert estimate(session.request("anthropic")) > 100_000
+
+
+def test_a_batch_of_which_a_call_waits_is_not_shortened(store: Store) -> None:
+    tools = {"read": lambda: "line " * 50_000, "pay": Tool(lambda: "paid", approve=True)}
+    with store.session("s") as session:
+        session.say("<U> Read the log, and pay")
+        session.record(asks("anthropic", ("c1", "read", {}), ("c2", "pay", {})))
+        session.run_tools(tools)
+        with pytest.raises(Unmet, match="nothing can be left out"):
+            session.compact(budget=5000)
+
+
+def test_a_batch_that_is_done_can_be_cut_off_within_the_last_turn(store: Store) -> None:
+    with store.session("s") as session:
+        session.say("<U> Look at everything")
+        for number in range(3):
+            session.record(asks("anthropic", (f"c{number}", "look", {"n": number})))
+            session.run_tools({"look": lambda n: f"<O{n}> " + "so " * (9000 if n == 1 else 10)})
+        done = session.compact(lambda _: GOOD, budget=1500)
+        sent = shown(session)
+        assert done.rung in {"shortened", "summary"}
+        assert estimate(session.request("anthropic")) <= 1500
+        assert "<U>" in sent
+        assert "<O2>" in sent
+        done = session.compact(lambda _: GOOD, budget=200)
+        assert done.rung == "summary"
+        assert "<O1>" not in shown(session)
+
+
+@pytest.mark.parametrize("budget", range(100, 4000, 100))
+def test_no_summary_is_made_that_stands_for_nothing(store: Store, budget: int) -> None:
+    """And what a plan counts on is never less than what comes out."""
+    with store.session("s") as session:
+        session.say("<U> Look at everything " + "why " * 500)
+        for number in range(3):
+            session.record(asks("anthropic", (f"c{number}", "look", {"n": number})))
+            session.run_tools({"look": lambda n: f"<O{n}> " + "so " * 1200})
+        with suppress(Unmet):
+            session.compact(lambda _: GOOD, budget=budget)
+            assert estimate(session.request("anthropic")) <= budget
+        if SUMMARY in shown(session):
+            assert any(session.state.view.hides(item.seq) for item in session.items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, product
 
 from msgspec import Struct
@@ -116,12 +116,13 @@ class Planner:
         self.sums = _Sums(self.weights)
         self.cut = view.summary.cut if view.summary else 0
         self.carried = carried or Cost()
+        self.words = view.last_words
+        self.lowest = list(accumulate((item.seq for item in reversed(self.items)), min))[::-1]
         self.allowed = self._allowed(boundaries(self.items))
 
     def _allowed(self, places: Sequence[int]) -> list[int]:
         """Give the places to cut before; behind the cut there is, so that it stays hidden."""
-        lowest = list(accumulate((item.seq for item in reversed(self.items)), min))[::-1]
-        found = [at for at in places if lowest[at] > self.cut]
+        found = [at for at in places if self.lowest[at] > self.cut]
         return [0, *found] if self.cut and self._stays else found
 
     @property
@@ -138,44 +139,58 @@ class Planner:
         before = sum((Cost(*weight.now) for weight in self.weights), self.carried)
         if self.budget.holds(before):
             return Plan(self.cut, 0, 0, before, before, [])
-        found = self._by_shortening(before) or self._by_cutting(before)
-        if found is None:
-            raise self._unmet(before)
-        return found
+        for old in self._reaches():
+            found = (
+                self._by_shortening(before, old)
+                or self._by_cutting(before, old)
+                or self._by_shortening(before, old, share=1.0)
+            )
+            if found is not None:
+                return found
+        raise self._unmet(before)
+
+    def _reaches(self) -> Iterator[int]:
+        """Give how many items are old, whose results may be shortened.
+
+        All before the last reply, or before the last words if later; if that is not enough, the
+        last reply as well, unless a call of it waits or is going to run.
+        """
+        last = [n for n, item in enumerate(self.items) if isinstance(item, Reply | Spoken)]
+        old = last[-1] if last else 0
+        yield old
+        item = self.items[old] if last else None
+        if isinstance(item, Reply) and all(call.status == "closed" for call in item.calls):
+            yield old + 1
 
     def _cost(self, begin: int, middle: int, limit: int) -> Cost:
         return self.sums.between(begin, middle, len(self.items), limit)
 
-    @property
-    def _old(self) -> int:
-        """How many items are old: all before the last reply, or before the last words if later."""
-        last = [n for n, item in enumerate(self.items) if isinstance(item, Reply | Spoken)]
-        return last[-1] if last else 0
-
-    def _by_shortening(self, before: Cost) -> Plan | None:
+    def _by_shortening(self, before: Cost, old: int, share: float = TARGET) -> Plan | None:
         """Send less of old results, oldest first, as far as needed."""
         if self.cut and not self._stays:
             return None
         for limit in LIMITS:
-            costs = range(self._old + 1)
-            at = bisect_left(costs, True, key=lambda n: self._fits(self._cost(0, n, limit)))
-            if 0 < at <= self._old:
+            costs = range(old + 1)
+            at = bisect_left(costs, True, key=lambda n: self._fits(self._cost(0, n, limit), share))
+            if 0 < at <= old:
                 after = self._cost(0, at, limit) + self.carried
                 return Plan(self.cut, self._reach(at), limit, before, after, [])
         return None
 
-    def _fits(self, cost: Cost) -> bool:
-        return self.budget.holds(cost + self.carried, TARGET)
+    def _fits(self, cost: Cost, share: float) -> bool:
+        return self.budget.holds(cost + self.carried, share)
 
     def _reach(self, count: int) -> int:
         """Give the record up to which items are shortened."""
         return max(item.seq for item in self.items[:count])
 
-    def _by_cutting(self, before: Cost) -> Plan | None:
+    def _by_cutting(self, before: Cost, old: int) -> Plan | None:
         """Put a summary in the place of the beginning, as little of it as needed."""
         anywhere = self._allowed(boundaries(self.items, anywhere=True))
         for allowed, room in product((self.allowed, anywhere), (self.budget.room, ROOM_LEAST)):
-            plans = [self._cut_at(at, before, room) for at in self._candidates(allowed, room)]
+            places = self._candidates(allowed, room, old)
+            plans = [self._cut_at(at, before, room, old) for at in places]
+            plans = [plan for plan in plans if plan.hidden or self.cut]
             good = next((plan for plan in plans if self.budget.holds(plan.after, TARGET)), None)
             enough = [plan for plan in plans if self.budget.holds(plan.after)]
             found = good or min(enough, key=lambda plan: plan.after.tokens, default=None)
@@ -183,45 +198,57 @@ class Planner:
                 return found
         return None
 
-    def _candidates(self, allowed: Sequence[int], room: int) -> list[int]:
+    def _candidates(self, allowed: Sequence[int], room: int, old: int) -> list[int]:
         """Give a few cuts in order, from the first that may be enough to the largest."""
         least, told = LIMITS[-1], _told(room)
         at = bisect_left(
             allowed,
             True,
-            key=lambda n: self.budget.holds(self._cost(n, self._old, least) + told, TARGET),
+            key=lambda n: self.budget.holds(self._cost(n, old, least) + told, TARGET),
         )
         return [*allowed[max(at - 1, 0) : at + 4], *allowed[-1:]]
 
-    def _cut_at(self, at: int, before: Cost, room: int) -> Plan:
-        through = max((item.seq for item in self.items[:at]), default=0)
-        through = max(through, self.cut)
+    def _cut_at(self, at: int, before: Cost, room: int, old: int) -> Plan:
+        # up to the record before the first that stays: with the results of what is cut off
+        through = max(self.lowest[at] - 1 if at else 0, self.cut)
         kept = self.view.unsettled(through)
-        extra = sum(
-            (Cost(w.tokens, w.bytes) for w in self.weights[:at] if w.item.seq in kept), _told(room)
-        )
+        beside = [weight for weight in self.weights[:at] if weight.item.seq in kept]
         hidden = [item for item in self.items[:at] if item.seq not in kept]
-        rest = {limit: self._cost(at, self._old, limit) + extra for limit in LIMITS}
-        whole = self._cost(at, 0, 0) + extra
-        if self.budget.holds(whole, TARGET):
+        whole = self._cost(at, 0, 0) + self._beside(beside, 0) + _told(room)
+        if self.budget.holds(whole, TARGET) or old <= at:
             return Plan(through, 0, 0, before, whole, hidden, room)
+        rest = {
+            limit: self._cost(at, old, limit) + self._beside(beside, limit) + _told(room)
+            for limit in LIMITS
+        }
         limit = next((one for one in LIMITS if self.budget.holds(rest[one], TARGET)), LIMITS[-1])
-        reach = self._reach(self._old) if self._old > at else 0
-        after = rest[limit] if reach else whole
-        return Plan(through, reach, limit if reach else 0, before, after, hidden, room)
+        return Plan(through, self._reach(old), limit, before, rest[limit], hidden, room)
+
+    def _beside(self, weights: Sequence[Weight], limit: int) -> Cost:
+        """Give what is kept beside a summary costs; the last words of the user go out whole."""
+        costs = (
+            Cost(*weight.short[limit])
+            if limit and weight.item.seq != self.words
+            else Cost(weight.tokens, weight.bytes)
+            for weight in weights
+        )
+        return sum(costs, Cost())
 
     def _unmet(self, before: Cost) -> Unmet:
         last = self._allowed(boundaries(self.items, anywhere=True))[-1:]
-        least = self._cut_at(last[0], before, ROOM_LEAST).after if last else before
+        *_, old = self._reaches()
+        cuts = [self._cut_at(at, before, ROOM_LEAST, old).after for at in last]
+        least = min([*cuts, self._cost(0, old, LIMITS[-1]), before], key=lambda cost: cost.tokens)
         limits = f"{self.budget.tokens} tokens"
         if self.budget.bytes:
             limits += f" and {self.budget.bytes} bytes"
-        figures = (
-            f"a request of this session has {before.tokens} tokens and {before.bytes} bytes; with"
-            f" all that can be left out it has {least.tokens} tokens and {least.bytes} bytes, and"
-            f" the budget is {limits}"
+        figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
+        if least.tokens >= before.tokens:
+            return Unmet(f"{figures}, of which nothing can be left out; the budget is {limits}")
+        figures += (
+            f"; with all that can be left out it has {least.tokens} tokens and {least.bytes} bytes"
         )
-        return Unmet(figures, least.tokens if least.tokens < before.tokens else 0)
+        return Unmet(f"{figures}, and the budget is {limits}", least.tokens)
 
 
 def _told(room: int) -> Cost:
