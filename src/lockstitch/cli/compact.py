@@ -242,7 +242,9 @@ def _say(how: How, shorter: Shorter) -> None:
         f"{done.after.tokens} now."
     )
     if done.failures:
-        reasons = ", ".join(dict.fromkeys(done.failures))
+        from lockstitch.cli.model_command import reason_of
+
+        reasons = ", ".join(dict.fromkeys(map(reason_of, done.failures)))
         terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
     if shorter.backup is not None:
         terminal.note(f"Backup: {text.shown(shorter.backup)}")

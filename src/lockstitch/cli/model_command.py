@@ -27,6 +27,12 @@ class CommandFailed(Exception):
         self.status_code = status
 
 
+def reason_of(failure: str) -> str:
+    """Say why a command gave no summary as a shell would."""
+    name, _, status = failure.partition(" ")
+    return f"exit status {status.strip('()')}" if name == CommandFailed.__name__ else failure
+
+
 class ModelCommand:
     """Runs a command for each question, without a shell; at the end none of them is left running.
 

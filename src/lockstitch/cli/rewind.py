@@ -75,16 +75,17 @@ def _show(journal: Journal, aim: int) -> None:
     from lockstitch import stored
 
     left = stored.left_behind(journal, aim)
+    where = f"{text.shown(journal.session)}: back from record {journal.state.seq} to {aim}."
+    if left == stored.Left(0, 0, 0):
+        terminal.note(f"{where} Nothing leaves the conversation; what a rewind took out is back.")
+        return
     parts = [
         several(left.turns, "turn"),
         several(left.replies, "reply"),
         several(left.calls, "call"),
     ]
     said = ", ".join(parts).replace("replys", "replies")
-    terminal.note(
-        f"{text.shown(journal.session)}: back from record {journal.state.seq} to {aim}. "
-        f"{said} leave the conversation; nothing is deleted."
-    )
+    terminal.note(f"{where} {said} leave the conversation; nothing is deleted.")
 
 
 def _say(target: str, moved: Moved, *, as_json: bool) -> None:

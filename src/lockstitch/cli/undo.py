@@ -25,6 +25,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     run_id: str | None,
     force: bool,
     session: str | None,
+    yes: bool,  # noqa: ARG001 - as other commands take it; an undo asks nothing
     as_json: bool,
 ) -> int:
     """Undo the last repair of every target, or list the backups, and return the exit status."""
@@ -204,6 +205,7 @@ COMMAND = Command(
         Option("listing", ("--list", "-l"), "List the backups and change nothing."),
         Option("run_id", ("--run",), "Undo this run of --list, such as an undo.", metavar="ID"),
         Option("force", ("--force",), "Restore even if the session has gone on since."),
+        Option("yes", ("--yes", "-y"), "Taken as by other commands; nothing is asked here."),
         SESSION,
         JSON,
     ),

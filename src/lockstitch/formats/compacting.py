@@ -167,12 +167,28 @@ class Story:
             )
         )
 
-    def _scaled(self, left: Budget) -> Budget:
-        """Give a budget that is to the facts as this one is to the messages, which hold more."""
+    def unmet(self, budget: Budget, least: int) -> Unmet:
+        """Say that a budget cannot be met, in the figures of the file."""
+        before = self._cost(self.history.messages)
+        real, told = self._sizes()
+        least = least * max(real.tokens, told.tokens) // max(told.tokens, 1)
+        left = f"with all that can be left out about {least}" if least else "all of it stays"
+        return Unmet(
+            f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
+            f" the budget is {_limits(budget)}",
+            least,
+        )
+
+    def _sizes(self) -> tuple[Cost, Cost]:
+        """Give what the messages cost as they are stored, and as the facts in them are sent."""
         bare = structs.replace(self.view, summary=None)
         facts = [one for _, sent in each_item(bare, self.history.dialect) for one in sent]
         stored = [self.history.messages[number] for number in self.owners]
-        real, told = self._cost(stored), self._cost(facts)
+        return self._cost(stored), self._cost(facts)
+
+    def _scaled(self, left: Budget) -> Budget:
+        """Give a budget that is to the facts as this one is to the messages, which hold more."""
+        real, told = self._sizes()
         return Budget(
             max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
             left.bytes and max(left.bytes * told.bytes // max(real.bytes, told.bytes, 1), 1),

@@ -78,7 +78,10 @@ def _left(
     on_progress: Progress,
 ) -> Shortened:
     steps = draft.story.steps(draft.budget, has_model=summarize is not None, known=known)
-    done = run(steps, summarize, clock, keep=known.__setitem__, on_progress=on_progress)
+    try:
+        done = run(steps, summarize, clock, keep=known.__setitem__, on_progress=on_progress)
+    except Unmet as error:
+        raise draft.story.unmet(draft.budget, error.least) from error
     try:
         return draft.story.shortened(done, draft.budget)
     except Unmet:
