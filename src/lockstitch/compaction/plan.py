@@ -185,9 +185,14 @@ class Planner:
         return max(item.seq for item in self.items[:count])
 
     def _by_cutting(self, before: Cost, old: int) -> Plan | None:
-        """Put a summary in the place of the beginning, as little of it as needed."""
+        """Put a summary in the place of the beginning, as little of it as needed.
+
+        Between turns if that is enough, else in the last one, else anywhere.
+        """
         anywhere = self._allowed(boundaries(self.items, anywhere=True))
-        for allowed, room in product((self.allowed, anywhere), (self.budget.room, ROOM_LEAST)):
+        turns = [at for at in self.allowed if not at or isinstance(self.items[at], Spoken)]
+        ways = (turns, self.allowed, anywhere)
+        for room, allowed in product((self.budget.room, ROOM_LEAST), ways):
             places = self._candidates(allowed, room, old)
             plans = [self._cut_at(at, before, room, old) for at in places]
             plans = [plan for plan in plans if plan.hidden or self.cut]
