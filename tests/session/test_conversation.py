@@ -422,3 +422,19 @@ def test_errors_name_no_content(store: Store) -> None:
         with pytest.raises(UsageError) as caught:
             session.rewind("secret label")
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "bedrock"])
+def test_a_result_larger_than_a_provider_takes_is_sent_in_part(store: Store, dialect: str) -> None:
+    """And stays whole in the store: no tool can make a session that nobody accepts."""
+    huge = "<BEGIN>" + "line\n" * 7_000_000 + "<END>"
+    with store.session("s") as session:
+        session.say("Read it")
+        session.record(asks("anthropic", ("c1", "read", {}), ("c2", "look", {})))
+        session.run_tools({"read": lambda: huge, "look": lambda: "seen"})
+        messages = session.request(dialect)
+        assert faults(dialect, messages) == []
+        text = json.dumps(messages)
+        assert len(text) < 2_000_000
+        assert all(mark in text for mark in ("<BEGIN>", "<END>", "seen"))
+        assert session.output(session.calls[0]) == huge
