@@ -119,13 +119,19 @@ def seen_in(records: list[Record]) -> Seen:
         lines[seq] = [*lines[to if back else before], seq]
         before = seq
     seen.line = lines[before]
-    line = [facts[seq] for seq in seen.line]
+    strays = [seq for seq, fact in facts.items() if _is_stray(fact, lines[seq])]
+    line = [facts[seq] for seq in sorted({*seen.line, *strays})]
     _settle(seen, line)
     _place(seen, line)
     _mark(seen, line)
     _shorten(seen, line)
     _turns(seen, line)
     return seen
+
+
+def _is_stray(fact: Told, line: list[int]) -> bool:
+    """Whether a tool told its result when its reply was not on the line: it counts everywhere."""
+    return fact.kind == "finished" and fact.real and fact.fields["reply"] not in line
 
 
 def _facts(records: list[Record]) -> dict[int, Told]:
@@ -328,9 +334,9 @@ def _turns(seen: Seen, line: list[Told]) -> None:
         overtaken = fact.kind == "partial" and stream and stream in whole
         if fact.kind == "replied":
             whole.add(stream)
-        if fact.kind == "said" or (fact.kind in {"replied", "partial"} and not overtaken):
-            seen.turn, seen.interrupted = seen.turn or fact.seq, 0
-        elif fact.kind == "approved" and _is_heard(line[: at + 1]):
+        approves = fact.kind == "approved" and _is_heard(line[: at + 1])
+        replies = fact.kind in {"replied", "partial"} and not overtaken
+        if fact.kind == "said" or replies or approves:
             seen.turn, seen.interrupted = seen.turn or fact.seq, 0
         elif fact.kind == "interrupted":
             seen.turn, seen.interrupted = 0, seen.turn or seen.interrupted

@@ -340,6 +340,32 @@ def test_a_second_real_result_becomes_a_note(twin: Twin, store: Store) -> None:
     twin.run(body)
 
 
+def test_a_late_result_is_there_when_a_rewind_is_taken_back(twin: Twin, store: Store) -> None:
+    release = threading.Event()
+
+    def slow() -> str:
+        release.wait()
+        return "late"
+
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            await session.say("One")
+            await session.record(says("anthropic", "First"))
+            await session.checkpoint("here")
+            await asked(session, ("c1", "slow", {}))
+            await session.run_tools({"slow": slow}, timeout=0.02)
+            await session.rewind("here")
+            before = session.seq
+            release.set()
+            until(lambda: session.seq > before)
+            assert session.calls == []
+            assert (await session.undo_rewind()).state == "open"
+            assert results(await session.request("openai-chat"))["c1"] == "late"
+            await check_everywhere(session)
+
+    twin.run(body)
+
+
 def test_a_result_after_the_end_is_dropped_and_said_so(
     twin: Twin, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

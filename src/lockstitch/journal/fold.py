@@ -52,7 +52,8 @@ class State:
     """A journal as far as it was read: every fact, and the view along the line that counts.
 
     A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
-    what lies between is off the line, and still there.
+    what lies between is off the line, and still there. What a tool gave while its call was off
+    the line (``strays``) counts wherever the call is seen again: it happened in the world.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,7 @@ class State:
         self.keys: dict[str, int] = {}
         self.facts: dict[int, Fact] = {}
         self.view = View()
+        self.strays: list[Fact] = []
 
     def apply(self, record: Record) -> None:
         """Add a record; one whose position or key was seen before adds nothing."""
@@ -72,18 +74,40 @@ class State:
             event = Noted(name="repeated")
         if type(event) is Rewound and self._is_there(event.to):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
-            self.view = _seen(self.line(seq))
+            self.view = self._seen()
             return
         fact = self.facts[seq] = Fact(seq, record.at, event, before)
+        if type(event) is Finished and self._is_stray(event):
+            self.strays.append(fact)
         _add(self.view, fact, event)
 
     def _is_there(self, seq: int) -> bool:
         """Tell whether a rewind can lead to a place; one to nowhere changes nothing."""
         return seq == 0 or seq in self.facts
 
+    def _is_stray(self, event: Finished) -> bool:
+        """Tell whether a tool's own result is for a reply that is off the line."""
+        if event.synthetic or event.reply not in self.facts:
+            return False
+        if self.view.call(event.reply, event.index) is not None:
+            return False
+        at = self.seq
+        while at > event.reply:
+            at = self.facts[at].parent
+        return at != event.reply
+
+    def _seen(self) -> View:
+        """Give the view along the line."""
+        line = self.line(self.seq)
+        if self.strays:
+            on_it = {fact.seq for fact in line}
+            strays = (fact for fact in self.strays if fact.seq not in on_it)
+            line = sorted([*line, *strays], key=lambda fact: fact.seq)
+        return _seen(line)
+
     def snapshot(self, *events: Event) -> View:
         """Give the view by itself, as it would be with some more events."""
-        view = _seen(self.line(self.seq))
+        view = self._seen()
         for seq, event in enumerate(events, start=self.seq + 1):
             _add(view, Fact(seq, 0, event, seq - 1), event)
         return view
