@@ -60,8 +60,9 @@ def test_postgres() -> None:
     with pytest.raises(Unreadable):
         open_backend(dsn, create=False)
     joint = "&" if "?" in dsn else "?"
-    with open_backend(f"{dsn}{joint}connect_timeout=10&lease=9") as backend:
+    with open_backend(f"{dsn}{joint}connect_timeout=10&lease=9&timeout=77") as backend:
         assert isinstance(backend, PostgresBackend)
+        assert backend._pool.timeout == 77  # noqa: SLF001
         backend.append(backend.acquire("s"), entries("a"), 0)
     address = dsn.replace("postgresql://", "postgres://")
     with open_backend(address, create=False) as backend:
@@ -104,6 +105,9 @@ def test_nothing_is_made_without_create(tmp_path: Path, scheme: str) -> None:
         "sqlite:///a?compress=maybe",
         "sqlite:///a?lease=",
         "postgresql:///db?compress=1",
+        "postgresql:///db?timeout=0",
+        "postgresql:///db?timeout=soon",
+        "sqlite:///a?timeout=30",
     ],
 )
 def test_addresses_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:

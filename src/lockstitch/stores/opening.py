@@ -11,7 +11,7 @@ from lockstitch.stores.memory import MemoryBackend
 
 KNOWN = "sqlite:///file.db, postgresql://…, jsonl:///folder or memory:"
 _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-_OURS = {"lease", "compress"}
+_OURS = {"lease", "compress", "timeout"}
 
 
 def open_backend(url: str, *, create: bool = True) -> Backend:
@@ -19,7 +19,8 @@ def open_backend(url: str, *, create: bool = True) -> Backend:
 
     One slash behind the two begins a relative path, a second one an absolute path. Options stand
     behind a question mark: ``lease=30`` is how many seconds a silent writer keeps a session, and
-    ``compress=1`` makes SQLite keep its records compressed. Without ``create``, the store is
+    ``compress=1`` makes SQLite keep its records compressed; ``timeout=40`` is how many seconds a
+    PostgreSQL that says nothing is waited for. Without ``create``, the store is
     for reading: one that does not exist raises ``Unreadable``, and nothing is made or changed.
     """
     scheme, colon, _ = url.partition(":")
@@ -66,14 +67,15 @@ def _postgres(url: str, create: bool) -> Backend:
         raise UsageError("compress is an option of SQLite stores; PostgreSQL compresses by itself")
     rest = "&".join(one for one in query.split("&") if one.partition("=")[0] not in _OURS)
     try:
-        from lockstitch.stores.postgres import PostgresBackend  # noqa: PLC0415
+        from lockstitch.stores.postgres import TIMEOUT, PostgresBackend  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"psycopg", "psycopg_pool"}:
             raise
         hint = "a PostgreSQL store needs: pip install 'lockstitch[postgres]'"
         raise UsageError(hint) from error
     dsn = f"{address}{question}{rest}" if rest else address
-    return PostgresBackend(dsn, lease_seconds=_lease(ours), create=create)
+    lease, timeout = _lease(ours), _seconds(ours, "timeout", TIMEOUT)
+    return PostgresBackend(dsn, lease_seconds=lease, create=create, timeout=timeout)
 
 
 _OPENERS = {
@@ -106,13 +108,17 @@ def _options(url: str, known: set[str]) -> dict[str, str]:
 
 
 def _lease(options: dict[str, str]) -> float:
-    text = options.get("lease", str(LEASE_SECONDS))
+    return _seconds(options, "lease", LEASE_SECONDS)
+
+
+def _seconds(options: dict[str, str], name: str, default: float) -> float:
+    text = options.get(name, str(default))
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
+        raise UsageError(f"{name} is a number of seconds greater than 0, as in {name}=30")
     return seconds
 
 

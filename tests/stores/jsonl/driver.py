@@ -3,8 +3,10 @@
 ``python -m tests.stores.jsonl.driver FOLDER`` works with the store each time a line comes in on
 stdin, in a child of its own, and prints the child's process id and then its status. The child
 stops itself before the first step that counts, so that a debugger can be attached: ``all`` before
-it takes the session, ``append`` when it has it. ``limit N`` does not stop, but lets no file grow
-beyond N bytes. What the child was promised, it says.
+it takes the session, ``append`` when it has it, an order of ``changes`` before that change.
+``limit N`` does not stop, but lets no file grow beyond N bytes, ``limit N ORDER`` neither while
+that change is made. What the child was promised, it
+says.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import Lease
 from lockstitch.stores.jsonl import JsonlBackend
+from tests.stores import changes
 
 SESSION = "s"
 BEFORE = 2
@@ -53,9 +56,19 @@ def add(store: JsonlBackend, lease: Lease, after: int) -> None:
             say(f"acked {after}")
 
 
-def write(folder: Path, order: str, lease_seconds: float) -> None:
+def write(folder: Path, order: str, lease_seconds: float, limit: int | None = None) -> None:
     """Open, take, append twice, give back, close."""
     with JsonlBackend(folder, lease_seconds=lease_seconds) as store:
+        if order in changes.ORDERS:
+            change = changes.Change(store, order)
+            if limit is None:
+                stop()
+            else:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            change()
+            say("acked 1")
+            change.end()
+            return
         if order == "all":
             stop()
         lease = store.acquire(SESSION)
@@ -67,23 +80,29 @@ def write(folder: Path, order: str, lease_seconds: float) -> None:
 
 def child(folder: Path, order: list[str], lease_seconds: float) -> int:
     """Write; the exit status is 0 if it was done, 1 if it raised what it should, else 2."""
-    if order[0] == "limit":
+    if order[0] == "limit" and not order[2:]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(order[1]), resource.RLIM_INFINITY))
+    name, limit = (order[2], int(order[1])) if order[2:] else (order[0], None)
     try:
-        write(folder, order[0], lease_seconds)
+        write(folder, name, lease_seconds, limit)
     except LockstitchError as error:
         say(f"raised {type(error).__name__} {error}")
     else:
         return 0
     if order[-1] != "once":
-        again(folder)
+        again(folder, name)
     return 1
 
 
-def again(folder: Path) -> None:
+def again(folder: Path, order: str) -> None:
     """After a failure: look what is there, and add what is missing."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     try:
+        if order in changes.ORDERS:
+            with JsonlBackend(folder) as store:
+                changes.again(store, order)
+            say("acked 1")
+            return
         write(folder, "", 30)
         say("recovered")
     except LockstitchError as error:

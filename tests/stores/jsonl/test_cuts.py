@@ -95,6 +95,23 @@ def test_pages_of_the_last_append_that_never_reached_the_disk(folder: Path) -> N
     assert before < start < len(whole)
 
 
+def test_the_next_writer_crashes_over_what_a_crash_left(folder: Path) -> None:
+    """Both cut at every byte near their ends: nothing of it is damage, and nothing counts."""
+    past = history(folder)
+    path = folder / "s.jsonl"
+    start = past.acknowledged[-2][0]
+    for lacking in range(1, 70) if STEP == 1 else (1, 2, 3, 12, 30):
+        torn = past.data[:-lacking]
+        with reopened(folder, torn) as backend:
+            backend.acquire("s")
+            whole = path.read_bytes()
+        for size in range(len(torn), len(whole) - 1):
+            with reopened(folder, whole[:size]) as backend:
+                assert list(backend.read("s")) == past.upto(start)
+        with reopened(folder, whole[: len(torn) + 1]) as backend:
+            goes_on(backend, path, past.upto(start))
+
+
 def test_torn_again_and_again(folder: Path) -> None:
     past = history(folder)
     path = folder / "s.jsonl"

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, LockstitchError, Unreadable, Unsure, UsageError
-from lockstitch.stores.jsonl import JsonlBackend
+from lockstitch.journal.records import blob_name
+from lockstitch.stores.jsonl import JsonlBackend, forks
+from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.files import Files
 from tests.stores.contract import entries, entry, keys
 
@@ -208,3 +211,72 @@ def test_no_thread_is_left(tmp_path: Path) -> None:
         assert not beating.is_alive()
         backend.acquire("s")
     assert set(threading.enumerate()) <= before
+
+
+LARGE = b"a large value"
+
+
+def has(backend: JsonlBackend, value: bytes) -> bool:
+    try:
+        return bool(backend.blobs([blob_name(value)]))
+    except Damaged:
+        return False
+
+
+def test_a_source_is_not_removed_while_it_is_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its large values would be gone before the copy names them."""
+    with JsonlBackend(tmp_path) as backend, JsonlBackend(tmp_path) as other:
+        lease = backend.acquire("s")
+        backend.append(lease, [entry("a", b"{}", LARGE)], 0)
+        removing = threading.Thread(target=backend.delete, args=(lease,))
+        real = forks._made  # noqa: SLF001
+
+        def made(*arguments: object) -> bool:
+            removing.start()
+            # It would be done long before that; but it has to wait.
+            removing.join(0.3)
+            return real(*arguments)
+
+        monkeypatch.setattr(forks, "_made", made)
+        other.fork("s", 1, "t")
+        removing.join(600)
+        assert backend.head("s") is None
+        assert keys(other, "t") == ["a"]
+        assert has(other, LARGE)
+
+
+def test_large_values_that_a_killed_process_was_removing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go with the next write, but not those that somebody names after all."""
+    kept = b"another large value"
+    with JsonlBackend(tmp_path) as backend:
+        lease = backend.acquire("s")
+        backend.append(lease, [entry("a", b"{}", LARGE, kept)], 0)
+        with monkeypatch.context() as broken:
+            broken.setattr(Blobs, "_drop", lambda *_: None)
+            backend.delete(lease)
+        assert has(backend, LARGE)
+        monkeypatch.setattr(Blobs, "is_unfinished", lambda _: False)
+        backend.append(backend.acquire("t"), [entry("b", b"{}", kept)], 0)
+        monkeypatch.undo()
+    with JsonlBackend(tmp_path) as backend:
+        backend.acquire("u")
+        assert not has(backend, LARGE)
+        assert has(backend, kept)
+        assert not (tmp_path / "blobs" / ".doomed").exists()
+
+
+def test_drafts_that_killed_processes_left_go_when_something_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "STALE", -60.0)
+    with JsonlBackend(tmp_path) as backend:
+        lease = backend.acquire("s")
+        backend.append(lease, [entry("a", b"{}", LARGE)], 0)
+        for folder in (tmp_path, tmp_path / "blobs" / blob_name(LARGE)[:2]):
+            (folder / f"{disk.PREFIX}left{disk.SUFFIX}").write_bytes(b"secret")
+        backend.delete(lease)
+    assert list(tmp_path.rglob(f"{disk.PREFIX}*")) == []

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from lockstitch.errors import Unsure
 from lockstitch.journal.records import Head
 from lockstitch.stores.base import Lease
-from lockstitch.stores.postgres import PostgresBackend
+from lockstitch.stores.postgres import PostgresBackend, pool
 from tests.stores.postgres.making import entries, faults, keys, run
 from tests.stores.postgres.proxy import Proxy, proxied
 
@@ -22,6 +22,11 @@ CUT_OTHERS = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%append%'
     AND application_name = 'lockstitch'
+"""
+
+END_ALL = """
+SELECT pg_terminate_backend(pid, 600000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
 
@@ -124,6 +129,22 @@ def test_reading_goes_on_over_a_new_connection(wire: Proxy, dsn: str) -> None:
         for received in range(0, 300, 7):
             wire.allow(None, received)
             assert keys(backend, "s") == ["a", "b"]
+
+
+def test_when_one_connection_is_lost_the_others_are_not_trusted(
+    dsn: str, backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that ends them all may do so before the sign of it has come for each."""
+    lease = backend.acquire("s")
+    backend.append(lease, entries("a"), 0)
+    for call in (lambda: keys(backend, "s"), lambda: backend.acquire("t")):
+        with ExitStack() as lent:
+            for _ in range(6):
+                lent.enter_context(backend._pool.connection())  # noqa: SLF001
+        run(dsn, END_ALL)
+        monkeypatch.setattr(pool, "_is_usable", lambda _connection: True)
+        call()
+        monkeypatch.undo()
 
 
 def test_taking_a_lease_goes_on_over_a_new_connection(wire: Proxy, dsn: str) -> None:

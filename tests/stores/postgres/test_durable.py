@@ -17,6 +17,14 @@ def test_a_server_killed_under_load_loses_and_doubles_nothing() -> None:
     assert outcome == told
 
 
+def test_a_server_killed_under_changes_is_before_or_behind_each() -> None:
+    blows = [killing.killed, killing.cut, killing.killed]
+    outcome = killing.run(blows, writers=2, pause=0.3, kind="changer")
+    assert outcome.acknowledged > 20
+    told = killing.Outcome(blows=3, acknowledged=outcome.acknowledged, unknown=outcome.unknown)
+    assert outcome == told
+
+
 def test_an_append_waits_for_the_disk_whatever_the_default_is() -> None:
     with running(LAZY) as server:
         dsn = server.fresh()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockstitch.errors import Busy, Closed
-from lockstitch.stores.postgres import PostgresBackend, pool
+from lockstitch.stores.postgres import PostgresBackend
 from lockstitch.stores.postgres.pool import Pool, Turnstile, address_of
 from tests.stores.postgres.making import entries, keys, run
 
@@ -82,9 +82,8 @@ def test_many_threads_share_few_connections(dsn: str) -> None:
             assert keys(backend, f"s{number}") == [f"k{count}" for count in range(5)]
 
 
-def test_waiting_for_a_connection_has_an_end(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE", 0.05)
-    connections = Pool(address_of(dsn), 1)
+def test_waiting_for_a_connection_has_an_end(dsn: str) -> None:
+    connections = Pool(address_of(dsn), 1, timeout=0.05)
     with connections.connection(), pytest.raises(Busy, match="in use"), connections.connection():
         pass
     connections.close()

@@ -15,7 +15,8 @@ from msgspec import Struct
 from lockstitch.journal.records import blob_name
 from lockstitch.stores.base import Fault
 from lockstitch.stores.sqlite import SqliteBackend
-from tests.stores.sqlite.recorder import NAME, Recording, Step, entry
+from tests.stores import changes
+from tests.stores.sqlite.recorder import NAME, PLAN, Recording, Step, entry
 
 SECTOR = 512
 
@@ -28,9 +29,9 @@ class State(Struct, frozen=True):
     acked: dict[str, int]
 
 
-def recorded(folder: Path, rounds: int) -> Recording:
+def recorded(folder: Path, rounds: int, kind: str = "work") -> Recording:
     """Let a store work in a process of its own."""
-    command = [sys.executable, "-m", "tests.stores.sqlite.recorder", str(folder), str(rounds)]
+    command = [sys.executable, "-m", "tests.stores.sqlite.recorder", str(folder), str(rounds), kind]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return msgspec.msgpack.decode(done.stdout, type=Recording)
@@ -93,12 +94,29 @@ def states(recording: Recording, samples: int, seed: int) -> Iterator[State]:
                 yield State(number, files, dict(acked))
 
 
-def check(state: State, folder: Path) -> int:
-    """Open the store as it was left and go on with it; how many unacknowledged records it has."""
+def _restore(state: State, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, data in state.files.items():
         (folder / name).write_bytes(data)
+
+
+def check_plan(state: State, folder: Path, ops: list[changes.Op]) -> bool:
+    """All changes that were acknowledged are made, or one more, which is told; and it goes on."""
+    _restore(state, folder)
+    made = state.acked.get(PLAN, 0)
+    models = changes.models(ops)
+    with SqliteBackend(folder / NAME) as store:
+        found = changes.require_one_of(store, models[made : made + 2])
+        for op in ops[models.index(found) : models.index(found) + 2]:
+            changes.carry_out(store, op)
+        changes.require_one_of(store, models[models.index(found) :][:3][-1:])
+    return found != models[made]
+
+
+def check(state: State, folder: Path) -> int:
+    """Open the store as it was left and go on with it; how many unacknowledged records it has."""
+    _restore(state, folder)
     with SqliteBackend(folder / NAME) as store:
         assert not [one for one in store.verify() if isinstance(one, Fault)]
         found = {one.session: one.seq for one in store.sessions()}

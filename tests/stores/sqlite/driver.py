@@ -2,8 +2,9 @@
 
 ``python -m tests.stores.sqlite.driver FILE`` works with the store each time a line comes in on
 stdin, in a child of its own, and prints the child's process id and then its status. ``append``
-stops the child when it has the session open, ``open`` before the store is opened; a debugger can
-then be attached. What the child was promised, it says.
+stops the child when it has the session open, ``open`` before the store is opened, an order of
+``changes`` before that change; a debugger can then be attached. What the child was promised, it
+says.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import Lease
 from lockstitch.stores.sqlite import SqliteBackend, connections, writing
+from tests.stores import changes
 
 SESSION = "s"
 BEFORE = 2
@@ -47,15 +49,25 @@ def write(path: Path, order: str) -> None:
     if order == "open":
         stop()
     with SqliteBackend(path) as store:
+        if order in changes.ORDERS:
+            change = changes.Change(store, order)
+            stop()
+            change()
+            say("acked 1")
+            return
         lease = store.acquire(SESSION)
         if order == "append":
             stop()
         add(store, lease, lease.head.seq)
 
 
-def again(path: Path) -> None:
+def again(path: Path, order: str) -> None:
     """After a failure: whatever is there now, one record more is there in the end."""
     with SqliteBackend(path) as store:
+        if order in changes.ORDERS:
+            changes.again(store, order)
+            say("acked 1")
+            return
         lease = store.acquire(SESSION)
         if lease.head.seq <= BEFORE:
             add(store, lease, lease.head.seq)
@@ -73,7 +85,7 @@ def child(path: Path, order: str) -> int:
     else:
         return 0
     try:
-        again(path)
+        again(path, order)
     except LockstitchError as error:
         say(f"raised {type(error).__name__} {error}")
     return 1

@@ -1,8 +1,8 @@
 """Every write, truncation, sync and deletion of a store, recorded below SQLite.
 
-``python -m tests.stores.sqlite.recorder FOLDER`` works with a new store in a folder through a
-file system layer of ``apsw`` that notes what it passes on, and prints the notes. It is a program
-of its own because the writer must be dead when what it left behind is looked at, and because two
+``python -m tests.stores.sqlite.recorder FOLDER ROUNDS KIND`` works with a new store in a folder
+through a file system layer of ``apsw`` that notes what it passes on, and prints the notes. It is a
+program of its own because the writer must be dead when what it left behind is looked at, and two
 SQLite libraries must not have one database open in one process.
 """
 
@@ -21,13 +21,18 @@ from msgspec import Struct
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import Lease
 from lockstitch.stores.sqlite import SqliteBackend, writing
+from tests.stores import changes
 
 NAME = "sessions.db"
+PLAN = "plan"
 PAGES = 24
 
 
 class Step(Struct, frozen=True):
-    """Something that happened to a file, or ``acked``: a session has records up to ``place``."""
+    """Something that happened to a file, or ``acked``: a session has records up to ``place``.
+
+    What is acknowledged of a plan of changes is how many of them were made.
+    """
 
     what: str
     name: str
@@ -147,6 +152,10 @@ class Work:
         self.store.fork(source, upto, target)
         self.steps.append(Step("acked", target, upto))
 
+    def change(self, number: int, op: changes.Op) -> None:
+        changes.carry_out(self.store, op)
+        self.steps.append(Step("acked", PLAN, number))
+
 
 def entry(session: str, seq: int) -> Entry:
     """The record that always stands there; its large value is named by what is in it."""
@@ -172,5 +181,16 @@ def work(folder: Path, rounds: int) -> Recording:
     return Recording(at_work.files, at_work.steps)
 
 
+def changed(folder: Path, rounds: int) -> Recording:
+    """Add to sessions, replace and remove them, and move the log now and then."""
+    writing.CHECKPOINT = PAGES * writing.PAGE
+    at_work = Work(folder)
+    for number, op in enumerate(changes.plan(rounds), 1):
+        at_work.change(number, op)
+    at_work.store.close()
+    return Recording(at_work.files, at_work.steps)
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.msgpack.encode(work(Path(sys.argv[1]), int(sys.argv[2]))))
+    made = {"work": work, "changed": changed}[sys.argv[3]](Path(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.buffer.write(msgspec.msgpack.encode(made))

@@ -16,7 +16,7 @@ import pytest
 import lockstitch
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
 from lockstitch.stores.base import Fault
-from lockstitch.stores.sqlite import SqliteBackend, connections
+from lockstitch.stores.sqlite import SqliteBackend, connections, files
 from tests.stores.sqlite.conftest import entries
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
@@ -246,7 +246,7 @@ def test_what_a_killed_writer_held_is_free(filled: Path) -> None:
 NOBODY = """
 import os, sys
 from lockstitch.errors import Unreadable
-from lockstitch.stores.sqlite import SqliteBackend, connections
+from lockstitch.stores.sqlite import SqliteBackend, connections, files
 scripts = connections.migrations()
 connections.migrations = lambda: scripts
 
@@ -289,7 +289,48 @@ def test_the_format_is_what_the_documents_say(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as connection:
         asked = ("application_id", "user_version", "page_size", "journal_mode")
         found = [connections.ask(connection, f"pragma {one}") for one in asked]
-    assert found == [connections.APPLICATION, 2, 16384, "wal"]
+    assert found == [connections.APPLICATION, 2, 8192, "wal"]
+
+
+def test_a_store_with_other_pages_is_used_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier ones had larger pages: they stay, and everything works."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(connections, "PAGE", 16384)
+        with SqliteBackend(path) as store:
+            store.append(store.acquire("s"), entries(8), 0)
+    with SqliteBackend(path) as store:
+        store.append(store.acquire("s"), entries(8, first=9), 8)
+        store.fork("s", 12, "t")
+        store.delete(store.acquire("t"))
+        assert [one.body for one in store.read("s")] == [one.body for one in entries(16)]
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connections.ask(connection, "pragma page_size") == 16384
+
+
+@pytest.mark.parametrize("has_call", [True, False], ids=["without times", "with times"])
+def test_a_name_tells_which_file_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_call: bool
+) -> None:
+    if not has_call:
+        monkeypatch.setattr(files, "_statx", lambda: None)
+    path, other = tmp_path / "a", tmp_path / "other"
+    name = files.Name(path)
+    assert name.identity() == (0, 0)
+    for one in (path, other):
+        one.write_bytes(b"")
+    first = name.identity()
+    path.write_bytes(b"more")
+    assert name.identity() == first != (0, 0)
+    assert first == (path.stat().st_dev, path.stat().st_ino)
+    other.replace(path)
+    assert name.identity() != first
+    path.unlink()
+    assert name.identity() == (0, 0)
+    path.symlink_to(tmp_path / "elsewhere")
+    assert name.identity()[1] == path.lstat().st_ino
 
 
 def test_which_libraries_need_the_lock() -> None:

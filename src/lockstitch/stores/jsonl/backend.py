@@ -98,6 +98,9 @@ class JsonlBackend(Backend):
             self._require_free(session)
             self._files.ensure(self.folder)
             self._files.ensure(self._files.leases)
+            if self._blobs.is_unfinished():
+                with self._blobs.alone(self._is_stuck):
+                    pass
             with locked(self._files.lock(session), lambda waited: self._passes(session, waited)):
                 self._require_free(session)
                 writer = opened(self._files, session, self._lease_seconds, create=create)
@@ -164,18 +167,18 @@ class JsonlBackend(Backend):
         self._require_open()
         _check(entries)
         with self._removing(lease) as writer:
-            alone = self._files.only_in(lease.session)
-            head = writer.replace(entries, after, self._blobs.keep)
             kept = {blob_name(value) for entry in entries for value in entry.blobs}
-            self._blobs.drop(alone - kept)
+            with self._blobs.dropping(self._files.only_in(lease.session) - kept):
+                head = writer.replace(entries, after, self._blobs.keep)
         return head
 
     def delete(self, lease: Lease) -> None:
         self._require_open()
-        with self._removing(lease) as writer:
-            alone = self._files.only_in(lease.session)
+        with (
+            self._removing(lease) as writer,
+            self._blobs.dropping(self._files.only_in(lease.session)),
+        ):
             writer.remove()
-            self._blobs.drop(alone)
         self.release(lease)
 
     @contextmanager
@@ -189,6 +192,7 @@ class JsonlBackend(Backend):
                     locked(self._files.lock(lease.session), self._is_stuck),
                     self._blobs.alone(self._is_stuck),
                 ):
+                    self._files.tidy()
                     yield writer
             except OSError as error:
                 raise writer.spoilt(error) from error
@@ -253,7 +257,9 @@ class JsonlBackend(Backend):
         checked_session(target)
         try:
             self._files.ensure(self.folder)
-            return forked(self._files, source, upto, target)
+            # Nobody removes the source, and what it names, before the copy names it, too.
+            with self._blobs.alone(self._is_stuck):
+                return forked(self._files, source, upto, target)
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {target}: forking failed ({reason}); try again") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,8 @@ from lockstitch.stores.jsonl.claims import locked
 from lockstitch.stores.jsonl.files import Files
 
 _NAME = re.compile(r"[0-9a-f]{32}")
+_QUICK = 0.1
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Blobs:
@@ -24,6 +28,7 @@ class Blobs:
 
     def __init__(self, files: Files) -> None:
         self.folder = files.blobs
+        self._doomed = self.folder / ".doomed"
         self._files = files
         self._guard = threading.Lock()
         self._durable: set[str] = set()
@@ -43,13 +48,44 @@ class Blobs:
         """Be the only one who adds or removes values and the records that name them."""
         self._files.ensure(self._files.leases)
         with locked(self._files.leases / ".blobs.lock", pass_by):
+            self._finish()
             yield
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Remove values that no record names."""
+    @contextmanager
+    def dropping(self, names: set[str]) -> Iterator[None]:
+        """Remove values when the records that name them are gone, which the block sees to.
+
+        If it does not come to that, whoever is ``alone`` next does it, with those of them that
+        nobody names then. A full disk is no reason to keep what shall go.
+        """
+        if names:
+            try:
+                self._place(self._doomed, "\n".join(sorted(names)).encode("ascii"))
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+        start = time.monotonic()
+        yield
+        # Whoever takes long may have been stopped, and passed by others who name them now.
+        is_late = time.monotonic() - start > _QUICK
+        self._drop(self._files.unnamed(names) if is_late else names)
+
+    def is_unfinished(self) -> bool:
+        """Whether somebody was stopped in the middle of removing values."""
+        return self._doomed.exists()
+
+    def _finish(self) -> None:
+        if self.is_unfinished():
+            found = _NAME.findall(self._doomed.read_text("ascii", "replace"))
+            self._drop(self._files.unnamed(found))
+
+    def _drop(self, names: set[str]) -> None:
         for name in names:
             self._path(name).unlink(missing_ok=True)
             self._durable.discard(name)
+        for folder in {self._path(name).parent for name in names}:
+            disk.sync_folder(folder)
+        self._doomed.unlink(missing_ok=True)
 
     def _write(self, name: str, value: bytes) -> None:
         path = self._path(name)
@@ -57,11 +93,16 @@ class Blobs:
         self._files.ensure(path.parent)
         # What another process wrote may not be durable yet, or damaged: then it is written anew.
         if self._read(name) != value:
-            with disk.draft(path.parent) as new:
-                disk.write(new.handle, value)
-                disk.sync(new.handle)
-                new.close()
-                new.path.replace(path)
+            self._place(path, value)
+        else:
+            disk.sync_folder(path.parent)
+
+    def _place(self, path: Path, value: bytes) -> None:
+        with disk.draft(path.parent) as new:
+            disk.write(new.handle, value)
+            disk.sync(new.handle)
+            new.close()
+            new.path.replace(path)
         disk.sync_folder(path.parent)
 
     def _read(self, name: str) -> bytes | None:

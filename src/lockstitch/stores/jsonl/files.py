@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +77,11 @@ class Files:
         """Read a session's file from its first byte on the next time."""
         with self._guard:
             self._known.pop(session, None)
+
+    def tidy(self) -> None:
+        """Remove the drafts that killed processes left: they hold what may have to go."""
+        for folder in (self.folder, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
+            disk.tidy(folder)
 
     @contextmanager
     def reading(self, session: str) -> Iterator[int]:
@@ -148,9 +153,14 @@ class Files:
         """
         found = set(_NAMES.findall(self.log(session).read_bytes()))
         found = {one for one in found if (self.blobs / one[:2].decode() / one.decode()).exists()}
-        for other in self.sessions() if found else ():
-            if other != session:
-                data = self.log(other).read_bytes()
+        return self.unnamed((one.decode() for one in found), but=session)
+
+    def unnamed(self, names: Iterable[str], but: str | None = None) -> set[str]:
+        """Give the names that stand in no session's file, or in that of one alone."""
+        found = {name.encode() for name in names}
+        for session in self.sessions() if found else ():
+            if session != but:
+                data = self.log(session).read_bytes()
                 found = {name for name in found if name not in data}
         return {name.decode() for name in found}
 

@@ -143,6 +143,37 @@ def _written(line: bytes) -> Written | None:
     return Written(record, int(index), int(count), _blobs.decode(blobs) if blobs != b"[]" else ())
 
 
+def was_whole(tail: bytes) -> bool:
+    """Whether bytes begin with a line that was whole once and has changed since.
+
+    What a crash leaves of a line is a part from its beginning on, shorter than it says, or has
+    zeros wherever the file had grown and was not filled yet. So one that is as long as it says and
+    ends as a line does, without zeros, was damaged later; where its beginning is damaged, so that
+    it does not say, its ending tells, if that is its own and not that of a line written behind it.
+    """
+    start = _RECORD.match(tail)
+    end = start.end() + int(start[8]) + _ENDING_SIZE if start else 0
+    if not start or not _ends_at(tail, end):
+        end = tail.find(b"\n") + 1
+        ending = _CHECK.fullmatch(tail, max(end - _CHECK_SIZE, 0), end)
+        if not ending or any(hidden(tail[:end])):
+            return False
+    return b"\0" not in tail[:end]
+
+
+def _ends_at(tail: bytes, end: int) -> bool:
+    """Whether a record's line ends there; one of the signs of it may be damaged."""
+    ending = tail[end - _ENDING_SIZE : end]
+    # The next writer begins with a space and a newline, and may have crashed, too.
+    if end > len(tail) or b" \n" in ending or ending.endswith(b" "):
+        return False
+    # Another program may have written behind a line that lacks only its newline.
+    is_line = ending.endswith(b"\n") or end == len(tail) or bool(_RECORD.match(tail, end))
+    signs = ((_ENDING_SIZE, b',"digest":"'), (_CHECK_SIZE, b',"check":"'), (3, b'"}'))
+    there = sum(tail.startswith(sign, end - place) for place, sign in signs)
+    return is_line and there >= len(signs) - 1
+
+
 def hidden(piece: bytes) -> Iterator[Line]:
     """Find a whole line at the end of a piece that begins with something else."""
     for start in _STARTS.finditer(piece, 1):

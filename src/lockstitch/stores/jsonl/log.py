@@ -6,9 +6,10 @@ Lines are only ever added, each by one write at the end, so their order is the s
 - A record counts if it is of the last such epoch and its whole append stands there in one piece,
   with the next number and a digest that continues the chain. One of an older epoch came late,
   from a writer that had been taken over, and counts for nothing.
-- Anything else is what an append left that was never acknowledged, if it is the end of the file
-  or if the next writer's opening line says so; else it is damage, since no writer goes on behind
-  such bytes without saying so. Nothing is ever cut off or changed.
+- Anything else is what an append left that was never acknowledged, if the next writer's opening
+  line says so, or if it is the end of the file and looks like what a crash can leave. Else it is
+  damage: no writer goes on behind such bytes without saying so, and no crash leaves a line that
+  has its whole length and its end, but another content. Nothing is ever cut off or changed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, UsageError
 from lockstitch.journal.records import START, Head, digest_of
-from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, parsed
+from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, parsed, was_whole
 
 CHUNK = 1 << 20
 
@@ -52,7 +53,8 @@ class Walk:
     """Goes through a file's lines from a state on and tells what counts.
 
     ``torn`` is where bytes begin that do not count, None without such, and ``broken`` are the
-    whole records that an append there begins with.
+    whole records that an append there begins with. ``strange`` is where the first of those bytes
+    are that make no line.
     """
 
     def __init__(self, state: State, session: str) -> None:
@@ -60,6 +62,7 @@ class Walk:
         self.session = session
         self.where = f"session {session}"
         self.torn: int | None = None
+        self.strange: int | None = None
         self.broken: list[Written] = []
         self._parts: list[Written] = []
         self._parts_start = 0
@@ -75,13 +78,19 @@ class Walk:
             if isinstance(line, Written) and not self._parts and self._is_late(line):
                 return self._skip(place + len(piece))
             self._break(place)
+            self.strange = place if line is None else None
         self._look(place, piece, line)
         return []
 
-    def finish(self) -> None:
-        """Say that the file ends here: an append that is not whole does not count."""
+    def finish(self, rest: bytes) -> None:
+        """Say that the file ends here: an append that is not whole does not count.
+
+        ``rest`` is what stands from ``strange`` on.
+        """
         if self._parts:
             self._break(self._parts_start)
+        if was_whole(rest):
+            raise self._damage("though it has its whole length")
 
     def _break(self, place: int) -> None:
         self.torn = self._parts_start if self._parts else place
@@ -144,12 +153,15 @@ class Walk:
         """Behind bytes that do not count: go on with the writer that says so, or find damage."""
         torn = self.torn
         if isinstance(line, Opened) and line.epoch > self.state.epoch and line.torn == torn:
-            self.torn = None
+            self.torn = self.strange = None
             self._open(line, place + len(piece))
         elif any(self._is_proof(one, place) for one in [line, *hidden(piece)]):
-            number = self.state.seq + len(self.broken) + 1
-            message = f"record {number} is not what was written, and more stands behind it"
-            raise Damaged(f"{self.where}: {message} (from byte {torn} on)")
+            raise self._damage("and more stands behind it")
+
+    def _damage(self, why: str) -> Damaged:
+        number = self.state.seq + len(self.broken) + 1
+        message = f"record {number} is not what was written, {why} (from byte {self.torn} on)"
+        return Damaged(f"{self.where}: {message}")
 
     def _is_proof(self, line: Opened | Written | None, place: int) -> bool:
         """Whether a line proves that the bytes before it had been acknowledged."""
@@ -186,9 +198,10 @@ def walked(walk: Walk, handle: int, end: int) -> Iterator[list[Written]]:
         for place, piece in pieces(handle, walk.state.end, end):
             if whole := walk.feed(place, piece):
                 yield whole
+        place = end if walk.strange is None else walk.strange
+        walk.finish(os.pread(handle, end - place, place))
     except Damaged:
         # It had been acknowledged, or there would be no damage: what is left of it counts.
         if walk.broken:
             yield walk.broken
         raise
-    walk.finish()

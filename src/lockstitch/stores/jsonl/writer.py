@@ -73,6 +73,8 @@ class Writer:
                 disk.write(new.handle, self._opening() + writing(records, entries))
                 disk.sync(new.handle)
                 new.close()
+                # Looked at once more: all that took long enough to be stopped and taken over.
+                self._catch_up()
                 new.path.replace(path)
             disk.sync_folder(self._files.folder)
             handle, self._handle = (

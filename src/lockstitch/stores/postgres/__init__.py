@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from lockstitch.stores.postgres.backend import PostgresBackend
+from lockstitch.stores.postgres.pool import TIMEOUT
 
-__all__ = ["PostgresBackend"]
+__all__ = ["TIMEOUT", "PostgresBackend"]

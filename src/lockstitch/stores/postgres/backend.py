@@ -50,8 +50,8 @@ from lockstitch.stores.postgres import reading, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
-from lockstitch.stores.postgres.pool import SIZE, Pool, address_of
-from lockstitch.stores.postgres.server import TRIES, Lost, Row, Server
+from lockstitch.stores.postgres.pool import SIZE, TIMEOUT, Pool, address_of
+from lockstitch.stores.postgres.server import TRIES, Lost, Row, Server, Unanswered
 
 LISTED = 1000
 # So many leases are kept alive by one statement, which locks them for as long as it takes.
@@ -64,7 +64,9 @@ class PostgresBackend(Backend):
     ``dsn`` is a URL or libpq's ``name=value`` pairs; with several hosts the primary is looked for.
     The tables are made, and brought up to this version, unless ``create`` is false: then a
     database without them raises ``Unreadable``, and nothing is made. At most ``connections`` are
-    open at a time, and two more to keep leases alive and to follow sessions.
+    open at a time, and two more to keep leases alive and to follow sessions. A server that says
+    nothing for ``timeout`` seconds is given up: a write is ``Unsure`` then, and the next call
+    begins on a new connection.
     """
 
     def __init__(
@@ -74,9 +76,12 @@ class PostgresBackend(Backend):
         lease_seconds: float = LEASE_SECONDS,
         create: bool = True,
         connections: int = SIZE,
+        timeout: float = TIMEOUT,
     ) -> None:
         if not lease_seconds > 0:
             raise UsageError("a lease lasts longer than 0 seconds")
+        if not timeout > 0:
+            raise UsageError("a server is waited for longer than 0 seconds")
         address = address_of(dsn)
         self.url = address.url
         self._lease_seconds = lease_seconds
@@ -85,9 +90,9 @@ class PostgresBackend(Backend):
         self._myself = holders.myself()
         self._counting = threading.Lock()
         self._leases = Leases()
-        self._pool = Pool(address, connections)
+        self._pool = Pool(address, connections, timeout)
         self._server = Server(self._pool)
-        self._news = News(address)
+        self._news = News(address, timeout)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         weakref.finalize(self, _let_go, self._pid, self._pool, self._news)
         try:
@@ -207,10 +212,10 @@ class PostgresBackend(Backend):
         )
         try:
             return self._server.tell(sql.ADD, values, _named(session))[0]
-        except Lost:
+        except Lost as error:
             raise Unsure(
-                f"session {session}: the connection was lost in the middle of a write; it may be"
-                " there or not: read the session again"
+                f"session {session}: {error} in the middle of a write; it may be there or not:"
+                " read the session again, what is there is not added twice"
             ) from None
 
     def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
@@ -253,8 +258,8 @@ class PostgresBackend(Backend):
             if not isinstance(error, Lost):
                 raise
             raise Unsure(
-                f"session {lease.session}: the connection was lost in the middle of a write; "
-                "it may be there or not: open the session again"
+                f"session {lease.session}: {error} in the middle of a write; it may be there or"
+                " not: open the session again, and write it again under the same key"
             ) from None
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
@@ -341,7 +346,7 @@ class PostgresBackend(Backend):
 
         def ask(statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
             self._require_open()
-            return self._server.ask(statement, values, self.url)
+            return self._server.ask(statement, values, self.url, is_slow=True)
 
         return verify.everything(ask, _listed)
 
@@ -395,8 +400,13 @@ class PostgresBackend(Backend):
                 raise
             except BaseException as error:
                 self._leases.give_up(session, holder.token)
+                if isinstance(error, Unanswered):
+                    raise Unsure(
+                        f"session {session}: {error} while its lease was taken; take it again"
+                    ) from None
                 if not isinstance(error, Lost):
                     raise
+                self._pool.drop_idle()
         raise Unsure(f"session {session}: the connection was lost while its lease was taken, twice")
 
     def _kept(self, lease: Lease) -> Lease:
@@ -419,7 +429,11 @@ class PostgresBackend(Backend):
         for start in range(0, len(live), RENEWED):
             part = live[start : start + RENEWED]
             tokens, sessions = [one.token for one in part], [one.session for one in part]
-            with suppress(LockstitchError, psycopg.Error), self._pool.beyond() as connection:
+            patience = min(self._pool.timeout, self._lease_seconds / 3)
+            with (
+                suppress(LockstitchError, psycopg.Error),
+                self._pool.beyond(patience) as connection,
+            ):
                 lost = connection.execute(sql.RENEW, (tokens, sessions, self._lease_seconds))
                 self._leases.drop({token for (token,) in lost})
 

@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 import psycopg
 
 from lockstitch.errors import LockstitchError
-from lockstitch.stores.postgres.pool import Address, Connection
+from lockstitch.stores.postgres.connections import Connection
+from lockstitch.stores.postgres.pool import Address
 
 CHANNEL = "lockstitch"
 FOLLOWED = 120.0
@@ -31,8 +32,9 @@ Follow = Callable[[str, float], bool]
 class News:
     """Bells that ring when a session has new records."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, timeout: float) -> None:
         self._address = address
+        self._timeout = timeout
         self._lock = threading.Lock()
         self._bells: dict[str, set[threading.Event]] = {}
         self._followed: dict[str, float] = {}
@@ -90,7 +92,10 @@ class News:
     def _run(self) -> None:
         pause = SHORTEST
         while not self._ending.is_set():
-            with suppress(LockstitchError, psycopg.Error, OSError), self._address.connect() as line:
+            with (
+                suppress(LockstitchError, psycopg.Error, OSError),
+                self._address.connect(self._timeout) as line,
+            ):
                 if not _is_direct(line):
                     self._settled.set()
                     return
@@ -108,6 +113,8 @@ class News:
             self._connection = line
         self._settled.set()
         self._ring(None)
+        # No news is no fault: those who wait look by themselves now and then.
+        line.patience = None
         for notification in line.notifies():
             self._ring(notification.payload.partition(" ")[0])
 

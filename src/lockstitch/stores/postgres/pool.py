@@ -7,6 +7,7 @@ server has closed it meanwhile.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -21,15 +22,19 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from lockstitch.errors import Busy, Closed, Unreadable, UsageError
-from lockstitch.stores.postgres import errors
+from lockstitch.stores.postgres import connections, errors
 
 SIZE = 16
-PATIENCE = 30.0
+# Longer than the server waits for a lock, so that its word on that comes first.
+TIMEOUT = 40.0
+# What reads or rewrites whole tables may take so many times as long.
+SLOW = 20
 IDLE = 300.0
 # A peer that is gone without a word is noticed within a minute.
+_CONNECTING = 10
 _DEFAULTS = {
     "application_name": "lockstitch",
-    "connect_timeout": "10",
+    "connect_timeout": str(_CONNECTING),
     "keepalives_idle": "20",
     "keepalives_interval": "10",
     "keepalives_count": "3",
@@ -37,7 +42,7 @@ _DEFAULTS = {
 }
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Connection = connections.Connection
 
 
 class Address(Struct, frozen=True):
@@ -50,15 +55,22 @@ class Address(Struct, frozen=True):
         """Show the address without secrets."""
         return f"Address({self.url!r})"
 
-    def connect(self) -> Connection:
-        """Make a connection, each statement on it a transaction; raises ``Unreadable``."""
+    def connect(self, patience: float | None = None) -> Connection:
+        """Make a connection, each statement on it a transaction; raises ``Unreadable``.
+
+        With ``patience`` it gives a server up that is silent for so many seconds.
+        """
+        given: dict[str, Any] = {**self.parameters, "client_encoding": "UTF8"}
+        if patience is not None and patience < _CONNECTING:
+            given["connect_timeout"] = str(math.ceil(patience))
         try:
-            return psycopg.connect(
-                **self.parameters, client_encoding="UTF8", autocommit=True, prepare_threshold=None
-            )
+            made = Connection.connect(**given, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             secrets = [str(self.parameters[name]) for name in _SECRETS if name in self.parameters]
             reason = errors.reason_of(error, secrets)
+        else:
+            made.patience = patience
+            return made
         raise Unreadable(f"{self.url}: no connection: {reason}")
 
 
@@ -133,30 +145,35 @@ class Turnstile:
 
 
 class Pool:
-    """Connections that are lent, one to a thread at a time."""
+    """Connections that are lent, one to a thread at a time; ``timeout`` is for every wait."""
 
-    def __init__(self, address: Address, size: int = SIZE) -> None:
+    def __init__(self, address: Address, size: int = SIZE, timeout: float = TIMEOUT) -> None:
         self.address = address
+        self.timeout = timeout
         self._turnstile = Turnstile(size)
         self._idle: list[tuple[Connection, float]] = []
         self._lock = threading.Lock()
         self._is_closed = False
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self, patience: float | None = None) -> Iterator[Connection]:
         """Lend a connection that works, as far as can be seen."""
-        if not self._turnstile.enter(PATIENCE):
+        if not self._turnstile.enter(self.timeout):
             raise Busy(f"{self.address.url}: all connections are in use; nothing was written")
         try:
-            with self.beyond() as connection:
+            with self.beyond(patience) as connection:
                 yield connection
         finally:
             self._turnstile.leave()
 
     @contextmanager
-    def beyond(self) -> Iterator[Connection]:
-        """Lend a connection beyond the limit: for what must not wait behind the writers."""
-        connection = self._taken() or self.address.connect()
+    def beyond(self, patience: float | None = None) -> Iterator[Connection]:
+        """Lend a connection beyond the limit: for what must not wait behind the writers.
+
+        It waits for an answer for ``patience`` seconds, or as long as all others.
+        """
+        connection = self._taken() or self.address.connect(self.timeout)
+        connection.patience = patience or self.timeout
         try:
             yield connection
         finally:
@@ -164,8 +181,12 @@ class Pool:
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when it comes back."""
+        self._is_closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close what is idle now: if one was lost, the others may be, without a sign of it yet."""
         with self._lock:
-            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection, _since in idle:
             connection.close()

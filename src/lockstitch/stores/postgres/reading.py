@@ -7,6 +7,7 @@ go all at once or not at all, so a session that is replaced or removed meanwhile
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import Head, Record, verified
@@ -38,8 +39,7 @@ def _chunks(server: Server, number: int, after: int, upto: int, where: str) -> I
         rows = server.ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES), where)
         if not rows:
             return
-        for row in rows:
-            yield Record(*row)
+        yield from starmap(Record, rows)
         after = rows[-1][0]
 
 

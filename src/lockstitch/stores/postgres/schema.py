@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.stores.postgres import errors
-from lockstitch.stores.postgres.pool import Connection, Pool
+from lockstitch.stores.postgres.connections import Connection, Silent
+from lockstitch.stores.postgres.pool import SLOW, Pool
 
 OLDEST_SERVER = 130000
 # Any constant will do that no other program takes for its own lock.
@@ -60,6 +61,7 @@ def prepare(pool: Pool, *, create: bool) -> None:
             found = _found(connection)
             _require_usable(found, url, create=create)
             if found.version < latest():
+                connection.patience = pool.timeout * SLOW
                 _migrate(connection, url)
     except psycopg.Error as error:
         problem = _problem(error, url)
@@ -71,6 +73,8 @@ def prepare(pool: Pool, *, create: bool) -> None:
 def _problem(error: psycopg.Error, url: str) -> LockstitchError:
     if errors.is_rolled_back(error):
         return errors.translated(error, url)
+    if isinstance(error, Silent):
+        return Unreadable(f"{url}: PostgreSQL gave {error}; open it again when the server answers")
     return Unreadable(f"{url}: the connection was lost while the tables were looked at")
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import suppress
 from typing import Any, LiteralString
 
 import psycopg
 
 from lockstitch.errors import Unreadable, Unsure
 from lockstitch.stores.postgres import errors
-from lockstitch.stores.postgres.pool import Pool
+from lockstitch.stores.postgres.connections import Silent
+from lockstitch.stores.postgres.pool import SLOW, Pool
 
 TRIES = 8
+_LOST = "the connection was lost"
 
 Row = tuple[Any, ...]
 
 
 class Lost(Exception):
-    """Nobody knows whether a statement was carried out."""
+    """Nobody knows whether a statement was carried out; the text says why."""
+
+
+class Unanswered(Lost):
+    """The server is silent: asking once more at once would be waiting once more."""
 
 
 class Server:
@@ -31,45 +36,71 @@ class Server:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def ask(self, statement: LiteralString, values: Row, where: str) -> list[Row]:
+    def ask(
+        self, statement: LiteralString, values: Row, where: str, *, is_slow: bool = False
+    ) -> list[Row]:
         """Read; over a new connection once more if the first is lost."""
-        for _ in range(2):
-            with suppress(Lost):
-                return self.tell(statement, values, where)
-        raise Unreadable(f"{where}: the connection was lost while reading, twice")
+        patience = self._pool.timeout * SLOW if is_slow else None
+        try:
+            return self._twice(statement, values, where, patience)
+        except Unanswered as error:
+            raise Unreadable(f"{where}: {error}; read it again when the server answers") from None
+        except Lost:
+            raise Unreadable(f"{where}: the connection was lost while reading, twice") from None
 
     def settle(self, statement: LiteralString, values: Row, where: str) -> list[Row]:
         """Write what can be written twice without harm: once more if the outcome is unknown."""
-        for _ in range(2):
-            with suppress(Lost):
-                return self.tell(statement, values, where)
-        raise Unsure(f"{where}: the connection was lost in the middle of a write, twice")
+        try:
+            return self._twice(statement, values, where, None)
+        except Unanswered as error:
+            raise Unsure(f"{where}: {error}; do it again when the server answers") from None
+        except Lost:
+            raise Unsure(
+                f"{where}: the connection was lost in the middle of a write, twice"
+            ) from None
 
-    def tell(self, statement: LiteralString, values: Row, where: str) -> list[Row]:
+    def _twice(
+        self, statement: LiteralString, values: Row, where: str, patience: float | None
+    ) -> list[Row]:
+        try:
+            return self.tell(statement, values, where, patience)
+        except Unanswered:
+            raise
+        except Lost:
+            self._pool.drop_idle()
+            return self.tell(statement, values, where, patience)
+
+    def tell(
+        self, statement: LiteralString, values: Row, where: str, patience: float | None = None
+    ) -> list[Row]:
         """Run a statement; raises ``Lost`` if its outcome is unknown.
 
         It is run again only if the server said that it rolled it back for no fault of its own.
         """
         for tried in range(TRIES):
             try:
-                return self.run(statement, values)
+                return self.run(statement, values, patience)
             except psycopg.Error as error:
                 problem = _problem(error, where, is_last=tried == TRIES - 1)
             if problem:
                 raise problem
             time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
-        raise Lost
+        raise Lost(_LOST)
 
-    def run(self, statement: LiteralString, values: Row) -> list[Row]:
+    def run(
+        self, statement: LiteralString, values: Row, patience: float | None = None
+    ) -> list[Row]:
         """Run a statement once; raises psycopg's errors."""
-        with self._pool.connection() as connection, connection.cursor(binary=True) as cursor:
+        with self._pool.connection(patience) as lent, lent.cursor(binary=True) as cursor:
             return cursor.execute(statement, values).fetchall()
 
 
 def _problem(error: psycopg.Error, where: str, *, is_last: bool) -> Exception | None:
     """Say what a failed statement comes to; None if it may be run again."""
+    if isinstance(error, Silent):
+        return Unanswered(f"PostgreSQL gave {error}")
     if not errors.is_rolled_back(error):
-        return Lost()
+        return Lost(_LOST)
     if errors.is_worth_another_try(error) and not is_last:
         return None
     return errors.translated(error, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 import msgspec
@@ -26,6 +27,7 @@ _SESSION = (
 )
 _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
+_COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
 
 EventRow = tuple[int, int, int, int, str, int, bytes, bytes]
 BlobRow = tuple[str, int, bytes]
@@ -263,11 +265,28 @@ def records(
     cursor = connection.execute(
         f"{_RECORD} where session = ? and seq > ? and seq <= ? order by seq", (number, after, upto)
     )
-    seq = after
     while rows := cursor.fetchmany(CHUNK):
-        for row in rows:
-            seq += 1
-            yield _record(row, seq, where)
+        yield from _plain(rows) or _checked(rows, after, where)
+        after += len(rows)
+
+
+def _plain(rows: Sequence[Sequence[Any]]) -> list[Record] | None:
+    """Make records of rows that are all as they should be, column by column; None if not."""
+    columns = tuple(zip(*rows, strict=True))
+    if [{*map(type, column)} for column in columns] != _COLUMN_TYPES:
+        return None
+    seqs, epochs, keys, ats, bodies, digests, codecs = columns
+    names = map(bytes.decode, keys, repeat("ascii"))
+    whole = map(unpacked, codecs, bodies) if any(codecs) else bodies
+    try:
+        return list(map(Record, seqs, epochs, names, ats, whole, digests))
+    except (ValueError, zlib.error):
+        return None
+
+
+def _checked(rows: Iterable[Sequence[Any]], after: int, where: str) -> Iterator[Record]:
+    """Make records of rows one by one, up to the first that makes no sense."""
+    return (_record(row, seq, where) for seq, row in enumerate(rows, after + 1))
 
 
 def _record(row: Sequence[Any], expected: int, where: str) -> Record:

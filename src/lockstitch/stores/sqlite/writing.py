@@ -19,11 +19,12 @@ from lockstitch.stores.sidecar import Sidecar
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
-CHECKPOINT = 256 * PAGE
+CHECKPOINT = 512 * PAGE
 HUGE = 64 * 1024 * 1024
 # So many milliseconds a reader is waited for before the log of what was removed is emptied.
 PATIENCE = 500
-_COMMIT = 3 * PAGE
+# The session's row, the record, its place in the index, and now and then a new page for one.
+_COMMIT = 4 * PAGE
 
 
 class Writer:
@@ -32,7 +33,8 @@ class Writer:
     def __init__(self, path: Path, connect: Connect, written: Callable[[], None]) -> None:
         self.path = path
         self.generation = 0
-        self._names = (str(path), str(files.wal_of(path)))
+        self._name = str(path)
+        self._log = files.Name(files.wal_of(path))
         self._connect = connect
         self._written = written
         self._sidecar = Sidecar(files.lock_of(path))
@@ -239,7 +241,7 @@ class Writer:
         disk.sync_folder(self.path.parent)
 
     def _found(self) -> tuple[files.Identity, files.Identity]:
-        return files.identity(self._names[0]), files.identity(self._names[1])
+        return files.identity(self._name), self._log.identity()
 
     def _check_files(self) -> None:
         """Acknowledge nothing that went into a file which is no longer the store's."""
