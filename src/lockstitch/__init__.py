@@ -102,9 +102,9 @@ def open(url: str) -> "Store":  # noqa: A001 - what one does with a store
     ``jsonl:///folder`` or ``memory:``.
     """
     from lockstitch.session.store import Store  # noqa: PLC0415 - as below
-    from lockstitch.stores.opening import open_backend  # noqa: PLC0415 - as below
+    from lockstitch.stores.opening import open_given  # noqa: PLC0415 - as below
 
-    return Store(open_backend(url))
+    return Store(open_given(url))
 
 
 def __getattr__(name: str) -> Any:

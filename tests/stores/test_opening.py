@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lockstitch
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.stores.base import LEASE_SECONDS, Backend
 from lockstitch.stores.jsonl import JsonlBackend
@@ -146,3 +148,21 @@ def test_only_the_store_that_is_named_is_loaded() -> None:
         "print([name for name in ('sqlite3', 'psycopg', 'apsw') if name in sys.modules])\n"
     )
     assert python(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        (None, "the address of a store is a text, not of type NoneType"),
+        (5, "not of type int"),
+        (Path("agent.db"), "sqlite:///file.db"),
+        ("agent.db", "^agent.db is no address of a store; write sqlite:///file.db"),
+        ("sqlite:///a.db?leese=3", "^sqlite:///a.db has no option 'leese'"),
+        ("mysql://ada:secret@host/x", "^mysql://…@host/x is no address"),
+    ],
+    ids=str,
+)
+def test_what_is_no_address_is_named(url: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text) as caught:
+        lockstitch.open(url)
+    assert "secret" not in str(caught.value)

@@ -14,6 +14,27 @@ _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": 
 _OURS = {"lease", "compress", "timeout"}
 
 
+def open_given(url: object) -> Backend:
+    """Open the store at an address that a program gave; what is wrong with it names it."""
+    if not isinstance(url, str):
+        kind = type(url).__name__
+        raise UsageError(f"the address of a store is a text, not of type {kind}: {KNOWN}")
+    try:
+        return open_backend(url)
+    except UsageError as error:
+        # a sentence without a subject is for those who have said the address already
+        text = str(error)
+        has_subject = not text.startswith(("is ", "has "))
+        raise UsageError(text if has_subject else f"{_shown(url)} {text}") from None
+
+
+def _shown(url: str) -> str:
+    """Give an address without what may be a password."""
+    bare = url.partition("?")[0]
+    name, at, rest = bare.rpartition("@")
+    return f"{name.partition(':')[0]}://…@{rest}" if at else bare
+
+
 def open_backend(url: str, *, create: bool = True) -> Backend:
     """Open the store at an address.
 
