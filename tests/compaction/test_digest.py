@@ -154,7 +154,7 @@ def test_a_question_has_the_notes_so_far_and_names_itself() -> None:
 def test_what_is_no_summary() -> None:
     good = "Requests: fix it. Done: the parser was fixed, with tests."
     assert accepted(f"  {good}\n", 100, count) == good
-    bad = ["", " " * 99, "ok", "API Error: 500 something went wrong, and will again, and again",
+    bad = ["", " " * 99, "...", "API Error: 500 something went wrong, and will again, and again",
            "Error: the model is overloaded, please try again some minutes later",
            '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
            '{"error": {"message": "context length exceeded", "code": 400}}',

@@ -18,7 +18,7 @@ from lockstitch.compaction.chunks import key_of
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
 from tests.compaction.talks import GOOD, MIDDLE, bodies, compactions, grown, requests
-from tests.postgres_server import shared
+from tests.postgres_server import PATIENT, shared
 
 MOST = int(os.environ.get("LOCKSTITCH_KILLS", "7"))
 MOMENTS = [
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f"sqlite:///{tmp_path}/agent.db?lease=2"
         return
     address = shared().fresh()
-    yield f"{address}?lease=2"
+    yield f"{address}?lease=2&{PATIENT}"
     shared().recycle(address)
 
 

@@ -278,3 +278,22 @@ def _killed(session: Path, words: list[str], name: str, number: int, mended: byt
     [backup] = (session.parent / ".lockstitch").glob("*.bak")
     assert backup.read_text("utf-8") == claude.broken()
     return "new"
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_what_was_exported_is_one_list_whatever_its_lines(
+    session: Path, tmp_path: Path, dialect: str
+) -> None:
+    """A list that has its messages on lines of their own is no file of lines."""
+    exported = run("export", session, "--to", dialect)
+    assert exported.returncode == 0, exported.stderr
+    path = tmp_path / "list.json"
+    path.write_text(exported.stdout, encoding="utf-8")
+    for words in (["check"], ["repair", "--yes"], ["repair", "--diff"]):
+        done = run(*words, path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert path.read_text(encoding="utf-8") == exported.stdout
+    plain = json.dumps(json.loads(exported.stdout), indent=1)
+    path.write_text(plain, encoding="utf-8")
+    assert run("repair", "--yes", path).returncode == 0
+    assert path.read_text(encoding="utf-8") == plain

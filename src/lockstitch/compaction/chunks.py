@@ -30,8 +30,6 @@ _REFUSALS = re.compile(
 )
 # Characters below which a line is not parted.
 _INDIVISIBLE = 40
-# Shorter than any word that says something: "ok" is no summary, and a short one is.
-_LEAST_LETTERS = 4
 
 
 def prompt(part: str, previous: str, room: int) -> str:
@@ -85,6 +83,6 @@ def accepted(text: object, most: int, count: Count) -> str | None:
     if not isinstance(text, str):
         return None
     words = text.strip()
-    if sum(map(str.isalnum, words)) < _LEAST_LETTERS or _REFUSALS.match(words):
+    if not any(map(str.isalnum, words)) or _REFUSALS.match(words):
         return None
     return words if count(words) <= most else None

@@ -56,7 +56,9 @@ class Budget(Struct, frozen=True):
 def budget_of(tokens: object, most_bytes: object = None) -> Budget:
     """Read a budget that somebody gave; raises ``UsageError`` for what is none."""
     given = [tokens] if most_bytes is None else [tokens, most_bytes]
-    limits = [limit for limit in given if isinstance(limit, int) and limit >= 1]
+    limits = [
+        limit for limit in given if isinstance(limit, int) and limit is not True and limit >= 1
+    ]
     if len(limits) < len(given):
         raise UsageError("a budget is 1 token or more, and 1 byte or more")
     return Budget(*limits)

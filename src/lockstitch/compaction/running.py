@@ -28,8 +28,8 @@ class Clock:
     """How long a compaction may take, as a whole and for each question."""
 
     def __init__(self, deadline: float, call_timeout: float | None) -> None:
-        self._end = time.monotonic() + deadline
-        self._each = call_timeout
+        self._end = time.monotonic() + _seconds(deadline, "deadline")
+        self._each = None if call_timeout is None else _seconds(call_timeout, "call_timeout")
 
     @property
     def left(self) -> float:
@@ -40,6 +40,12 @@ class Clock:
     def for_one(self) -> float:
         """The seconds that one question may take."""
         return self.left if self._each is None else min(self._each, self.left)
+
+
+def _seconds(given: object, name: str) -> float:
+    if isinstance(given, int | float) and not isinstance(given, bool) and given >= 0:
+        return given
+    raise UsageError(f"{name} is a number of seconds, 0 or more")
 
 
 def run(

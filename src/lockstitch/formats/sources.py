@@ -22,6 +22,7 @@ from lockstitch.formats.registry import NAMES, format_named, format_of
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 1 << 18
 _HEAD_LINES = 40
+_BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
 _SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
@@ -136,11 +137,14 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     if not head.strip(b"\0 \t\r\n"):
         raise Unreadable("is empty")
     values = [*_first_values(head)]
-    if any(type(value) is dict for value in values) and not _is_document(values, head):
+    has_objects = any(type(value) is dict for value in values)
+    # a list may have its objects on lines of their own
+    is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
+    if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
     data = head if len(head) < _HEAD else Path(path).read_bytes()
     try:
-        return DOCUMENT, [lines.decode(data.removeprefix(b"\xef\xbb\xbf"))]
+        return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except (ValueError, RecursionError):
         # a first line that is longer than the head, as a prompt with a picture is
         return LINES, values or [*_first_values(data)]
@@ -154,7 +158,7 @@ def _is_document(values: Sequence[Any], head: bytes) -> bool:
 
 
 def _first_values(head: bytes) -> Iterator[Any]:
-    for line in head.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:_HEAD_LINES]:
+    for line in head.removeprefix(_BOM).split(b"\n")[:_HEAD_LINES]:
         try:
             yield lines.decode(line.strip(b"\0"))
         except (ValueError, RecursionError):
