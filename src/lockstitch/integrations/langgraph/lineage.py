@@ -65,6 +65,10 @@ class Ticket:
         return f"{'named' if self.named else 'head'}:{self.run}"
 
 
+# A put of a guard, which has decided already whether it may build where it does.
+DECIDED = Ticket("decided by a guard", named=True)
+
+
 def place_of(config: RunnableConfig) -> Place:
     """Give the place that a config names: what is loaded, or the parent of what is put."""
     conf: Mapping[str, Any] = config["configurable"]

@@ -13,6 +13,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import interrupt
 
+from lockstitch.integrations.langgraph.guarding.claims import RUN
 from tests.integrations.langgraph.savers import on
 
 THREAD = on("shared")
@@ -36,6 +37,19 @@ def later(checkpoint: str, seconds: int = 60) -> str:
     ticks = (number >> 80 << 12 | number >> 64 & 0xFFF) + seconds * 10**7
     rest = number & ((1 << 64) - 1)
     return str(UUID(int=ticks >> 12 << 80 | 6 << 76 | (ticks & 0xFFF) << 64 | rest))
+
+
+def lose(saver: Any, guard: Any) -> None:
+    """Leave a checkpoint behind that is the newest, but lost."""
+    head = guard.get_tuple(THREAD)
+    assert head
+    assert head.parent_config
+    parent = saver.get_tuple(head.parent_config)
+    body = {**parent.checkpoint, "id": later(head.checkpoint["id"])}
+    saver.put(parent.config, body, {**parent.metadata, RUN: "late"}, {})
+    claim = [("__lockstitch_claim__", {"key": 1, "name": "nobody"})]
+    late = on("shared", checkpoint_ns="", checkpoint_id=body["id"])
+    saver.put_writes(late, claim, "00000000-0000-5000-8000-000000000000")
 
 
 def said(name: str) -> dict[str, Any]:

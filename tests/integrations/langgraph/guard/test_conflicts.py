@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 
@@ -22,6 +24,7 @@ from tests.integrations.langgraph.guard.graphs import (
     chain,
     chat,
     later,
+    lose,
     noting,
     said,
     texts,
@@ -302,3 +305,70 @@ def test_a_guard_before_our_own_saver(durability: Any, tmp_path: Path) -> None:
         graph = chat(guard, _other(saver, durability))
         graph.invoke(said("a"), THREAD, durability=durability)
         assert texts(graph, on(guard.forks[0].fork))[-2:] == ["a", "done a"]
+
+
+def test_our_own_saver_leaves_it_to_the_guard_what_counts(tmp_path: Path) -> None:
+    """What lost is the saver's newest checkpoint; it must not refuse all that is built beside."""
+    url = f"sqlite:///{tmp_path / 'own.db'}"
+    with Saver(url) as saver:
+        graph = chat(Guard(saver))
+        graph.invoke(said("a"), THREAD)
+        with Saver(url) as other:
+            lose(other, Guard(other))
+        for name in ("b", "c"):
+            graph.invoke(said(name), THREAD)
+        assert texts(graph) == ["a", "done a", "b", "done b", "c", "done c"]
+
+
+def test_a_run_that_two_event_loops_share(tmp_path: Path) -> None:
+    """A lock of one loop wakes nobody in another; what waits in both must end."""
+    with Saver(f"sqlite:///{tmp_path / 'own.db'}") as saver:
+        guard = Guard(saver)
+        chat(guard).invoke(said("a"), THREAD)
+        loaded = guard.get_tuple(THREAD)
+        assert loaded
+
+        async def write(name: str) -> None:
+            for number in range(20):
+                task = f"{name}-{number}"
+                await asyncio.gather(
+                    *(guard.aput_writes(loaded.config, [("x", 1)], f"{task}-{n}") for n in range(3))
+                )
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda name: asyncio.run(write(name)), ["one", "two"]))
+        found = saver.get_tuple(loaded.config)
+        assert found
+        assert found.pending_writes
+        assert len([each for each in found.pending_writes if each[1] == "x"]) == 120
+
+
+class Late(InMemorySaver):
+    """Where a run that was taken over writes once more, right before the next checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[Any] = []
+
+    def put(self, config: Any, *words: Any) -> Any:
+        for task in [self.late.pop() for _ in list(self.late)]:
+            self.put_writes(config, [("messages", [AIMessage("late")])], task)
+        return super().put(config, *words)
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_a_late_write_is_in_no_history_that_nobody_has_seen(state: Any) -> None:
+    saver = Late()
+    graph = chat(Guard(saver), state=state)
+    graph.invoke(said("a"), THREAD)
+    saver.late.append("00000000-0000-4000-8000-000000000000")
+    if state is Delta:
+        # What a delta channel holds is what was written: the run would not know its own thread.
+        with pytest.raises(Conflict):
+            graph.invoke(said("b"), THREAD, durability="sync")
+    else:
+        graph.invoke(said("b"), THREAD, durability="sync")
+        assert texts(graph) == ["a", "done a", "b", "done b"]
+    seen = graph.invoke(said("c"), THREAD, durability="sync")["messages"]
+    assert [message.content for message in seen][-2:] == ["c", "done c"]
+    assert texts(graph) == [message.content for message in seen]

@@ -22,7 +22,7 @@ from langgraph.graph import START, StateGraph
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import Guard, reconcile
 from lockstitch.integrations.langgraph.caller import loading_run
-from lockstitch.integrations.langgraph.guarding.claims import RUN, names_of
+from lockstitch.integrations.langgraph.guarding.claims import names_of
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.lineage import (
     TICKET,
@@ -39,6 +39,7 @@ from tests.integrations.langgraph.guard.graphs import (
     chain,
     chat,
     later,
+    lose,
     noting,
     said,
     texts,
@@ -184,7 +185,7 @@ def test_pruning(name: str, tmp_path: Path) -> None:
         assert len(list(saver.list(THREAD))) == 1
         graph.invoke(said("c"), THREAD)
         assert texts(graph) == ["a", "done a", "b", "done b", "c", "done c"]
-        _lose(saver, guard)
+        lose(saver, guard)
         with pytest.raises(Conflict, match="nothing was pruned"):
             guard.prune(["shared"])
         assert texts(graph) == ["a", "done a", "b", "done b", "c", "done c"]
@@ -195,24 +196,11 @@ def test_pruning(name: str, tmp_path: Path) -> None:
         assert guard.get_tuple(THREAD) is None
 
 
-def _lose(saver: Any, guard: Guard) -> None:
-    """Leave a checkpoint behind that is the newest, but lost."""
-    head = guard.get_tuple(THREAD)
-    assert head
-    assert head.parent_config
-    parent = saver.get_tuple(head.parent_config)
-    body = {**parent.checkpoint, "id": later(head.checkpoint["id"])}
-    saver.put(parent.config, body, {**parent.metadata, RUN: "late"}, {})
-    claim = [("__lockstitch_claim__", {"key": 1, "name": "nobody"})]
-    late = on("shared", checkpoint_ns="", checkpoint_id=body["id"])
-    saver.put_writes(late, claim, "00000000-0000-5000-8000-000000000000")
-
-
 def test_a_newest_checkpoint_that_lost_is_not_the_head() -> None:
     saver = InMemorySaver()
     graph = chat(Guard(saver))
     graph.invoke(said("a"), THREAD)
-    _lose(saver, Guard(saver))
+    lose(saver, Guard(saver))
     assert texts(chat(saver)) != ["a", "done a"]
     other = chat(Guard(saver))
     assert texts(other) == ["a", "done a"]

@@ -66,7 +66,13 @@ def test_a_fork_takes_its_subgraph_along(
     with SAVERS[store](address_of(store, tmp_path)) as saver:
         _outer(Guard(saver), noting("before"), memory=memory).invoke({"notes": ["start"]}, THREAD)
         guard = Guard(saver, on_conflict="fork")
-        node = _with_other(saver, "a", durability, memory=memory)
+        ran: list[Any] = []
+        other = _with_other(saver, "a", durability, memory=memory)
+
+        def node(state: Any) -> Any:
+            ran.append(state)
+            return other(state)
+
         graph = _outer(guard, node, asking("ok?"), memory=memory)
         graph.invoke({"notes": ["mine"]}, THREAD, durability=durability)
         (fork,) = {each.fork for each in guard.forks}
@@ -75,3 +81,6 @@ def test_a_fork_takes_its_subgraph_along(
         result = graph.invoke(Command(resume="yes"), on(fork), durability=durability)
         assert result["notes"][-1] == "ok?: yes"
         assert "a" in result["notes"]
+        # With "exit" a subgraph that has a memory has lost before its graph has, which is not
+        # stored yet: nobody knows then whose fork it is to go along with.
+        assert len(ran) == 1 or (memory and durability == "exit")

@@ -101,6 +101,37 @@ def test_what_a_reader_does_to_a_message_is_not_seen_by_the_next(quick: Saver, c
     assert second.checkpoint["channel_values"]["book"] == expected["book"]
 
 
+def long_talk(saver: Any, change: Any) -> list[Any]:
+    """A hundred messages and more; the first one is changed in place, more than once."""
+
+    def act(state: State) -> dict[str, Any]:
+        if len(state["messages"]) in {133, 135}:
+            change(state["messages"][1])
+            state["log"][0]["touched"] = len(state["messages"])
+        number = len(state["messages"])
+        return {"messages": [AIMessage("reply", id=f"a{number}")], "log": [{"n": number}]}
+
+    graph = StateGraph(State).add_node(act).add_edge(START, "act").compile(checkpointer=saver)
+    calls = [{"name": "f", "args": {"n": 0}, "id": "c"}]
+    first: list[Any] = [HumanMessage("x", id="0"), AIMessage("y", id="1", tool_calls=calls)]
+    many = [*first, *(HumanMessage("x" * number, id=f"{number}") for number in range(2, 130))]
+    for turn in range(3):
+        said = [HumanMessage("turn", id=f"h{turn}")]
+        given = {"messages": said if turn else [*many, *said], "log": [], "book": {}}
+        graph.invoke(given, CONFIG, durability="sync")
+    return [one.values for one in graph.get_state_history(CONFIG)]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
+def test_a_change_far_behind_the_end_is_stored_as_well(path: Path, change: Any) -> None:
+    expected = long_talk(InMemorySaver(), change)
+    with Saver(f"sqlite:///{path}", reconcile=False) as saver:
+        assert long_talk(saver, change) == expected
+        items = len(saver._threads.get("1").thread.items)  # noqa: SLF001
+    # What was changed, and nothing else, is there twice.
+    assert items <= 130 + 3 * 3 + 4
+
+
 def test_equal_copies_are_stored_once(quick: Saver) -> None:
     """A graph whose nodes copy every message makes new objects; the journal does not grow."""
 

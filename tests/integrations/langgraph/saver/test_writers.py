@@ -15,6 +15,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 
 from lockstitch.errors import Closed, Conflict, Held, Unsure
 from lockstitch.integrations.langgraph import Saver
+from lockstitch.integrations.langgraph.saving.threads import Patience
 from lockstitch.stores.opening import open_backend
 from tests.integrations.langgraph.saver.places import Where
 from tests.integrations.langgraph.saver.worker import CONFIG, answering, working
@@ -183,6 +184,55 @@ def test_a_write_of_unknown_outcome_is_there_once(
     assert len(list(quick.list(CONFIG))) == 12
     keys = [record.key for record in backend.read("langgraph.shared")]
     assert len(keys) == len(set(keys)) == 1 + 4 * 5
+
+
+def test_what_a_task_wrote_is_stored_with_the_checkpoint_behind_it(
+    quick: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(quick).invoke({"messages": [HumanMessage("x")]}, CONFIG)
+    found = quick.get_tuple(CONFIG)
+    assert found is not None
+    live = quick._threads.get("shared")  # noqa: SLF001
+    monkeypatch.setattr(live, "patience", Endless())
+    backend = quick._backend  # noqa: SLF001
+    real, added = backend.add, []
+
+    def add(session: str, entries: Any, *words: Any, **options: Any) -> Any:
+        added.append(len(entries))
+        return real(session, entries, *words, **options)
+
+    monkeypatch.setattr(backend, "add", add)
+    task = threading.Thread(target=quick.put_writes, args=(found.config, [("x", 1)], "task"))
+    task.start()
+    wait_until(lambda: live._queue)  # noqa: SLF001
+    child: Any = {**found.checkpoint, "id": f"{found.checkpoint['id']}1"}
+    quick.put(found.config, child, found.metadata, {})
+    task.join()
+    assert added == [2]
+    before = quick.get_tuple(found.config)
+    assert before is not None
+    assert before.pending_writes == [("task", "x", 1)]
+
+
+class Endless(Patience):
+    """Waits for as long as it takes."""
+
+    def seconds(self, items: int) -> float:
+        return 600.0
+
+
+def test_what_never_comes_is_not_waited_for_again_and_again() -> None:
+    patience = Patience()
+    waited = 0
+    for _ in range(1000):
+        if patience.seconds(100) > 0:
+            waited += 1
+            patience.learn(is_met=False)
+    assert 10 < waited < 60
+    while not patience.seconds(100):
+        pass
+    patience.learn(is_met=True)
+    assert patience.seconds(100) > 0
 
 
 def test_what_one_process_stores_another_sees(where: Where) -> None:

@@ -33,13 +33,13 @@ Time plays no part, but LangGraph takes the greatest id for the newest: see call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.naming import CLAIM
+from lockstitch.formats.langgraph.naming import CLAIM, COUNTERS
 from lockstitch.integrations.langgraph.guarding.steps import Look, Older, Put, Step, Steps, Write
 from lockstitch.integrations.langgraph.lineage import Place, place_of
 
@@ -343,13 +343,34 @@ def checked(place: Place, run: str) -> Steps[None]:
         raise moved(place, parent)
 
 
-def put(place: Place, step: Put, run: str) -> Steps[RunnableConfig]:
-    """Put a checkpoint on one that its run has put or claimed; a Conflict if another won."""
+def put(
+    place: Place, step: Put, run: str, tasks: Collection[str] | None = None
+) -> Steps[RunnableConfig]:
+    """Put a checkpoint on one that its run has put or claimed; a Conflict if another won.
+
+    ``tasks`` are those whose writes on the parent the run knows, None if that is not known.
+    """
     written: RunnableConfig = yield step
     parent: CheckpointTuple | None = yield Look(place.config)
-    if parent is not None and named_by(parent) not in {None, run}:
+    if parent is None:
+        return written
+    is_mixed = tasks is not None and _is_mixed(parent, step, tasks)
+    if is_mixed or named_by(parent) not in {None, run}:
         yield from _given_up(place, step.checkpoint["id"])
     return written
+
+
+def _is_mixed(parent: CheckpointTuple, step: Put, tasks: Collection[str]) -> bool:
+    """Tell whether a checkpoint is made of more than its run knows.
+
+    A delta channel is what was written on the checkpoints before. A write of a run that was
+    taken over may land there late, and would be in a history that nobody has seen.
+    """
+    counters: Any = step.metadata.get(COUNTERS)
+    deltas = set(counters or ()) - set(step.checkpoint["channel_values"])
+    return any(
+        task not in tasks and name in deltas for task, name, _ in parent.pending_writes or ()
+    )
 
 
 def put_first(place: Place, step: Put, run: str, known: Known) -> Steps[RunnableConfig]:

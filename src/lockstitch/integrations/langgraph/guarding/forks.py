@@ -39,7 +39,7 @@ class Branch:
 
     def put(self, place: Place, step: Put, tasks: Collection[str]) -> Steps[RunnableConfig]:
         """Put a checkpoint into the branch instead; ``tasks`` have written on the one before."""
-        yield from self._copied(place, tasks)
+        yield from self.copied(place, tasks)
         here = replace(place, thread=self.thread)
         written: RunnableConfig = yield replace(step, config=_within(step.config, self.thread))
         self._there.add(here.at(step.checkpoint["id"]))
@@ -47,10 +47,11 @@ class Branch:
 
     def write(self, place: Place, step: Write, tasks: Collection[str]) -> Steps[None]:
         """Store writes on a checkpoint of the branch instead, on which ``tasks`` have written."""
-        yield from self._copied(place, tasks)
+        yield from self.copied(place, tasks)
         yield replace(step, config=_within(step.config, self.thread))
 
-    def _copied(self, place: Place, tasks: Collection[str]) -> Steps[None]:
+    def copied(self, place: Place, tasks: Collection[str]) -> Steps[None]:
+        """Have a checkpoint in the branch, with what ``tasks`` have written on it."""
         here = replace(place, thread=self.thread)
         if place.checkpoint is None or here in self._there:
             return

@@ -154,7 +154,7 @@ class Guard(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         for saved in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield claims.stripped(saved)
+            yield _shown(saved)
 
     async def alist(
         self,
@@ -166,7 +166,7 @@ class Guard(BaseCheckpointSaver[Any]):
     ) -> AsyncIterator[CheckpointTuple]:
         found = self.saver.alist(config, filter=filter, before=before, limit=limit)
         async for saved in found:
-            yield claims.stripped(saved)
+            yield _shown(saved)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -276,6 +276,11 @@ class Guard(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> Write:
         return Write(ticketed(config, None), writes, task, (path,) if self._paths else ())
+
+
+def _shown(saved: CheckpointTuple) -> CheckpointTuple:
+    """Give a checkpoint of the history, without what a guard or a saver of ours has added."""
+    return claims.stripped(saved)._replace(config=ticketed(saved.config, None))
 
 
 def _prunable(place: Place) -> Steps[None]:

@@ -129,6 +129,7 @@ class Guarding:
         here = place.at(step.checkpoint["id"])
         for write in run.early.pop(here, ()):
             yield from branch.write(here, write, ())
+        yield from self._taken_along(branch, here)
         return written
 
     def _guarded(self, run: Run, place: Place, step: Put) -> Steps[RunnableConfig]:
@@ -145,7 +146,7 @@ class Guarding:
             written = yield from claims.put_first(place, made, run.name, self.runs.counts)
         else:
             yield from self._may_write(run, place)
-            written = yield from claims.put(place, made, run.name)
+            written = yield from claims.put(place, made, run.name, run.tasks.get(place))
         self.runs.wrote(run, place.at(checkpoint))
         run.early.pop(place.at(checkpoint), None)
         return written
@@ -175,9 +176,21 @@ class Guarding:
             else:
                 return
         yield from branch.write(place, step, run.tasks.get(place, ()))
+        yield from self._taken_along(branch, place)
+
+    def _taken_along(self, branch: Branch, place: Place) -> Steps[None]:
+        """Copy where the subgraphs of a checkpoint stand, or they would begin anew in the fork."""
+        for inner in self.runs.inner(place):
+            put = [one for one in inner.owned if one.checkpoint]
+            if inner.branch is None and put:
+                inner.branch = branch
+                last = max(put, key=lambda one: one.checkpoint or "")
+                yield from branch.copied(last, inner.tasks.get(last, ()))
 
     def _branch(self, run: Run, config: RunnableConfig, place: Place) -> Branch | None:
         """Give the branch that a run is on, None if it has lost nothing; raises if it may not."""
+        if self.on_conflict == "fork":
+            self.runs.nest(run, config, place)
         if run.branch is None and (outer := self.runs.outermost(config, place)):
             run.branch = outer.branch
         if run.lost:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from lockstitch.integrations.langgraph.lineage import Lineage, Place, Ticket, ticket_of
 
@@ -46,11 +47,18 @@ class Run:
     lost: Conflict | None = None
     branch: Branch | None = None
     lock: RLock = field(default_factory=RLock)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = field(
+        default_factory=WeakKeyDictionary
+    )
 
     @property
     def name(self) -> str:
         return self.ticket.run
+
+    @property
+    def turn(self) -> asyncio.Lock:
+        """One at a time in an event loop; shared by two loops, a lock would wake nobody."""
+        return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     def is_of(self, place: Place) -> bool:
         """Tell whether a place is in the thread and namespace of this run."""
@@ -65,6 +73,8 @@ class Runs:
         self._limit = limit
         self._lock = Lock()
         self._runs: OrderedDict[str, Run] = OrderedDict()
+        # The runs of subgraphs by the checkpoint of the outermost graph that they are run from.
+        self._inner: OrderedDict[Place, dict[str, Run]] = OrderedDict()
 
     def started(
         self, place: Place, *, named: bool = False, seen: int | None = None, known: bool = False
@@ -102,11 +112,24 @@ class Runs:
 
     def outermost(self, config: RunnableConfig, place: Place) -> Run | None:
         """Give the run of the graph that a subgraph's run is a part of."""
-        above = config.get("configurable", {}).get("checkpoint_map") or {}
-        if not place.namespace or not above.get(""):
-            return None
-        ticket = self._lineage.writer(Place(place.thread, "", above[""]))
+        above = _above(config, place)
+        ticket = self._lineage.writer(above) if above else None
         return self._get(ticket) if ticket else None
+
+    def nest(self, run: Run, config: RunnableConfig, place: Place) -> None:
+        """Remember from which checkpoint a subgraph is run, if it is one."""
+        above = _above(config, place)
+        if above is None:
+            return
+        with self._lock:
+            self._inner.setdefault(above, {})[run.name] = run
+            while len(self._inner) > self._limit:
+                self._inner.popitem(last=False)
+
+    def inner(self, above: Place) -> list[Run]:
+        """Give the runs of the subgraphs that are run from a checkpoint."""
+        with self._lock:
+            return list(self._inner.get(above, {}).values())
 
     def wrote(self, run: Run, place: Place) -> None:
         """Remember that a run has put a checkpoint, and that it counts."""
@@ -129,3 +152,9 @@ class Runs:
             self._runs[run.name] = run
             while len(self._runs) > self._limit:
                 self._runs.popitem(last=False)
+
+
+def _above(config: RunnableConfig, place: Place) -> Place | None:
+    """Give the checkpoint of the outermost graph that a subgraph is run from."""
+    above = config.get("configurable", {}).get("checkpoint_map") or {}
+    return Place(place.thread, "", above[""]) if place.namespace and above.get("") else None

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from lockstitch.integrations.langgraph.lineage import DECIDED, ticketed
+
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import (
@@ -103,10 +105,15 @@ class Put(Step):
     versions: ChannelVersions
 
     def done(self, saver: Saver) -> RunnableConfig:
-        return saver.put(self.config, self.checkpoint, self.metadata, self.versions)
+        return saver.put(self._told, self.checkpoint, self.metadata, self.versions)
 
     async def adone(self, saver: Saver) -> RunnableConfig:
-        return await saver.aput(self.config, self.checkpoint, self.metadata, self.versions)
+        return await saver.aput(self._told, self.checkpoint, self.metadata, self.versions)
+
+    @property
+    def _told(self) -> RunnableConfig:
+        """The config for the saver: with two referees nobody could build beside what lost."""
+        return ticketed(self.config, DECIDED)
 
 
 @dataclass(frozen=True, slots=True)

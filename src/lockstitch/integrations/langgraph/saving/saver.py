@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import Caller, loading_run
 from lockstitch.integrations.langgraph.lineage import (
+    DECIDED,
     Lineage,
     Place,
     Ticket,
@@ -22,6 +23,7 @@ from lockstitch.integrations.langgraph.lineage import (
     ticketed,
 )
 from lockstitch.integrations.langgraph.saving import keeping
+from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.integrations.langgraph.saving.mending import mended
 from lockstitch.integrations.langgraph.saving.recording import (
     Putting,
@@ -93,6 +95,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self._threads = Threads(self._backend, wait, cache)
         self._lineage = Lineage()
         self._wait = wait
+        self._errands = Errands()
 
     def __enter__(self) -> Self:
         """Give the saver itself."""
@@ -113,6 +116,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
         self._backend.close()
+        self._errands.close()
 
     # Reading.
 
@@ -131,7 +135,8 @@ class Saver(BaseCheckpointSaver[Any]):
     def _saved(self, config: RunnableConfig) -> CheckpointTuple | None:
         place = place_of(config)
         live = self._threads.get(place.thread)
-        with live.current() as thread:
+        with live.lock:
+            thread = live.current()
             latest = thread.latest(place.namespace)
             node = thread.node(place.namespace, place.checkpoint or latest)
             saved = None if node is None else self._tuple(config, place.namespace, node, live)
@@ -171,15 +176,18 @@ class Saver(BaseCheckpointSaver[Any]):
         found: Any = []
         if config is None:
             for thread in keeping.threads(self._backend):
-                with self._threads.get(thread).current() as one:
-                    found += _places(thread, one, None, None)
+                found += self._places(thread, None, None)
         else:
             conf = config["configurable"]
-            with self._threads.get(str(conf["thread_id"])).current() as one:
-                ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
-                found += _places(conf["thread_id"], one, *ids)
+            ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
+            found += self._places(conf["thread_id"], *ids)
         spots: Sequence[Spot] = sorted(found, key=lambda spot: spot[2], reverse=True)
         return spots
+
+    def _places(self, thread: Any, namespace: str | None, checkpoint: str | None) -> Sequence[Spot]:
+        live = self._threads.get(str(thread))
+        with live.lock:
+            return _places(thread, live.current(), namespace, checkpoint)
 
     def _matching(
         self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
@@ -231,11 +239,12 @@ class Saver(BaseCheckpointSaver[Any]):
             return Prepared(putting.line(place, live.thread, encoder), encoder)
 
         self._threads.get(place.thread).write(prepare)
-        if ticket is not None:
-            self._lineage.wrote(place.at(checkpoint["id"]), ticket)
         thread = config["configurable"]["thread_id"]
         stored = config_of(thread, place.namespace, checkpoint["id"])
-        return stored if ticket is None else ticketed(stored, ticket)
+        if ticket is None or ticket == DECIDED:
+            return stored
+        self._lineage.wrote(place.at(checkpoint["id"]), ticket)
+        return ticketed(stored, ticket)
 
     def _require_head(
         self, thread: Thread, place: Place, checkpoint: str, ticket: Ticket | None
@@ -243,7 +252,9 @@ class Saver(BaseCheckpointSaver[Any]):
         """Refuse a checkpoint that would hide another writer's turn."""
         latest = thread.latest(place.namespace)
         parent = place.checkpoint or ""
-        if ticket is None or parent == latest or thread.node(place.namespace, checkpoint):
+        if ticket is None or ticket == DECIDED or parent == latest:
+            return
+        if thread.node(place.namespace, checkpoint):
             return
         writer = self._lineage.writer(place)
         if ticket.named and (writer is None or writer.run != ticket.run):
@@ -272,7 +283,7 @@ class Saver(BaseCheckpointSaver[Any]):
             line = written(place, writes, (task_id, task_path), encoder, live.thread)
             return None if line is None else Prepared(line, encoder)
 
-        self._threads.get(place.thread).write(prepare)
+        self._threads.get(place.thread).write(prepare, is_patient=True)
 
     def _require_there(self, thread: Thread, place: Place) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
@@ -311,7 +322,8 @@ class Saver(BaseCheckpointSaver[Any]):
         found = []
         for name in keeping.threads(self._backend) if wanted else ():
             live = self._threads.get(name)
-            with live.current() as thread:
+            with live.lock:
+                thread = live.current()
                 gone = self._of_runs(thread, live, wanted)
                 keeping.require_whole(thread, gone)
             if gone:
@@ -354,11 +366,11 @@ class Saver(BaseCheckpointSaver[Any]):
         border = int((time.time() - self.ttl) * 1000)
         return keeping.sweep(self._backend, border)
 
-    # The same for asyncio; every one of them runs in a thread of its own.
+    # The same for asyncio; every one of them runs in a thread.
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
-        return await asyncio.to_thread(self._loaded, config, loading_run(self))
+        return await self._errands.run(self._loaded, config, loading_run(self))
 
     async def alist(
         self,
@@ -369,10 +381,10 @@ class Saver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """List checkpoints, newest first."""
-        found = await asyncio.to_thread(
+        found = await self._errands.run(
             self.list, config, filter=filter, before=before, limit=limit
         )
-        while chunk := await asyncio.to_thread(lambda: [*islice(found, _CHUNK)]):
+        while chunk := await self._errands.run(lambda: [*islice(found, _CHUNK)]):
             for saved in chunk:
                 yield saved
 
@@ -384,7 +396,7 @@ class Saver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint behind its parent, durably."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await self._errands.run(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -394,35 +406,35 @@ class Saver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """Store what a task wrote, durably."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._errands.run(self.put_writes, config, writes, task_id, task_path)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, DeltaChannelHistory]:
         """Give what delta channels are made of at a checkpoint."""
-        return await asyncio.to_thread(
+        return await self._errands.run(
             self.get_delta_channel_history, config=config, channels=channels
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread: every checkpoint, every write, every byte."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await self._errands.run(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in all threads; reads the whole store."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
+        await self._errands.run(self.delete_for_runs, run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+        await self._errands.run(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove all but the last checkpoint of each namespace (``keep_latest``), or all."""
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+        await self._errands.run(self.prune, thread_ids, strategy=strategy)
 
     async def asweep(self) -> int:
         """Remove the threads that have not changed for ``ttl`` seconds; gives how many."""
-        return await asyncio.to_thread(self.sweep)
+        return await self._errands.run(self.sweep)
 
 
 def _places(

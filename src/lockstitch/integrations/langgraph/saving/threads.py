@@ -11,8 +11,8 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import count
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,9 @@ from lockstitch.stores.base import Backend
 _TRIES = 8
 _THREADS = 256
 _encode = msgspec.json.Encoder().encode
+# Seconds that are waited for a checkpoint, at least, for each message, and at most.
+_SHORTEST, _EACH, _LONGEST = 0.003, 0.000_004, 0.015
+_MISSES, _AGAIN = 8, 32
 
 
 class Prepared(Struct):
@@ -41,12 +44,48 @@ Prepare = Callable[["Live"], Prepared | None]
 class _Job:
     """A record that somebody waits for."""
 
-    __slots__ = ("error", "is_done", "prepare")
+    __slots__ = ("bell", "error", "is_done", "prepare")
 
     def __init__(self, prepare: Prepare) -> None:
         self.prepare = prepare
         self.error: BaseException | None = None
         self.is_done = False
+        self.bell: threading.Lock | None = None
+
+    def waits(self, seconds: float) -> bool:
+        """Wait for somebody else to store it; whether that was so."""
+        assert self.bell is not None  # noqa: S101
+        return self.bell.acquire(timeout=seconds) and self.is_done
+
+    def end(self) -> None:
+        """Say that it was dealt with."""
+        self.is_done = True
+        if self.bell is not None and self.bell.locked():
+            self.bell.release()
+
+
+class Patience:
+    """How long what a task wrote waits for the checkpoint that mostly comes right behind it.
+
+    LangGraph hands over what a task wrote and goes on at once to the checkpoint that is made of
+    it: both are stored in one step, if the second comes soon. How soon depends on how long the
+    conversation is. If it does not come, again and again, it is not waited for any more, but for
+    a try now and then.
+    """
+
+    def __init__(self) -> None:
+        self._missed = 0
+
+    def seconds(self, items: int) -> float:
+        """Say how long to wait now, in a thread with so many items."""
+        if self._missed > _MISSES and self._missed % _AGAIN:
+            self._missed += 1
+            return 0.0
+        return min(_SHORTEST + items * _EACH, _LONGEST)
+
+    def learn(self, *, is_met: bool) -> None:
+        """Take note of whether it came."""
+        self._missed = 0 if is_met else self._missed + 1
 
 
 class Live:
@@ -60,22 +99,31 @@ class Live:
         self.memory = Memory()
         self._backend = backend
         self._wait = wait
+        self.patience = Patience()
         self._queue: deque[_Job] = deque()
         self._is_read = False
+        # Keys of records: no other writer has this beginning.
+        self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
 
     def objects(self, serde: Serializer) -> Objects:
         """Give what reads the values of this thread."""
         return Objects(self.thread, self.memory, serde, self._backend.blobs)
 
-    @contextmanager
-    def current(self) -> Iterator[Thread]:
-        """Give the thread as it is in the store now; nobody changes it meanwhile."""
-        with self.lock:
-            self.catch_up()
-            yield self.thread
+    def current(self) -> Thread:
+        """Give the thread as it is in the store now; whoever asks has the lock."""
+        self.catch_up()
+        return self.thread
 
     def catch_up(self) -> None:
         """Read what is new; all of it, if what was read is there no more."""
+        try:
+            self._catch_up()
+        except BaseException:
+            # An interrupt may have come in the middle of a record: nothing is built on that.
+            self.forget()
+            raise
+
+    def _catch_up(self) -> None:
         head = self._backend.head(self.session)
         known = self.thread.head
         self._is_read = True
@@ -111,19 +159,43 @@ class Live:
         self.memory = Memory()
         self._is_read = False
 
-    def write(self, prepare: Prepare) -> None:
-        """Store a record durably, with whatever else waits to be stored in this thread."""
+    def write(self, prepare: Prepare, *, is_patient: bool = False) -> None:
+        """Store a record durably, with whatever else waits to be stored in this thread.
+
+        ``is_patient`` has it wait a moment for another one that takes it along.
+        """
         job = _Job(prepare)
+        try:
+            if is_patient:
+                self._wait_a_moment(job)
+            else:
+                self._queue.append(job)
+            with self.lock:
+                if not job.is_done:
+                    self._store_all()
+        except BaseException as error:
+            # Nobody waits for it any more: later it would be in the way of whoever goes on.
+            job.error = error
+            raise
+        if job.error is not None or not job.is_done:
+            raise job.error or _broken_off()
+
+    def _wait_a_moment(self, job: _Job) -> None:
+        seconds = self.patience.seconds(len(self.thread.items))
+        if seconds:
+            job.bell = threading.Lock()
+            job.bell.acquire()
         self._queue.append(job)
-        with self.lock:
-            if not job.is_done:
-                self._store_all()
-        if job.error is not None:
-            raise job.error
+        if seconds:
+            self.patience.learn(is_met=job.waits(seconds))
 
     def _store_all(self) -> None:
-        jobs = [self._queue.popleft() for _ in range(len(self._queue))]
+        jobs: list[_Job] = []
         try:
+            # Known before it is taken: an interrupt in between must not leave anybody untold.
+            for _ in range(len(self._queue)):
+                jobs.append(self._queue[0])
+                self._queue.popleft()
             self._store(jobs)
         except BaseException as error:
             self.forget()
@@ -133,7 +205,7 @@ class Live:
                 raise
         finally:
             for job in jobs:
-                job.is_done = True
+                job.end()
 
     def _store(self, jobs: list[_Job]) -> None:
         for _ in range(_TRIES):
@@ -169,13 +241,16 @@ class Live:
             if self.thread.id is None:
                 begun = Begun(self.id)
                 self.thread.add(begun)
-                entries.append(_entry(begun, ()))
-            body = _entry(prepared.line, tuple(prepared.encoder.blobs.values()))
+                entries.append(self._entry(begun, ()))
+            body = self._entry(prepared.line, tuple(prepared.encoder.blobs.values()))
             self.thread.add(prepared.line, self.thread.head.seq + len(entries) + 1)
             self.thread.size += len(body.body)
             prepared.encoder.settle()
             entries.append(body)
         return entries
+
+    def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> Entry:
+        return Entry(next(self._keys), time.time_ns() // 1_000_000, _encode(line), blobs)
 
     def _are_there(self, entries: list[Entry], before: Head) -> bool:
         """Tell whether a write of unknown outcome is in the store."""
@@ -185,20 +260,20 @@ class Live:
         return all(entry.key in found for entry in entries)
 
 
-def _entry(line: Line, blobs: tuple[bytes, ...]) -> Entry:
-    return Entry(secrets.token_hex(8), time.time_ns() // 1_000_000, _encode(line), blobs)
-
-
 def _own(error: BaseException) -> BaseException:
     """Make an error for each who waits: a traceback belongs to one."""
     if not isinstance(error, Exception):
-        return Unsure("a write was broken off: read the thread again")
+        return _broken_off()
     try:
         copy = type(error)(*error.args)
     except TypeError:
         return error
     copy.__cause__ = error.__cause__
     return copy
+
+
+def _broken_off() -> Unsure:
+    return Unsure("a write was broken off: read the thread again")
 
 
 class Threads:

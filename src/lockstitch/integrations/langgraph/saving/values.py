@@ -21,6 +21,7 @@ from lockstitch.errors import Unreadable
 from lockstitch.integrations.langgraph.saving.shadows import (
     CLASSES,
     KINDS,
+    LOOKED_AT,
     Known,
     Shadow,
     structure,
@@ -114,6 +115,8 @@ class Encoder:
         self._fresh: list[Shadow] = []
         self._met: dict[int, Shadow] = {}
         self._lists: dict[int, Known] = {}
+        # Whether no node has run since what is stored was read.
+        self.is_untouched = False
         self.items: list[Raw] = []
         self.lists: list[Change] = []
         self.blobs: dict[str, bytes] = {}
@@ -200,7 +203,10 @@ class Encoder:
                 best = (number, head, tail)
             if head == len(known) <= len(values):
                 break
-        return best
+        number, head, tail = best
+        most = LOOKED_AT if self.is_untouched else None
+        head, tail = self._known_list(number).unchanged(head, tail, most)
+        return (number, head, tail) if head + tail else (NO_LIST, 0, 0)
 
     def _candidates(self, base: int) -> list[int]:
         own = list(self._lists)[::-1]
@@ -332,7 +338,7 @@ class Objects(Decoder):
 
     def list(self, number: int) -> list[Any]:
         known = self.memory.lists.get(number)
-        if known is not None and known.are_items and known.is_true(0, len(known)):
+        if known is not None and known.are_items and known.is_same():
             self.memory.lists.move_to_end(number)
             return known.objects.copy()
         values = super().list(number)
