@@ -3,6 +3,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Each worker gets a stretch of neighbouring tests, and half of another's when it is done: what the
+# tests of a file share is then built by one worker, not by all. Programs that tests start take
+# longest to compile what they import, so that is kept, whatever the machine is set to.
+PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test clients docs bench
 
@@ -13,12 +17,12 @@ test: .venv/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n auto
+	$(PYTEST)
 	$(BIN)/python scripts/generate_docs.py --check
 
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
 clients: .venv/.installed-dev
-	LOCKSTITCH_CLIENTS=all $(BIN)/python -m pytest -n auto tests/clients
+	LOCKSTITCH_CLIENTS=all $(PYTEST) tests/clients
 
 docs: .venv/.installed-dev
 	$(BIN)/python scripts/generate_docs.py

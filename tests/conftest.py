@@ -1,4 +1,4 @@
-"""What all tests share: one profile for properties, and Ctrl-C as a terminal has it."""
+"""What all tests share: one profile for properties, a bare environment, and Ctrl-C as it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import signal
 import threading
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import naming
 
 EXAMPLES = os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES")
 
@@ -20,9 +23,67 @@ settings.register_profile(
 )
 settings.load_profile("lockstitch")
 
+# What a person or a build server may have set, and what changes what programs do or print.
+UNWANTED = {
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "GITHUB_ACTIONS",
+    "LESS",
+    "LINES",
+    "NODE_OPTIONS",
+    "NO_COLOR",
+    "PAGER",
+    "PYTHONIOENCODING",
+    "PYTHONWARNINGS",
+    "PY_COLORS",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+}
+UNWANTED_FAMILIES = (
+    "ANTHROPIC_",
+    "CLAUDE",
+    "CODEX_",
+    "LANGCHAIN_",
+    "LANGGRAPH_",
+    "LANGSMITH_",
+    "OPENAI_",
+    "PG",
+    "XDG_",
+)
+for _name in [*os.environ]:
+    if _name in UNWANTED or _name.startswith(UNWANTED_FAMILIES):
+        del os.environ[_name]
+os.environ["LC_ALL"] = "C.UTF-8"
+# Everything that the tests talk to is on this machine.
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(
+    filter(None, ("127.0.0.1,localhost", os.environ.get("NO_PROXY") or os.environ.get("no_proxy")))
+)
+
 # A shell makes what it starts in the background ignore Ctrl-C, and so would every program that
 # the tests start: what is tested is what a person's terminal does.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and (
     threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are processors, since tests wait for disks and servers, too."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ or not hasattr(os, "sched_getaffinity"):
+        return None
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse tests whose names are made anew in each process: no two workers would agree.
+
+    Workers compare the names themselves, and could not say what is wrong here.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    made = [item.nodeid for item in items if naming.is_made_up(item)]
+    if made:
+        raise pytest.UsageError(f"ids differ from process to process: {', '.join(made[:5])}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -21,12 +22,18 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import psycopg
 
-from lockstitch.stores.postgres import PostgresBackend, schema
+from lockstitch.stores.postgres import PostgresBackend, pool, schema
+
+# How long a program may take that only a fault would stop: machines pause, and disks are slow.
+PATIENCE = 600
+# The same for the answer to a connection, since both sides may have been put to sleep.
+pool._DEFAULTS["connect_timeout"] = str(PATIENCE)  # noqa: SLF001 - no option of a user's
+PATIENT = f"connect_timeout={PATIENCE}"  # the same in an address, for a process of its own
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -54,6 +61,9 @@ SELECT (SELECT array_agg(version ORDER BY version) FROM lockstitch.versions),
 """
 HINT = "PostgreSQL is missing: apt-get install postgresql, or name its bin folder in {}"
 VARIABLE = "LOCKSTITCH_POSTGRES"
+# Below the ports that systems give to outgoing connections.
+LOWEST_PORT = 14_000
+PORTS_A_PROCESS = 1_000
 
 
 @cache
@@ -109,11 +119,23 @@ def started(command: list[str], folder: Path, log: Path) -> subprocess.Popen[byt
         )
 
 
+@cache
+def _candidates() -> Iterator[int]:
+    """Ports that no outgoing connection is given, each once, and others in every test process."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
+    first = secrets.randbelow(PORTS_A_PROCESS)
+    lowest = LOWEST_PORT + number * PORTS_A_PROCESS
+    return (lowest + (first + step) % PORTS_A_PROCESS for step in count())
+
+
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 that nobody listens on, and that nobody else takes meanwhile."""
+    for port in islice(_candidates(), PORTS_A_PROCESS):
+        with suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def reachable(port: int) -> bool:
@@ -129,7 +151,7 @@ def _text_of(log: Path) -> str:
 
 def until_reachable(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Wait until a program that was started listens; fails with its log if it ends before."""
-    for _ in range(3000):
+    for _ in range(PATIENCE * 100):
         assert process.poll() is None, f"ended at once: {_text_of(log)}"
         if reachable(port):
             return
@@ -144,14 +166,30 @@ def children(pid: int) -> list[int]:
 
 
 @cache
+def open_room() -> str:
+    """Where folders are made that other accounts get to, too, such as that of the server."""
+    places = [tempfile.gettempdir(), "/tmp", "/var/tmp"]  # noqa: S108 - folders in it are private
+    return next((each for each in places if not _account() or _is_open(Path(each))), places[0])
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether everybody gets to a folder."""
+    return all(each.stat().st_mode & 0o001 for each in (folder, *folder.resolve().parents))
+
+
+def _new_folder() -> Path:
+    return own(Path(tempfile.mkdtemp(prefix="lockstitch-postgres-", dir=open_room())))
+
+
+@cache
 def _template() -> Path:
     """The folder of a new server, made once, since that takes longer than copying it."""
-    folder = own(Path(tempfile.mkdtemp(prefix="lockstitch-postgres-")))
+    folder = _new_folder()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     command = [str(programs() / "initdb"), "-D", str(folder / "data"), "-U", "postgres"]
     command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
     log = folder / "log"
-    assert started(command, folder, log).wait(120) == 0, _text_of(log)
+    assert started(command, folder, log).wait(PATIENCE) == 0, _text_of(log)
     return folder / "data"
 
 
@@ -159,13 +197,14 @@ class Server:
     """A PostgreSQL of its own in a temporary folder."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
-        self.folder = own(Path(tempfile.mkdtemp(prefix="lockstitch-postgres-")))
+        self.folder = _new_folder()
         self.settings = SETTINGS | (settings or {})
         self.port = free_port()
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
         self._names = count(1)
         self._prepared: list[str] = []
+        self._has_run = False
         self._initialise()
 
     @property
@@ -209,7 +248,21 @@ class Server:
             return done.fetchall() if done.description else []
 
     def start(self) -> None:
-        """Start the server, and wait until it takes connections."""
+        """Start the server, and wait until it takes connections.
+
+        The port of a new one may have been taken by another program a moment ago.
+        """
+        for left in reversed(range(5)):
+            try:
+                self._launch()
+                break
+            except AssertionError:
+                if self._has_run or not left or "TCP/IP sockets" not in _text_of(self.log):
+                    raise
+                self.port = free_port()
+        self._has_run = True
+
+    def _launch(self) -> None:
         options = [f"-c{name}={value}" for name, value in self.settings.items()]
         command = [str(programs() / "postgres"), "-D", str(self.folder / "data")]
         command += ["-p", str(self.port), "-k", "", *options]
@@ -230,7 +283,7 @@ class Server:
         for pid in victims:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
         self.process = None
         for pid in victims:
             _until_gone(pid)
@@ -244,26 +297,32 @@ class Server:
     def _end(self, how: signal.Signals) -> None:
         assert self.process
         self.process.send_signal(how)
-        self.process.wait(60)
+        self.process.wait(PATIENCE)
         self.process = None
 
     def _initialise(self) -> None:
         copy = [shutil.which("cp") or "cp", "-R", str(_template()), str(self.folder / "data")]
-        assert started(copy, self.folder, self.log).wait(60) == 0, _text_of(self.log)
+        assert started(copy, self.folder, self.log).wait(PATIENCE) == 0, _text_of(self.log)
 
     def _until_it_answers(self) -> None:
-        for _ in range(3000):
+        for _ in range(PATIENCE * 100):
             assert self.process
             assert self.process.poll() is None, _text_of(self.log)
             with suppress(psycopg.OperationalError):
-                self.execute("SELECT 1")
-                return
+                if self._is_own():
+                    return
             time.sleep(0.01)
         raise AssertionError(_text_of(self.log))
 
+    def _is_own(self) -> bool:
+        """Whether it is this server that answers at the port."""
+        with psycopg.connect(self.dsn, connect_timeout=10) as connection:
+            ((folder,),) = connection.execute("SHOW data_directory").fetchall()
+        return bool(folder == str(self.folder / "data"))
+
 
 def _until_gone(pid: int) -> None:
-    for _ in range(1000):
+    for _ in range(PATIENCE * 100):
         try:
             state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2][:1]
         except OSError:
@@ -302,7 +361,7 @@ def pooled(port: int, **settings: str) -> Iterator[int]:
     """Run a PgBouncer in transaction mode before a server, and give its port."""
     program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     assert Path(program).exists(), "PgBouncer is missing: apt-get install pgbouncer"
-    with tempfile.TemporaryDirectory(prefix="lockstitch-pgbouncer-") as name:
+    with tempfile.TemporaryDirectory(prefix="lockstitch-pgbouncer-", dir=open_room()) as name:
         folder, own_port = own(Path(name)), free_port()
         _configure(folder / "ini", own_port, port, settings)
         log = folder / "log"
@@ -312,7 +371,7 @@ def pooled(port: int, **settings: str) -> Iterator[int]:
             yield own_port
         finally:
             process.kill()
-            process.wait(30)
+            process.wait(PATIENCE)
 
 
 def _configure(file: Path, port: int, server: int, more: dict[str, str]) -> None:

@@ -39,7 +39,7 @@ def broken() -> list[Any]:
 @pytest.fixture
 def lockstitch() -> Callable[..., subprocess.CompletedProcess[bytes]]:
     def run(*words: str | Path, stdin: bytes = b"", **options: Any) -> Any:
-        options = {"capture_output": True, "timeout": 120, **options}
+        options = {"capture_output": True, "timeout": 600, **options}
         command = [*LOCKSTITCH, *map(str, words)]
         return subprocess.run(command, input=stdin, check=False, **options)
 

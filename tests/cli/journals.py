@@ -148,4 +148,4 @@ def held(url: str, session: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             if holder.stdin and not holder.stdin.closed:
                 holder.stdin.close()
-            holder.wait(60)
+            holder.wait(600)

@@ -151,7 +151,7 @@ def on_a_terminal(*words: str, **environment: str) -> str:
         stderr=follower,
         env={**inherited, "TERM": "xterm", **environment},
         check=False,
-        timeout=60,
+        timeout=600,
     )
     os.close(follower)
     shown = b""
@@ -192,6 +192,6 @@ def test_a_check_imports_neither_typer_nor_rich(saved: Any, broken: Any) -> None
         [sys.executable, "-c", program, str(saved(broken))],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0

@@ -154,9 +154,15 @@ class TestModelCommand:
         path, pid = made(tmp_path, "claude"), tmp_path / "pid"
         note = f"open({str(pid)!r}, 'w').write(str(os.getpid()))"
         command = script("import os, time", note, "time.sleep(600)")
-        words = ("--budget", BUDGET, "--yes", "--deadline", "2", "--json")
-        done = here("compact", path, *words, "--model-command", command)
-        assert json.loads(done.stdout)["rung"] == "digest"
+        before = path.read_bytes()
+        # On a slow machine it may not have begun when its time is over: then it gets more.
+        for deadline in ("2", "20", "200"):
+            path.write_bytes(before)
+            words = ("--budget", BUDGET, "--yes", "--deadline", deadline, "--json")
+            done = here("compact", path, *words, "--model-command", command)
+            assert json.loads(done.stdout)["rung"] == "digest"
+            if pid.exists() and pid.read_text():
+                break
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
 
@@ -247,7 +253,7 @@ def test_killed_at_any_moment_it_is_old_or_new(tmp_path: Path) -> None:
     old = path.read_bytes()
     command = [*LOCKSTITCH, "compact", str(path), "--budget", str(BUDGET), "--yes"]
     begin = time.monotonic()
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     took, new = time.monotonic() - begin, path.read_bytes()
     for step in range(8):
         path.write_bytes(old)

@@ -39,7 +39,7 @@ def run(count: int, pager: str | None, *, on_a_terminal: bool = True) -> tuple[s
             shown += chunk
     except OSError:
         pass
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     os.close(leader)
     return (shown or out or b"").decode(), err.decode(), process.returncode
 

@@ -95,7 +95,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
     # Opening it for writing waits for the reader: the command is inside its read from here on.
     with fifo.open("wb"):
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == 2
     assert said == b"lockstitch: interrupted\n"
 
@@ -113,7 +113,7 @@ def test_a_reader_that_goes_away(saved: Any, unbuffered: str) -> None:
     process.stdout.read(1)
     process.stdout.close()
     process.stdout = None
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert (process.returncode, said) == (2, b"")
 
 
@@ -140,7 +140,7 @@ def test_closed_streams(saved: Any, clean: Any, closed: str) -> None:
         ["/bin/sh", "-c", command, sys.executable, str(saved(clean))],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == (2 if "1>&-" in closed else 0)
     assert b"Traceback" not in done.stderr
@@ -166,7 +166,7 @@ def test_a_machine_with_little_memory(saved: Any) -> None:
         ["/bin/sh", "-c", limited, sys.executable, str(path)],
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.endswith(b"needs more memory than this machine has left\n")

@@ -30,7 +30,7 @@ from .install import NotInstalled, installed
 Json = dict[str, Any]
 
 PROMPT = "Go on from here, please."
-PATIENCE = 60
+PATIENCE = 600
 _BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
@@ -147,10 +147,17 @@ class Client(ABC):
             command = [*self.program(), *self.starting()]
             with _started(command, place.work, self._environ(place, url)) as process:
                 end = time.monotonic() + patience
-                while not (place.work / "started").exists() and time.monotonic() < end:
+                while not self._is_at_work(place, shell) and time.monotonic() < end:
                     time.sleep(0.05)
-                time.sleep(0.5)
                 os.killpg(process.pid, signal.SIGKILL)
+
+    def _is_at_work(self, place: Place, shell: str) -> bool:
+        """Whether a shell command runs, and the call of it is on the disk."""
+        written = json.dumps(shell)[1:-1].encode()
+        spelled = (written, json.dumps(written.decode())[1:-1].encode())
+        return (place.work / "started").exists() and any(
+            each in path.read_bytes() for _, path in self.sessions(place.home) for each in spelled
+        )
 
     def _environ(self, place: Place, url: str) -> dict[str, str]:
         return {**_BARE, "HOME": str(place.home), **self.environ(place.home, url)}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from tests.node.install import retried
+
 PROJECT = Path(__file__).parents[2]
 CACHE = Path(os.environ.get("LOCKSTITCH_CLIENTS_CACHE") or PROJECT / ".cache" / "clients")
-PATIENCE = 600
 
 
 class NotInstalled(UserWarning):
@@ -35,8 +35,8 @@ def installed(package: str, version: str) -> Path | NotInstalled:
             with _lock(CACHE / f"{folder.name}.lock"):
                 if not folder.is_dir():
                     _fetch(f"{package}@{version}", folder)
-        except (OSError, subprocess.SubprocessError) as error:
-            return NotInstalled(f"{package}@{version} cannot be installed: {_reason(error)}")
+        except OSError as error:
+            return NotInstalled(f"{package}@{version} cannot be installed: {error.strerror}")
     return folder / "node_modules"
 
 
@@ -55,16 +55,11 @@ def _fetch(spec: str, folder: Path) -> None:
     try:
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--fetch-retries=1"]
         command = [npm, "install", *options, "--prefix", str(fresh), spec]
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        # Once: without a network every try takes long, and what is missing is said.
+        failed = retried(command, fresh, [0])
+        if failed:
+            said = failed.splitlines()
+            raise OSError(5, next((line for line in said if "npm error" in line), said[0]))
         fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, subprocess.CalledProcessError):
-        said = error.stderr.decode(errors="replace").splitlines()
-        return next((line for line in said if "npm error" in line), f"npm: {error.returncode}")
-    if isinstance(error, subprocess.TimeoutExpired):
-        return f"npm took more than {PATIENCE} seconds"
-    return getattr(error, "strerror", None) or type(error).__name__

@@ -23,15 +23,15 @@ def test_a_client_that_cannot_be_had(tmp_path: Path, asked: str, status: int, ou
         "LOCKSTITCH_CLIENTS": asked,
         "LOCKSTITCH_CLIENTS_CACHE": str(tmp_path),
     }
-    words = ["-p", "no:cacheprovider", "-k", "2.1.325", "tests/clients/test_killed.py"]
+    words = ["-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base"), "-k", "2.1.325"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
+        [sys.executable, "-m", "pytest", *words, "tests/clients/test_killed.py"],
         cwd=PROJECT,
         env={**os.environ, **nothing},
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == status, done.stdout
     assert WHY in done.stdout

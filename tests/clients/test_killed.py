@@ -12,8 +12,8 @@ from .conftest import EVERYTHING, needs
 from .drive import ClaudeCode, Client, Codex, Place
 from .reading import Said, of_items, of_messages
 
-# It may outlive the client, which starts it in a group of its own: not for long.
-COMMAND = "touch started; sleep 20"
+# It may outlive the client, which starts it in a group of its own: until the test is over.
+COMMAND = "touch started; until [ -e ended ] || [ ! -e started ]; do sleep 1; done"
 SLICE = [ClaudeCode("2.1.325"), ClaudeCode("2.1.50"), Codex("0.166.0")]
 REST = [ClaudeCode(version) for version in ("1.0.100", "2.0.50", "2.1.112", "2.1.197")]
 UNKNOWN = "no result was recorded"
@@ -26,6 +26,7 @@ UNKNOWN = "no result was recorded"
 def test_the_model_is_told_of_a_command_that_was_cut_off(client: Client, tmp_path: Path) -> None:
     place = Place(tmp_path)
     client.die(place, COMMAND)
+    (place.work / "ended").touch()
     ((session, path),) = client.sessions(place.home)
     ran = Home(place.home).run("repair", "--yes", path)
     assert ran.status == 0, ran.err

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tests.postgres_server import running, shared
+from tests.postgres_server import PATIENT, running, shared
 
 CUT = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -32,4 +32,4 @@ def place(store: str, folder: Path, *, own: bool = False) -> Iterator[tuple[str,
         with running() if own else nullcontext(shared()) as server:
             url = server.fresh()
             database = url.rpartition("/")[2]
-            yield url, lambda: server.execute(CUT, database)
+            yield f"{url}?{PATIENT}", lambda: server.execute(CUT, database)

@@ -15,7 +15,7 @@ def test_every_example_breaks_and_heals(tmp_path: Path) -> None:
         text=True,
         check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

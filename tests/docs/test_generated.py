@@ -13,6 +13,6 @@ def test_the_generated_pages_are_up_to_date() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stdout) == (0, ""), "run `make docs`"

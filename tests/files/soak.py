@@ -95,7 +95,7 @@ def writing(how: str, name: str, path: Path, counts: Counter[str]) -> Iterator[N
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
         yield
-        output, _ = child.communicate(timeout=60)
+        output, _ = child.communicate(timeout=600)
         counts[name] = int(output)
 
 
@@ -122,19 +122,23 @@ def soak(folder: Path, how: str, megabytes: float, repairs: int, writers: int = 
     filler = json.dumps({"filler": "y" * 2000}).encode() + b"\n"
     path.write_bytes(b'{"repairs": 0}\n' + filler * int(megabytes * 1e6 / len(filler)))
     counts: Counter[str] = Counter()
-    conflicts = carried = 0
+    names = [f"{how}-{number}" for number in range(writers)]
+    conflicts = carried = done = 0
     with ExitStack() as stack:
-        for number in range(writers):
-            stack.enter_context(writing(how, f"{how}-{number}", path, counts))
-        time.sleep(0.3)
-        for number in range(repairs):
-            tried, taken = repair(path, number)
+        for name in names:
+            stack.enter_context(writing(how, name, path, counts))
+        while not all(b'"%s"' % name.encode() in path.read_bytes() for name in names):
+            time.sleep(0.01)
+        # More of them if the writers happened to be slow.
+        while done < repairs or (not carried and done < repairs * TRIES):
+            tried, taken = repair(path, done)
             conflicts += tried
             carried += taken
+            done += 1
     found, damaged = lines(path)
     expected = {(name, number) for name, count in counts.items() for number in range(count)}
     return Outcome(
-        repairs=repairs,
+        repairs=done,
         conflicts=conflicts,
         written=len(expected),
         carried=carried,

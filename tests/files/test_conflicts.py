@@ -176,7 +176,7 @@ def test_a_program_that_opens_the_file_at_the_swap_and_stays_gets_it_back(
         files.replace(files.snapshot(session), NEW, patience=QUICK)
     assert children[0].stdin
     children[0].stdin.close()
-    assert children[0].wait(60) == 0
+    assert children[0].wait(600) == 0
     found = session.read_bytes()
     held = [b"held %d" % number for number in range(50)]
     assert found.startswith(LINES)

@@ -124,7 +124,7 @@ def watched(driven: Driver, *options: str) -> tuple[str, list[str]]:
 
 
 def wait_until_stopped(pid: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     while ") T " not in Path(f"/proc/{pid}/stat").read_text("utf-8"):
         assert time.monotonic() < deadline
         time.sleep(0.001)

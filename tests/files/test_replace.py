@@ -121,8 +121,8 @@ def test_a_writer_that_had_opened_the_old_file_is_waited_for(
             time.sleep(0.001)
 
     around_swap(start, lambda: append(session, b"other\n"))
-    done = files.replace(files.snapshot(session), NEW, patience=Patience(following=60))
-    assert children[0].wait(60) == 0
+    done = files.replace(files.snapshot(session), NEW, patience=Patience(following=600))
+    assert children[0].wait(600) == 0
     assert session.read_bytes() == NEW + b"other\nfirst half, second half\n", swapping
     assert done.digest == files.digest_of(session.read_bytes())
 

@@ -105,7 +105,7 @@ def test_killed_at_any_line_the_file_is_the_old_or_the_new(tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     outcomes = [line.split()[1:] for line in done.stdout.splitlines()]
     assert len(outcomes) > 20

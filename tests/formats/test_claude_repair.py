@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from tests.oracles.anthropic import problems
+from tests.together import Together
 
 from . import claude_oracle as oracle
 from .campaign import Home, Ran, named_lines, quarantined, session_of
 from .claude_cases import BROKEN, CASES, HEALTHY
 from .claude_files import MARK, Case, joined
+
+each = Together()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     )
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_damage_is_found(life: Life, case: Case) -> None:
+@each.check
+def damage_is_found(life: Life, case: Case) -> None:
     report = life.report(life.first_check, case)
     assert report["status"] == "broken"
     assert report["format"] == "claude-code"
@@ -93,8 +96,8 @@ def test_damage_is_found(life: Life, case: Case) -> None:
         assert 1 <= int(head) <= lines + 1
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_check_and_repair_find_the_same(life: Life, case: Case) -> None:
+@each.check
+def check_and_repair_find_the_same(life: Life, case: Case) -> None:
     checked = life.report(life.first_check, case)["findings"]
     assert checked == life.report(life.repair, case)["findings"]
 
@@ -104,13 +107,13 @@ def test_findings_do_not_show_what_was_said(life: Life) -> None:
     assert not MARK.search(life.first_check.out.decode() + life.first_check.err)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_the_mended_file_is_valid(life: Life, case: Case) -> None:
+@each.check
+def the_mended_file_is_valid(life: Life, case: Case) -> None:
     assert oracle.violations(life.mended[str(case)]) == []
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_nothing_is_lost(life: Life, case: Case) -> None:
+@each.check
+def nothing_is_lost(life: Life, case: Case) -> None:
     data = life.mended[str(case)]
     sent = oracle.marks(data)
     assert set(case.history) - sent == set()
@@ -130,14 +133,14 @@ def test_what_was_left_behind_on_purpose_stays_there(life: Life, case: Case) -> 
     assert [mark for mark in case.aside if mark.encode() not in everything] == []
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_each_result_answers_its_own_call(life: Life, case: Case) -> None:
+@each.check
+def each_result_answers_its_own_call(life: Life, case: Case) -> None:
     paired = oracle.pairs(life.mended[str(case)])
     assert {mark: paired.get(mark) for mark in case.pairs} == dict(case.pairs)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_a_second_check_is_clean(life: Life, case: Case) -> None:
+@each.check
+def a_second_check_is_clean(life: Life, case: Case) -> None:
     report = life.report(life.second_check, case)
     assert report["findings"] == []
     assert report["status"] == "ok"
@@ -149,18 +152,18 @@ def test_the_exit_status_is_zero_once_all_is_mended(life: Life) -> None:
     assert [(ran.status, ran.err) for ran in runs if ran.status] == []
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_a_second_repair_changes_no_byte(life: Life, case: Case) -> None:
+@each.check
+def a_second_repair_changes_no_byte(life: Life, case: Case) -> None:
     assert life.again[str(case)] == life.mended[str(case)]
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_undo_brings_every_byte_back(life: Life, case: Case) -> None:
+@each.check
+def undo_brings_every_byte_back(life: Life, case: Case) -> None:
     assert life.undone[str(case)] == case.data
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_lines_that_no_edit_names_keep_their_bytes(life: Life, case: Case) -> None:
+@each.check
+def lines_that_no_edit_names_keep_their_bytes(life: Life, case: Case) -> None:
     named = named_lines(life.report(life.repair, case)["edits"])
     whole = [
         line
@@ -177,8 +180,8 @@ def test_few_lines_lose_their_bytes(life: Life, case: Case) -> None:
     assert gone.total() <= (case.touched or 0)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_a_line_that_only_gets_another_parent_keeps_its_spelling(life: Life, case: Case) -> None:
+@each.check
+def a_line_that_only_gets_another_parent_keeps_its_spelling(life: Life, case: Case) -> None:
     mended = {uuid: line for line in life.mended[str(case)].split(b"\n") if (uuid := _uuid(line))}
     for line in case.data.split(b"\n"):
         now = mended.get(_uuid(line) or "", line)
@@ -187,15 +190,20 @@ def test_a_line_that_only_gets_another_parent_keeps_its_spelling(life: Life, cas
             assert now == line.replace(b'"parentUuid":' + parent, b'"parentUuid":' + other)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_old_clients_see_no_less_than_before(life: Life, case: Case) -> None:
+@each.check
+def old_clients_see_no_less_than_before(life: Life, case: Case) -> None:
     seen = oracle.marks(case.data, naive=True) & set(case.history)
     assert seen - oracle.marks(life.mended[str(case)], naive=True) == set()
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
-def test_all_clients_go_on_from_the_same_record(life: Life, case: Case) -> None:
+@each.check
+def all_clients_go_on_from_the_same_record(life: Life, case: Case) -> None:
     assert len(oracle.leaf_lines(life.mended[str(case)])) == 1
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_every_broken_file(life: Life, case: Case) -> None:
+    each.made(life, case)
 
 
 @pytest.mark.parametrize("case", [case for case in BROKEN if case.layout == "linear"], ids=str)

@@ -457,7 +457,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new(base: Path) -> None:
 WRITING = """
 import sqlite3, sys, time
 path, session = sys.argv[1:]
-live = sqlite3.connect(path, timeout=30)
+live = sqlite3.connect(path, timeout=600)
 for number in range(60):
     live.execute(
         "insert into agent_messages (session_id, message_data) values (?, ?)",

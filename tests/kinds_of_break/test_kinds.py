@@ -10,12 +10,14 @@ import pytest
 import lockstitch
 from tests.dump import dump
 from tests.oracles import problems
+from tests.together import Together
 
 from .conversations import BROKEN, HEALTHY, PLACEHOLDER, Conversation, Done, Result, Turn
 from .pairs import calls, pairs
 from .render import FORMS
 
 pytestmark = pytest.mark.filterwarnings("error")
+each = Together()
 
 # Where a provider has no call ids, or does not mind that one comes back, 08 is no break.
 # An output of the Responses API may come late, so 05 and 16 are none there.
@@ -62,23 +64,27 @@ def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_oracle_sees_the_break(form: str, conversation: Conversation) -> None:
+@each.check
+def the_oracle_sees_the_break(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     assert bool(problems(dialect, messages)) == _is_broken_there(form, conversation)
 
 
-def test_healed_is_valid(form: str, conversation: Conversation) -> None:
+@each.check
+def healed_is_valid(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     assert problems(dialect, lockstitch.heal(messages, dialect)) == []
 
 
-def test_checked_is_found(form: str, conversation: Conversation) -> None:
+@each.check
+def checked_is_found(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     errors = [f for f in lockstitch.check(messages, dialect) if f.severity == "error"]
     assert bool(errors) == _is_broken_there(form, conversation)
 
 
-def test_nothing_is_lost(form: str, conversation: Conversation) -> None:
+@each.check
+def nothing_is_lost(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     plan = lockstitch.plan(messages, dialect)
     left = dump(plan.messages)
@@ -87,41 +93,47 @@ def test_nothing_is_lost(form: str, conversation: Conversation) -> None:
     assert [mark for mark in conversation.spare if mark not in beside] == []
 
 
-def test_pairs_stay_together(form: str, conversation: Conversation) -> None:
+@each.check
+def pairs_stay_together(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     found = pairs(dialect, lockstitch.heal(messages, dialect))
     for result, call in conversation.belongs.items():
         assert [call for text, answer in found if call in text and result in answer] == [call]
 
 
-def test_orphans_survive_as_text(form: str, conversation: Conversation) -> None:
+@each.check
+def orphans_survive_as_text(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     healed = lockstitch.heal(messages, dialect)
     answers = " ".join(answer for _, answer in pairs(dialect, healed))
     assert [mark for mark in conversation.text if mark in answers] == []
 
 
-def test_no_call_is_invented(form: str, conversation: Conversation) -> None:
+@each.check
+def no_call_is_invented(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     said = sum(len(getattr(turn, "calls", ())) for turn in conversation.turns)
     assert len(calls(dialect, lockstitch.heal(messages, dialect))) == said
 
 
-def test_healing_twice_changes_nothing_more(form: str, conversation: Conversation) -> None:
+@each.check
+def healing_twice_changes_nothing_more(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     healed = lockstitch.heal(messages, dialect)
     assert lockstitch.heal(healed, dialect) is healed
     assert lockstitch.check(healed, dialect) == []
 
 
-def test_the_input_is_left_alone(form: str, conversation: Conversation) -> None:
+@each.check
+def the_input_is_left_alone(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     before = deepcopy(messages)
     lockstitch.heal(messages, dialect)
     assert messages == before
 
 
-def test_a_body_is_healed_around_its_list(form: str, conversation: Conversation) -> None:
+@each.check
+def a_body_is_healed_around_its_list(form: str, conversation: Conversation) -> None:
     dialect, messages = _render(form, conversation)
     key = {"openai-responses": "input", "gemini": "contents"}.get(dialect, "messages")
     metadata: dict[str, str] = {}
@@ -132,6 +144,10 @@ def test_a_body_is_healed_around_its_list(form: str, conversation: Conversation)
     assert healed["metadata"] is metadata
     assert [mark for mark in conversation.kept if mark not in dump(healed)] == []
     assert lockstitch.heal(healed, dialect) is healed
+
+
+def test_every_kind_in_every_form(form: str, conversation: Conversation) -> None:
+    each.made(form, conversation)
 
 
 @pytest.mark.parametrize("form", PLAIN_FORMS)

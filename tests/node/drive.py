@@ -21,7 +21,7 @@ from lockstitch.provider.server import running
 from .install import CACHE, program
 
 Json = dict[str, Any]
-PATIENCE = 60
+PATIENCE = 600
 # Compiled scripts are kept: loading them is most of what a start takes.
 _ENVIRON = {
     "PATH": os.environ.get("PATH", "/usr/bin:/bin"),

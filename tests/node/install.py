@@ -15,7 +15,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("LOCKSTITCH_NODE_CACHE") or HERE.parents[1] / ".cache" / "node")
 NEEDED = 22
 PATIENCE = 600
+PAUSES = (0, 5, 30)
 _HINT = "apt-get install npm (or any Node.js with npm): the tests with LangGraph.js need it"
 _OPTIONS = [
     "--ignore-scripts",
@@ -72,13 +74,41 @@ def _fetch(folder: Path) -> None:
         for name in _FILES:
             shutil.copy(HERE / name, fresh)
         command = [npm, "ci", *_OPTIONS, *(["--omit=optional"] if _is_new_enough() else [])]
-        done = subprocess.run(
-            command, cwd=fresh, check=False, capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert done.returncode == 0, f"npm cannot install LangGraph.js: {done.stderr}"
+        failed = retried(command, fresh)
+        assert not failed, f"npm cannot install LangGraph.js: {failed}"
         fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def retried(command: list[str], folder: Path, pauses: Iterable[float] = PAUSES) -> str:
+    """Run npm, again if it fails, as registries do now and then; gives its last words if so."""
+    failed = ""
+    for pause in pauses:
+        time.sleep(pause)
+        try:
+            done = subprocess.run(
+                [*command, *_cache_option()],
+                cwd=folder,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+            )
+        except subprocess.TimeoutExpired:
+            return f"npm took more than {PATIENCE} seconds"
+        if done.returncode == 0:
+            return ""
+        failed = done.stderr or f"npm ended with status {done.returncode}"
+    return failed
+
+
+def _cache_option() -> list[str]:
+    """A cache beside the packages where that of the user cannot be written."""
+    own = Path.home() / ".npm"
+    there = own if own.exists() else own.parent
+    return [] if os.access(there, os.W_OK) else [f"--cache={CACHE / 'npm'}"]
 
 
 def _place_scripts(folder: Path) -> None:

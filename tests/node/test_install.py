@@ -32,7 +32,7 @@ def test_without_npm_the_failure_says_what_to_install(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 1
     assert "npm is missing: apt-get install npm" in done.stderr

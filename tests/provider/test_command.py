@@ -37,7 +37,7 @@ def started(*words: str | Path) -> Iterator[tuple[Running, subprocess.Popen[str]
 def ended(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, Any, str]:
     """Its exit status, the lines of its log, and what it said on stderr."""
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=600)
     return process.returncode, [json.loads(line) for line in out.splitlines()], err
 
 
@@ -45,7 +45,7 @@ def failed(*words: str | Path, **options: Any) -> str:
     """What the command says when it cannot start; its status is 2 and stdout is empty."""
     command = [*LOCKSTITCH, *map(str, words)]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=60, **options
+        command, check=False, capture_output=True, text=True, timeout=600, **options
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
@@ -99,7 +99,7 @@ def test_the_text_log_is_one_line_a_request() -> None:
             send(Running(url), "/v1/messages", BODIES["/v1/messages"])
         finally:
             process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=600)
     assert out == "1 /v1/messages 200 accepted 1 messages\n"
 
 
@@ -156,7 +156,7 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_help_names_what_it_takes() -> None:
     done = subprocess.run(
-        [*LOCKSTITCH, "--help"], check=True, capture_output=True, text=True, timeout=60
+        [*LOCKSTITCH, "--help"], check=True, capture_output=True, text=True, timeout=600
     )
     for word in ("--port", "--reply", "--record", "--json", "PROFILE"):
         assert word in done.stdout

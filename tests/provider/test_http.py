@@ -42,7 +42,7 @@ def send(
     headers: dict[str, str] | None = None,
 ) -> tuple[int, dict[str, str], Any]:
     """One bare request: the status, the headers and the decoded body of what comes back."""
-    connection = HTTPConnection(running.url.removeprefix("http://"), timeout=30)
+    connection = HTTPConnection(running.url.removeprefix("http://"), timeout=600)
     try:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         connection.request(method, path, data, JSON if headers is None else headers)

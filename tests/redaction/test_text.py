@@ -53,7 +53,9 @@ def test_every_format_goes_behind_a_name(kind: str, secret: str) -> None:
     assert text_of(f'"token": "{secret}",') == f'"token": "{placeholder}",'
 
 
-@pytest.mark.parametrize(("kind", "template", "secret"), NAMED)
+@pytest.mark.parametrize(
+    ("kind", "template", "secret"), NAMED, ids=[template for _, template, _ in NAMED]
+)
 def test_what_a_name_gives_away(kind: str, template: str, secret: str) -> None:
     assert text_of(template.format(secret)) == template.format(f"[redacted:{kind}:1]")
 

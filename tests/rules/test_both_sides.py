@@ -18,6 +18,7 @@ from lockstitch.formats.registry import NAMES as FORMATS
 from lockstitch.formats.registry import format_named
 from lockstitch.report import OWN
 from tests.dump import dump
+from tests.together import Together
 
 from .case import Case
 from .cases import CASES
@@ -36,6 +37,7 @@ UNSEEN = {"LS309"}
 LARGE = {"LS504", "LS507"}
 
 pytestmark = pytest.mark.filterwarnings("error")
+each = Together()
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
@@ -69,17 +71,20 @@ def said(value: Any, *, counts: bool = False) -> Iterator[str]:
             yield from said(item, counts=kept)
 
 
-def test_the_break_is_found_and_nothing_else(case: Case) -> None:
+@each.check
+def the_break_is_found_and_nothing_else(case: Case) -> None:
     codes = [finding.code for finding in check(case, case.broken)]
     assert codes.count(case.code) == 1
     assert set(codes) == {case.code, *case.also}
 
 
-def test_the_place_is_named(case: Case) -> None:
+@each.check
+def the_place_is_named(case: Case) -> None:
     assert found(case).place == case.place
 
 
-def test_the_providers_words_are_predicted(case: Case) -> None:
+@each.check
+def the_providers_words_are_predicted(case: Case) -> None:
     error = found(case).error
     if isinstance(case.error, str) and case.offset:
         assert (error or "").startswith(case.error)
@@ -87,28 +92,33 @@ def test_the_providers_words_are_predicted(case: Case) -> None:
         assert error == case.error
 
 
-def test_no_hole_is_left_in_the_providers_words(case: Case) -> None:
+@each.check
+def no_hole_is_left_in_the_providers_words(case: Case) -> None:
     for finding in check(case, case.broken):
         assert not HOLE.search(finding.error or ""), finding.error
 
 
-def test_a_finding_repeats_its_rule(case: Case) -> None:
+@each.check
+def a_finding_repeats_its_rule(case: Case) -> None:
     finding, rule = found(case), lockstitch.RULES[case.code]
     assert (finding.name, finding.severity, finding.help) == (rule.name, rule.severity, rule.help)
     assert finding.message
 
 
-def test_a_finding_holds_no_content(case: Case) -> None:
+@each.check
+def a_finding_holds_no_content(case: Case) -> None:
     spoken = [finding.message for finding in check(case, case.broken)]
     for text in ("Look.", "I looked.", "files of", "Hm.", "There.", "Meanwhile."):
         assert not any(text in message for message in spoken)
 
 
-def test_the_neighbour_has_no_finding(case: Case) -> None:
+@each.check
+def the_neighbour_has_no_finding(case: Case) -> None:
     assert check(case, case.whole) == []
 
 
-def test_the_neighbour_comes_back_as_the_same_object(case: Case) -> None:
+@each.check
+def the_neighbour_comes_back_as_the_same_object(case: Case) -> None:
     before = deepcopy(case.whole)
     assert heal(case, case.whole) is case.whole
     plan = lockstitch.plan(case.whole, case.dialect, model=case.model)
@@ -117,7 +127,8 @@ def test_the_neighbour_comes_back_as_the_same_object(case: Case) -> None:
     assert _same(case.whole, before)
 
 
-def test_healing_leaves_no_finding(case: Case) -> None:
+@each.check
+def healing_leaves_no_finding(case: Case) -> None:
     before = deepcopy(case.broken)
     healed = heal(case, case.broken)
     assert _same(case.broken, before), "the original was changed"
@@ -127,19 +138,22 @@ def test_healing_leaves_no_finding(case: Case) -> None:
         assert healed is case.broken
 
 
-def test_healing_twice_is_healing_once(case: Case) -> None:
+@each.check
+def healing_twice_is_healing_once(case: Case) -> None:
     healed = heal(case, case.broken)
     assert heal(case, healed) is healed
 
 
-def test_fixable_is_true_to_what_happens(case: Case) -> None:
+@each.check
+def fixable_is_true_to_what_happens(case: Case) -> None:
     plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
     assert found(case).fixable == case.fixable
     assert case.fixable == (case.code not in {finding.code for finding in plan.remaining})
     assert plan.changed == case.fixable
 
 
-def test_lossy_is_true_to_what_happens(case: Case) -> None:
+@each.check
+def lossy_is_true_to_what_happens(case: Case) -> None:
     plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
     assert found(case).lossy == case.loses
     if case.loses:
@@ -150,10 +164,15 @@ def test_lossy_is_true_to_what_happens(case: Case) -> None:
     assert not lost, [text[:100] for text in lost]
 
 
-def test_what_is_done_is_written_down(case: Case) -> None:
+@each.check
+def what_is_done_is_written_down(case: Case) -> None:
     plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
     codes = {change.code for change in plan.changes}
     assert (case.code in codes) == case.fixable
+
+
+def test_every_rule_from_both_sides(case: Case) -> None:
+    each.made(case)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import lockstitch
+from tests.together import Together
 
 from .case import Case
 from .cases import CASES
@@ -19,6 +20,8 @@ TURNS = 30
 OTHERWISE = {"LS203", "LS406", "LS411"}
 LARGE = {"LS504", "LS507"}
 INDEX = re.compile(r"((?:messages|contents|input)[.\[]|Input\[|position )(\d+)")
+
+each = Together()
 
 
 def kit_of(case: Case) -> Kit:
@@ -58,7 +61,8 @@ def test_most_cases_are_here() -> None:
     assert len(BEHIND) > len(CASES) // 2
 
 
-def test_places_and_indices_move_along(case: Case) -> None:
+@each.check
+def places_and_indices_move_along(case: Case) -> None:
     start = beginning(case)
     alone = lockstitch.check(case.broken, case.dialect, model=case.model)
     behind = lockstitch.check([*start, *case.broken], case.dialect, model=case.model)
@@ -72,7 +76,8 @@ def test_places_and_indices_move_along(case: Case) -> None:
     ]
 
 
-def test_healing_is_the_same_behind_a_healthy_beginning(case: Case) -> None:
+@each.check
+def healing_is_the_same_behind_a_healthy_beginning(case: Case) -> None:
     start = beginning(case)
     messages = [*start, *case.broken]
     healed = lockstitch.heal(messages, case.dialect, model=case.model)
@@ -81,13 +86,15 @@ def test_healing_is_the_same_behind_a_healthy_beginning(case: Case) -> None:
     assert all(new is old for new, old in zip(healed, start, strict=False))
 
 
-def test_a_healthy_end_comes_back_as_the_same_object(case: Case) -> None:
+@each.check
+def a_healthy_end_comes_back_as_the_same_object(case: Case) -> None:
     messages = [*beginning(case), *case.whole]
     assert lockstitch.check(messages, case.dialect, model=case.model) == []
     assert lockstitch.heal(messages, case.dialect, model=case.model) is messages
 
 
-def test_a_healthy_continuation_is_left_alone(case: Case) -> None:
+@each.check
+def a_healthy_continuation_is_left_alone(case: Case) -> None:
     """What follows a break stays what it is, if a user's words divide the two."""
     kit = kit_of(case)
     after = [*kit.user("After."), *kit.assistant("Fine."), *kit.user("Thanks.")]
@@ -95,3 +102,7 @@ def test_a_healthy_continuation_is_left_alone(case: Case) -> None:
     healed = lockstitch.heal(messages, case.dialect, model=case.model)
     assert lockstitch.check(healed, case.dialect, model=case.model) == []
     assert all(new is old for new, old in zip(healed[-2:], after[-2:], strict=True))
+
+
+def test_every_rule_far_down(case: Case) -> None:
+    each.made(case)

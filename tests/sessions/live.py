@@ -20,6 +20,8 @@ from tests.sessions import claude
 from tests.sessions.command import run as run_command
 
 PAUSE = 0.01
+# The bytes of a line that is appended, at most.
+LINE = 500
 
 
 def write(path: Path, start: int, flag: Path) -> int:
@@ -35,6 +37,14 @@ def write(path: Path, start: int, flag: Path) -> int:
             file.write(claude.line(number, parent, kind, content))
         time.sleep(PAUSE)
     return number - start
+
+
+def wait_for_work(path: Path, writer: subprocess.Popen[str]) -> None:
+    """Wait until so much was appended that something in it is broken."""
+    size = path.stat().st_size
+    while path.stat().st_size < size + 50 * LINE:
+        assert writer.poll() is None, "the writer has ended"
+        time.sleep(PAUSE)
 
 
 def lost(path: Path, start: int, count: int) -> tuple[int, int]:
@@ -56,7 +66,7 @@ def run(megabytes: float, repairs: int) -> dict[str, int]:
         statuses: Counter[int] = Counter()
         changed = 0
         for _ in range(repairs):
-            time.sleep(0.5)
+            wait_for_work(path, writer)
             before = path.stat().st_ino
             done = run_command("repair", "--yes", path)
             statuses[done.returncode] += 1

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import lockstitch
+from tests.together import Together
 
 SOURCE = Path(lockstitch.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -74,6 +75,8 @@ PUBLIC = [
 LONGEST_FUNCTION = 60
 LONGEST_MODULE = 700
 MOST_COMMENTS = 0.06
+
+each = Together()
 
 
 def name_of(path: Path) -> str:
@@ -140,15 +143,15 @@ def foreign(modules: set[str]) -> set[str]:
     return roots - set(sys.stdlib_module_names) - {"lockstitch"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_is_imported_from_above(module: str) -> None:
+@each.check
+def nothing_is_imported_from_above(module: str) -> None:
     here = FLOOR[room_of(module)]
     above = {name for name in ours(imported(MODULES[module])) if FLOOR[room_of(name)] > here}
     assert above == set()
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_the_command_line_imports_the_command_line(module: str) -> None:
+@each.check
+def only_the_command_line_imports_the_command_line(module: str) -> None:
     if room_of(module) not in ("cli", "__main__"):
         assert not any(room_of(name) == "cli" for name in imported(MODULES[module]))
 
@@ -158,8 +161,8 @@ def test_the_model_knows_only_itself(module: str) -> None:
     assert {room_of(name) for name in ours(imported(MODULES[module]))} <= {"model"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_third_parties_are_few(module: str) -> None:
+@each.check
+def third_parties_are_few(module: str) -> None:
     extra = {
         "cli": {"rich", "typer"},
         "provider": {"aiohttp"},
@@ -244,19 +247,19 @@ def test_every_public_method_is_explained(name: str) -> None:
     assert bare == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_is_explained(module: str) -> None:
+@each.check
+def every_module_is_explained(module: str) -> None:
     path = MODULES[module]
     assert ast.get_docstring(tree_of(path))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_module_is_too_long(module: str) -> None:
+@each.check
+def no_module_is_too_long(module: str) -> None:
     assert len(MODULES[module].read_text("utf-8").splitlines()) <= LONGEST_MODULE
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_function_is_too_long(module: str) -> None:
+@each.check
+def no_function_is_too_long(module: str) -> None:
     long = {
         node.name: lines
         for node in ast.walk(tree_of(MODULES[module]))
@@ -264,6 +267,11 @@ def test_no_function_is_too_long(module: str) -> None:
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
     }
     assert long == {}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module(module: str) -> None:
+    each.made(module)
 
 
 def test_comments_are_few() -> None:

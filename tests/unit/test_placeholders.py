@@ -114,9 +114,9 @@ def test_a_long_output_costs_nothing() -> None:
 
 def _seconds(text: str) -> float:
     def once() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(200):
             is_placeholder(text)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     return min(once() for _ in range(5))

@@ -21,7 +21,7 @@ MAKE = "import sys; from tests.formats.langgraph.graphs import main; main(sys.ar
 def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("langgraph") / "threads.db"
     done = subprocess.run(
-        [sys.executable, "-c", MAKE, str(path)], capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", MAKE, str(path)], capture_output=True, timeout=600, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     return path

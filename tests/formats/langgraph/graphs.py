@@ -243,7 +243,7 @@ class Making:
             task_path like '~__pregel_push%' and checkpoint_id =
             (select max(checkpoint_id) from checkpoints where thread_id = w.thread_id)"""
         pause = threading.Event()
-        with closing(sqlite3.connect(self.path, timeout=30)) as base:
+        with closing(sqlite3.connect(self.path, timeout=600)) as base:
             while base.execute(query, (thread,)).fetchone()[0] < results:
                 pause.wait(0.01)
 

@@ -172,7 +172,7 @@ sessions.repair(sessions.sources(sys.argv[1], session="agent-halted")[0])
 
 def test_a_repair_that_is_killed_has_done_nothing(threads: Path, lockstitch: Run) -> None:
     before = every_row(threads)
-    done = subprocess.run([sys.executable, "-c", DIES, str(threads)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", DIES, str(threads)], timeout=600, check=False)
     assert done.returncode == -signal.SIGKILL
     assert every_row(threads) == before
     assert lockstitch("undo", threads)[0] == 0
@@ -288,7 +288,7 @@ def test_a_database_that_may_not_be_written_is_said(threads: Path) -> None:
         path.chmod(0o444)
         path.parent.chmod(0o555)
         words = [sys.executable, "-c", NOBODY, str(path)]
-        done = subprocess.run(words, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(words, capture_output=True, timeout=600, check=False)
         path.parent.chmod(0o755)
         assert done.stdout == b"PermissionError\n", done.stderr.decode()
         assert path.read_bytes() == threads.read_bytes()

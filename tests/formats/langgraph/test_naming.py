@@ -38,7 +38,11 @@ def test_a_carry_goes_through_all_parts_of_the_time() -> None:
     assert successor(head) == "1f1e1336-0000-6000-8001-357185f98155"
 
 
-@pytest.mark.parametrize("head", ["", "1", "7b4f0ad0-6c38-4a3e-9a43-6a8c6a5a2f10", OF_JS.upper()])
+@pytest.mark.parametrize(
+    "head",
+    ["", "1", "7b4f0ad0-6c38-4a3e-9a43-6a8c6a5a2f10", OF_JS.upper()],
+    ids=["nothing", "short", "random", "upper case"],
+)
 def test_an_id_that_is_no_time_has_no_successor(head: str) -> None:
     assert successor(head) is None
 

@@ -222,7 +222,7 @@ def broken_off(dsn: str, thread: str, kind: str = "plain") -> None:
 
 def _until_the_result_is_there(made: PostgresSaver, thread: str) -> None:
     """Wait until what the quick tool returned is stored; the slow one is at work by then."""
-    for _ in range(600):
+    for _ in range(60_000):
         found = made.get_tuple(config(thread))  # type: ignore[arg-type]
         if found and any(write[1] == "messages" for write in found.pending_writes or []):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -90,11 +91,14 @@ def test_the_server_is_killed_half_way() -> None:
     with postgres_server.running({"fsync": "off"}) as server:
         dsn = server.fresh()
         stage.many(dsn, 0, 230)
-        worker = stage.start("repair", dsn, "--yes", "--pause", "0.5", "--workers", "1")
+        address = f"{dsn}?{postgres_server.PATIENT}"
+        worker = stage.start("repair", address, "--yes", "--pause", "1", "--workers", "1")
         assert worker.stderr
         worker.stderr.readline()
+        worker.send_signal(signal.SIGSTOP)
         server.kill()
-        _, err = worker.communicate(timeout=60)
+        worker.send_signal(signal.SIGCONT)
+        _, err = worker.communicate(timeout=600)
         assert worker.returncode == 2, err
         assert "Traceback" not in err
         assert "connection" in err

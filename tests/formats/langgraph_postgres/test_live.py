@@ -31,11 +31,15 @@ def test_turns_of_a_live_program_are_all_kept(dsn: str) -> None:
     command = [sys.executable, "-m", f"{__package__}.writer", dsn, str(THREADS), str(TURNS)]
     rounds = repaired = 0
     with subprocess.Popen(command) as writer:
-        while writer.poll() is None:
-            done = stage.run("repair", dsn, "--yes", "--json")
-            assert done.status in {0, 1}, done.err
-            repaired += sum(one["outcome"] == "repaired" for one in done.sessions)
-            rounds += 1
+        try:
+            while writer.poll() is None:
+                done = stage.run("repair", dsn, "--yes", "--json")
+                assert done.status in {0, 1}, done.err
+                repaired += sum(one["outcome"] == "repaired" for one in done.sessions)
+                rounds += 1
+        finally:
+            if sys.exception():
+                writer.kill()
     assert writer.returncode == 0
     assert rounds > 1
     assert repaired >= 5 + THREADS * TURNS // 2

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import time
 
-from tests.postgres_server import through_pooler
+from tests.postgres_server import PATIENT, through_pooler
 
 from . import stage
 
 BROKEN = 240
 HEALTHY = 60
+# With a rest between pages, so that there is a middle of it on any machine.
+SLOWLY = ("--pause", "1")
 REPAIRED = "SELECT count(*), count(DISTINCT thread_id) FROM lockstitch_repairs WHERE run = 'night'"
 ADDED = """
 SELECT count(*), count(DISTINCT thread_id) FROM checkpoints WHERE metadata ? 'lockstitch'
@@ -22,11 +24,11 @@ THERE = "SELECT count(*) FROM pg_class WHERE relname = 'lockstitch_repairs'"
 
 def words(address: str) -> list[str]:
     """A worker's command; a claim that nobody renews is free after two seconds."""
-    return ["repair", f"{address}?lease=2", "--yes", "--run", "night", "--workers", "1"]
+    return ["repair", f"{address}?lease=2&{PATIENT}", "--yes", "--run", "night", "--workers", "1"]
 
 
 def until_it_has_repaired(dsn: str, worker: subprocess.Popen[str], count: int) -> None:
-    for _ in range(6000):
+    for _ in range(60_000):
         assert worker.poll() is None, worker.communicate()
         there = stage.ask(dsn, THERE) == [(1,)]
         if there and stage.ask(dsn, REPAIRED)[0][0] >= count:
@@ -36,14 +38,14 @@ def until_it_has_repaired(dsn: str, worker: subprocess.Popen[str], count: int) -
 
 
 def ended(worker: subprocess.Popen[str]) -> str:
-    out, err = worker.communicate(timeout=120)
+    out, err = worker.communicate(timeout=600)
     assert worker.returncode == 0, out + err
     return err
 
 
 def test_three_workers_one_of_them_killed(dsn: str) -> None:
     stage.many(dsn, HEALTHY, BROKEN)
-    first = stage.start(*words(dsn))
+    first = stage.start(*words(dsn), *SLOWLY)
     until_it_has_repaired(dsn, first, 30)
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
@@ -67,7 +69,7 @@ def test_three_workers_one_of_them_killed(dsn: str) -> None:
 
 def test_a_worker_that_sleeps_for_too_long_does_nothing_twice(dsn: str) -> None:
     stage.many(dsn, 0, BROKEN)
-    sleeper = stage.start(*words(dsn))
+    sleeper = stage.start(*words(dsn), *SLOWLY)
     until_it_has_repaired(dsn, sleeper, 20)
     os.kill(sleeper.pid, signal.SIGSTOP)
     other = stage.start(*words(dsn))
@@ -85,7 +87,7 @@ def test_two_repairs_at_once_add_one_checkpoint(dsn: str) -> None:
     stage.many(dsn, 0, 60)
     workers = [stage.start("repair", dsn, "--yes", "--workers", "1") for _ in range(2)]
     for worker in workers:
-        out, err = worker.communicate(timeout=120)
+        out, err = worker.communicate(timeout=600)
         assert worker.returncode in {0, 1}, out + err
     assert stage.ask(dsn, ADDED) == [(60, 60)]
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(60,)]

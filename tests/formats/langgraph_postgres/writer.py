@@ -29,7 +29,7 @@ def repairs(dsn: str, thread: str) -> int:
 def until_it_is_repaired(dsn: str, thread: str) -> None:
     """Work until somebody has repaired the thread that one is at work on."""
     before = repairs(dsn, thread)
-    for _ in range(6000):
+    for _ in range(60_000):
         if repairs(dsn, thread) > before:
             return
         time.sleep(0.01)

@@ -81,7 +81,7 @@ class Bench:
         self.started.append(job)
         if job == STUCK:
             self.stuck.set()
-            self.released.wait(20)
+            self.released.wait(600)
             raise Released
         return self._done(job)
 
@@ -89,7 +89,7 @@ class Bench:
         self.started.append(job)
         if job == STUCK:
             self.stuck.set()
-            await asyncio.sleep(20)
+            await asyncio.sleep(600)
             raise Released
         return self._done(job)
 

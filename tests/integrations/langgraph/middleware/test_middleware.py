@@ -32,6 +32,7 @@ from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import HealMiddleware, heal_hook
 from lockstitch.integrations.langgraph.repairing.hooks import sendable, update_for
 from lockstitch.provider.replies import OK
+from lockstitch.repair.turns import START
 from tests.integrations.langgraph.agents import (
     JOBS,
     Bench,
@@ -251,3 +252,32 @@ def test_rules_of_who_receives_it_are_for_what_is_sent_only() -> None:
         heal_hook(dialect="no such")
     with pytest.raises(UsageError, match="unknown dialect"):
         HealMiddleware("no such")
+
+
+class Beheading(AgentMiddleware[Any, Any, Any]):
+    """Cuts the conversation so that it begins with a reply, as trimming does."""
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Any) -> Any:
+        return handler(request.override(messages=request.messages[-2:]))
+
+
+@pytest.mark.parametrize("client", ["claude", "gpt"])
+def test_a_list_without_its_beginning_is_opened_for_those_who_mind(
+    tmp_path: Path, client: str
+) -> None:
+    with provided(tmp_path, replying("one")) as provider:
+        middleware = [Beheading(), HealMiddleware()]
+        model = getattr(provider, client)()
+        thread = Thread("agent", model=model, middleware=middleware)
+        thread.graph.invoke(asked("Go."), THREAD)
+        assert [one.outcome for one in provider.log] == ["accepted"] * len(provider.log)
+        sent = "".join(path.read_text("utf-8") for path in tmp_path.rglob("*.json"))
+        assert (START in sent) == (client == "claude")
+        assert START not in str(thread.stored)
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "openai-chat", "gemini"])
+def test_only_messages_of_langchain_are_seen_here(dialect: str) -> None:
+    for use in (HealMiddleware, lambda dialect: heal_hook(dialect=dialect)):
+        with pytest.raises(UsageError, match="messages of LangChain"):
+            use(dialect)

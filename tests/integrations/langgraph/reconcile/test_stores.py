@@ -122,7 +122,7 @@ def test_a_subgraph_with_a_history_of_its_own_is_mended_too(source: str) -> None
     graph, bench = nested(saver, *JOBS)
 
     def release() -> None:
-        bench.stuck.wait(20)
+        bench.stuck.wait(600)
         until_finished(saver, HELPER, 2)
         bench.released.set()
 

@@ -116,7 +116,7 @@ class Work:
         await auntil_finished(self.saver, self.run.thread, 2)
 
     def release(self, later: float = 0.0) -> None:
-        self.bench.stuck.wait(20)
+        self.bench.stuck.wait(600)
         self.until_finished()
         time.sleep(later)
         self.bench.released.set()

@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import BaseMessage, RemoveMessage
+from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.naming import MESSAGES
 from lockstitch.integrations.langgraph.repairing.healing import DIALECT, Mended, mended
 from lockstitch.integrations.langgraph.repairing.identity import named
 from lockstitch.integrations.langgraph.repairing.partial import completed
 from lockstitch.lists import plan
+from lockstitch.repair.turns import START
+
+# The packages whose providers want the user to speak first.
+_OPENED = frozenset({"langchain_anthropic", "langchain_aws", "langchain_google_genai"})
+_OPENING = "lockstitch-beginning"
 
 
 def heal_hook(
@@ -44,8 +50,7 @@ def heal_hook(
             return update
         return update | {"llm_input_messages": sendable(done.messages, dialect, model)}
 
-    if dialect is not None:
-        profile_named(dialect)
+    checked_dialect(dialect)
     return hook if state is None else hook(state)
 
 
@@ -63,14 +68,43 @@ def _update(held: Sequence[BaseMessage], done: Mended) -> list[BaseMessage] | No
     return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *new]
 
 
+def checked_dialect(dialect: str | None) -> None:
+    """Raise ``UsageError`` for a dialect that is not spoken here: messages are LangChain's."""
+    if dialect is not None and profile_named(dialect).dialect != DIALECT:
+        raise UsageError(f"what is seen here are messages of LangChain: {DIALECT}, or a profile")
+
+
 def sendable(
-    messages: list[BaseMessage], dialect: str | None = None, model: str | None = None
+    messages: list[BaseMessage],
+    dialect: str | None = None,
+    model: str | None = None,
+    *,
+    is_opened: bool = False,
 ) -> list[BaseMessage]:
-    """Give a list that the provider accepts; one in which nothing is wrong is the same object."""
+    """Give a list that the provider accepts; one in which nothing is wrong is the same object.
+
+    With ``is_opened`` it begins with words of the user's, behind those of the system.
+    """
     whole, _ = completed(messages)
     given = messages if _are(whole, messages) else whole
     made = plan(given, dialect or DIALECT, model=model)
-    return named(made.messages, given) if made.healed and made.changed else given
+    sent = named(made.messages, given) if made.healed and made.changed else given
+    return _opened(sent) if is_opened else sent
+
+
+def _opened(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Put words of the user's first where the beginning was cut off."""
+    spoken = (n for n, one in enumerate(messages) if not isinstance(one, SystemMessage))
+    first = next(spoken, len(messages))
+    if first == len(messages) or isinstance(messages[first], HumanMessage):
+        return messages
+    return [*messages[:first], HumanMessage(START, id=_OPENING), *messages[first:]]
+
+
+def opens_with_user(model: Any) -> bool:
+    """Tell whether a chat model's provider refuses a conversation that it would begin itself."""
+    module = type(getattr(model, "bound", model)).__module__.partition(".")[0]
+    return module in _OPENED
 
 
 def model_name(model: Any) -> str | None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 
-from lockstitch.dialects.profiles import profile_named
 from lockstitch.integrations.langgraph.repairing.hooks import (
+    checked_dialect,
     dialect_for,
     model_name,
+    opens_with_user,
     sendable,
     update_for,
 )
@@ -33,8 +34,7 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(self, dialect: str | None = None, *, model: str | None = None) -> None:
         super().__init__()
-        if dialect is not None:
-            profile_named(dialect)
+        checked_dialect(dialect)
         self.dialect = dialect
         self.model = model
 
@@ -60,7 +60,8 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
     def _healed(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         held = cast("list[BaseMessage]", request.messages)
         dialect = self.dialect or dialect_for(request.model)
-        sent = sendable(held, dialect, self.model or model_name(request.model))
+        name = self.model or model_name(request.model)
+        sent = sendable(held, dialect, name, is_opened=opens_with_user(request.model))
         if sent is held:
             return request
         return request.override(messages=cast("list[AnyMessage]", sent))

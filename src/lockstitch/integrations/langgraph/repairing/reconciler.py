@@ -85,6 +85,9 @@ class Reconciler:
         Subgraphs stay as they are where the graph waits for a person, or a checkpoint of the past
         is named: they go on from there.
         """
+        _check_messages(messages)
+        if self.channel is not None:
+            _check_channel(self.graph, self.channel)
         space = self.config["configurable"]["checkpoint_ns"]
         report = yield from self._mended(self.config, self._graph_at(space), messages)
         if report is None:
@@ -227,7 +230,8 @@ def _deltas_of(graph: Any) -> set[str]:
 
 
 def _addressed(config: RunnableConfig) -> RunnableConfig:
-    place = dict(config.get("configurable") or {})
+    given: object = config
+    place = dict(config.get("configurable") or {}) if isinstance(given, dict) else {}
     if place.get("thread_id") is None:
         raise UsageError("the config names no thread: {'configurable': {'thread_id': …}}")
     place["thread_id"] = str(place["thread_id"])
@@ -254,6 +258,13 @@ def _checked_graph(graph: Any) -> Any:
     if not all(hasattr(graph, name) for name in ("get_state", "update_state", "channels")):
         raise UsageError("reconcile takes a compiled graph or a checkpointer")
     return graph
+
+
+def _check_messages(messages: object) -> None:
+    """Raise ``UsageError`` for what is no conversation: a text is a sequence, too."""
+    is_list = isinstance(messages, Sequence) and not isinstance(messages, str | bytes)
+    if messages is not None and not is_list:
+        raise UsageError("messages is the list of messages that the application holds")
 
 
 def _check_channel(graph: Any, channel: str) -> None:

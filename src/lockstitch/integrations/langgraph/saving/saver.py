@@ -37,7 +37,7 @@ from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
 from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
 from lockstitch.integrations.langgraph.saving.values import Encoder
 from lockstitch.journal.checkpoints import Node, Thread
-from lockstitch.stores.opening import open_backend
+from lockstitch.stores.opening import open_given
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -91,7 +91,7 @@ class Saver(BaseCheckpointSaver[Any]):
         super().__init__(serde=serde or SafeSerializer(allow))
         self.ttl = ttl
         self.reconcile = reconcile
-        self._backend = open_backend(url)
+        self._backend = open_given(url)
         self._threads = Threads(self._backend, wait, cache)
         self._lineage = Lineage()
         self._wait = wait

@@ -161,5 +161,9 @@ def _unreadable(error: ValueError) -> Unreadable:
     return Unreadable(f"a stored value cannot be decoded ({error})")
 
 
-def _name_of(one: Name | type) -> Name:
-    return (one.__module__, one.__name__) if isinstance(one, type) else tuple(one)
+def _name_of(one: object) -> Name:
+    if isinstance(one, type):
+        return one.__module__, one.__name__
+    if isinstance(one, tuple) and one and all(isinstance(part, str) for part in one):
+        return one
+    raise UsageError("allow names classes: the class itself, or (module, name)")
