@@ -250,3 +250,25 @@ def test_a_new_message_when_a_subgraph_with_a_memory_asks() -> None:
     assert _results(model.sent[1])["call_one"] == result_of("one")
     graph.invoke(_said("and more"), THREAD)
     assert problems("langchain", model.sent[2]) == []
+
+
+@pytest.mark.parametrize("place", ["input", "loop"])
+@pytest.mark.parametrize("with_guard", [False, True], ids=["bare", "guarded"])
+def test_another_message_at_a_place_of_the_past_stands_in_for_what_was_said_there(
+    place: str, with_guard: bool
+) -> None:
+    """As without a guard: an old run that went on from there and ended is no broken one."""
+    saver = Guard(InMemorySaver()) if with_guard else InMemorySaver()
+    graph = AGENTS["agent"](Scripted(), Bench(), saver)
+    for text in "123":
+        graph.invoke(_said(text), THREAD)
+    past = next(
+        state
+        for state in graph.get_state_history(THREAD)
+        if state.metadata
+        and state.metadata["source"] == place
+        and len(state.values["messages"]) < 4
+    )
+    told = [message.text for message in past.values["messages"]]
+    after = graph.invoke(_said("other"), past.config)
+    assert [message.text for message in after["messages"]] == [*told, "other", "ok"]

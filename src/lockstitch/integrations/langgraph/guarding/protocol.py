@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstitch.errors import Conflict
+from lockstitch.formats.langgraph.naming import START
 from lockstitch.integrations.langgraph.caller import Caller, brings_input, follow
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
@@ -18,11 +19,12 @@ from lockstitch.integrations.langgraph.guarding.runs import Run, Runs
 from lockstitch.integrations.langgraph.guarding.settling import reconciled
 from lockstitch.integrations.langgraph.guarding.steps import Put, Read, Saver, Steps, Write
 from lockstitch.integrations.langgraph.lineage import Lineage, Place, place_of, ticketed
+from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
 from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import CheckpointTuple
+    from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 _LOG = logging.getLogger("lockstitch.langgraph")
 _TRIES = 5
@@ -103,7 +105,8 @@ class Guarding:
         # Named by its id it would be one of the past, whose subgraphs are left alone.
         config = here.config if named else place.at(None).config
         task = Reconciler(graph, config, channel=self._channel, force=True)
-        report = yield from reconciled(task, saved._replace(config=here.config), store)
+        loaded = _of_the_past(saved, self._channel) if named else saved
+        report = yield from reconciled(task, loaded._replace(config=here.config), store)
         if not report.changed or report.after is None:
             return None
         new: CheckpointTuple | None = yield Read(place.at(place_of(report.after).checkpoint).config)
@@ -233,3 +236,15 @@ def _for(run: Run, saved: CheckpointTuple) -> CheckpointTuple:
     """Give a checkpoint as a run is to see it: with its ticket, without what guards add."""
     clean = claims.stripped(saved)
     return clean._replace(config=ticketed(clean.config, run.ticket))
+
+
+def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple:
+    """Give a checkpoint of the past without what a run began or went on with there.
+
+    Whoever goes back to it with something else to say has put that in its place. Only results of
+    calls that are open there are still wanted.
+    """
+    values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
+    checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
+    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values, channel)
+    return saved if wants_results else saved._replace(checkpoint=checkpoint, pending_writes=[])

@@ -56,6 +56,18 @@ def messages_channel(values: Mapping[str, Any], named: str | None = None) -> str
     return holding[0] if len(holding) == 1 else None
 
 
+def leaves_calls_open(values: Mapping[str, Any], named: str | None = None) -> bool:
+    """Tell whether the last reply of the conversation asked for what nothing in it answers."""
+    answered: set[str] = set()
+    messages = opened(values.get(named or MESSAGES))
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            return bool({call["id"] for call in message.tool_calls} - answered)
+    return False
+
+
 def opened(value: Any) -> Any:
     """Give the value of a channel that is stored as a snapshot of changes."""
     return value.value if type(value).__name__ == "_DeltaSnapshot" else value

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, ToolMessage
-
-from lockstitch.formats.langgraph.naming import MESSAGES, TASKS, is_trigger
+from lockstitch.formats.langgraph.naming import TASKS, is_trigger
 from lockstitch.integrations.langgraph.caller import Caller, brings_input
+from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
 from lockstitch.integrations.langgraph.repairing.reconciling import reconcile
 
 if TYPE_CHECKING:
@@ -33,14 +32,7 @@ def _may_be_broken(saved: CheckpointTuple) -> bool:
     values = saved.checkpoint["channel_values"]
     if saved.pending_writes or any(map(_is_due, values, values.values())):
         return True
-    answered: set[str] = set()
-    messages = values.get(MESSAGES)
-    for message in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(message, ToolMessage):
-            answered.add(message.tool_call_id)
-        elif isinstance(message, AIMessage):
-            return bool({call["id"] for call in message.tool_calls} - answered)
-    return False
+    return leaves_calls_open(values)
 
 
 def _is_due(channel: str, value: Any) -> bool:
