@@ -271,7 +271,8 @@ def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]
         if change.before is None and change.after is not None:
             own = {key: value for key, value in change.after.items() if key != "rowid"}
             if form.is_followed(base, change.table, own):
-                raise Conflict(_WENT_ON)
+                thread = own.get("thread_id")
+                raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
 
 
 def _require_same(base: sqlite3.Connection, form: RowFormat, before: Sequence[Record]) -> None:
