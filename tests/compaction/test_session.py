@@ -376,3 +376,25 @@ def test_no_summary_is_made_that_stands_for_nothing(store: Store, budget: int) -
             assert estimate(session.request("anthropic")) <= budget
         if SUMMARY in shown(session):
             assert any(session.state.view.hides(item.seq) for item in session.items)
+
+
+def test_thinking_that_goes_with_its_past_does_not_stand_against_a_budget(store: Store) -> None:
+    """A plan counts it; what is written is weighed, so that no budget is refused for it."""
+    thinking = {"type": "thinking", "thinking": "so " * 2000, "signature": "c2lnbmVk"}
+    with store.session("s") as session:
+        session.say("<U> Look at everything")
+        for number in range(3):
+            call = {"type": "tool_use", "id": f"c{number}", "name": "look", "input": {}}
+            reply = {"role": "assistant", "model": "claude-fable-5-1", "content": [thinking, call]}
+            session.record(reply, "anthropic")
+            session.run_tools({"look": lambda: "seen " * 200})
+        least = 0
+        for budget in (3000, 2000, 1000, 600):
+            with suppress(Unmet):
+                done = session.compact(budget=budget)
+                assert done.after.tokens <= budget
+                assert estimate(session.request("anthropic")) <= budget
+                least = budget
+                session.uncompact()
+        assert least == 600
+        valid_everywhere(session)

@@ -17,6 +17,7 @@ from lockstitch.compaction.counting import Counter, Weight, calibrated, size_of,
 from lockstitch.compaction.digest import digest
 from lockstitch.compaction.plan import BYTES_A_TOKEN, LIMITS, Budget, Cost, Plan, Planner
 from lockstitch.compaction.telling import Told, told
+from lockstitch.errors import Unmet
 from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.journal.state import View
@@ -62,7 +63,10 @@ class Failure(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """What a compaction came to; ``event`` is the fact to be written, None if there is none."""
+    """What a compaction came to; ``event`` is the fact to be written, None if there is none.
+
+    ``is_tight`` says that by its figures it is over the budget: whoever writes it weighs it first.
+    """
 
     rung: Rung
     before: Cost
@@ -70,6 +74,7 @@ class Compaction(Struct, frozen=True):
     event: Compacted | None = None
     asked: int = 0
     failures: tuple[str, ...] = ()
+    is_tight: bool = False
 
 
 class Task(Struct):
@@ -77,7 +82,8 @@ class Task(Struct):
 
     ``window`` is how many tokens the model that sums up may be given at once, 0 if it is not
     known. ``known`` has answers from before, by key; ``random`` gives numbers from 0 to 1.
-    Without ``shortens`` results stay whole, and a summary is the first thing to try.
+    Without ``shortens`` results stay whole, and a summary is the first thing to try. With
+    ``weighs`` a compaction that may be too much is given as well, marked as tight.
     """
 
     view: View
@@ -88,6 +94,7 @@ class Task(Struct):
     counter: Counter | None = None
     window: int = 0
     shortens: bool = True
+    weighs: bool = False
     known: Mapping[str, str] = {}
     random: Callable[[], float] = lambda: 0.5
 
@@ -114,23 +121,41 @@ class _Descent:
         self.weighed = weighed if task.shortens else [_unshortened(one) for one in weighed]
         self.asked = 0
         self.failures: list[str] = []
+        self.is_tight = False
+
+    def _planned(self) -> Plan:
+        """Plan for the budget; if that cannot be met by the figures, for the least there is.
+
+        The figures count more than comes out: thinking that goes with the past it belongs to.
+        """
+        task = self.task
+        planner = Planner(task.view, self.weighed, task.budget, self._cost_of_previous)
+        try:
+            return planner.planned()
+        except Unmet as error:
+            if not task.weighs or not error.least:
+                raise
+            planner.budget = Budget(error.least, task.budget.bytes)
+            self.is_tight = True
+        return planner.planned()
 
     def run(self) -> Steps:
         task = self.task
-        plan = Planner(task.view, self.weighed, task.budget, self._cost_of_previous).planned()
+        plan = self._planned()
         if not plan.is_needed:
             return self._done("nothing", plan)
         if not plan.room:
             return self._done("shortened", plan, self._carried(plan))
         notes = None
-        if task.has_model:
+        if task.has_model and not self.is_tight:
             notes = yield from self._notes(plan)
         if notes is not None:
             return self._done("summary", plan, self._fact(plan, notes))
         return self._done("digest", plan, self._fact(plan, self._digest(plan)))
 
     def _done(self, rung: Rung, plan: Plan, event: Compacted | None = None) -> Compaction:
-        return Compaction(rung, plan.before, plan.after, event, self.asked, tuple(self.failures))
+        failures = tuple(self.failures)
+        return Compaction(rung, plan.before, plan.after, event, self.asked, failures, self.is_tight)
 
     def _carried(self, plan: Plan) -> Compacted:
         """Shorten, and keep the summary there is."""

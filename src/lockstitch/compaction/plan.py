@@ -42,6 +42,10 @@ class Budget(Struct, frozen=True):
     tokens: int
     bytes: int = 0
 
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"{self.tokens} tokens" + (f" and {self.bytes} bytes" if self.bytes else "")
+
     def holds(self, cost: Cost, share: float = 1.0) -> bool:
         """Tell whether a cost is within a share of it."""
         within = not self.bytes or cost.bytes <= self.bytes * share
@@ -246,16 +250,15 @@ class Planner:
         *_, old = self._reaches()
         cuts = [self._cut_at(at, before, ROOM_LEAST, old).after for at in last]
         least = min([*cuts, self._cost(0, old, LIMITS[-1]), before], key=lambda cost: cost.tokens)
-        limits = f"{self.budget.tokens} tokens"
-        if self.budget.bytes:
-            limits += f" and {self.budget.bytes} bytes"
         figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
         if least.tokens >= before.tokens:
-            return Unmet(f"{figures}, of which nothing can be left out; the budget is {limits}")
+            return Unmet(
+                f"{figures}, of which nothing can be left out; the budget is {self.budget}"
+            )
         figures += (
             f"; with all that can be left out it has {least.tokens} tokens and {least.bytes} bytes"
         )
-        return Unmet(f"{figures}, and the budget is {limits}", least.tokens)
+        return Unmet(f"{figures}, and the budget is {self.budget}", least.tokens)
 
 
 def _told(room: int) -> Cost:

@@ -152,7 +152,7 @@ class Story:
         if left.tokens < 1 or left.bytes < 0 or (budget.bytes and not left.bytes):
             raise Unmet(
                 f"what is sent in any case, such as instructions, has {fixed.tokens} tokens and"
-                f" {fixed.bytes} bytes, and the budget is {_limits(budget)}"
+                f" {fixed.bytes} bytes, and the budget is {budget}"
             )
         return ladder(
             Task(
@@ -164,6 +164,7 @@ class Story:
                 counter=self.counter,
                 known=known,
                 shortens=self.sorting.shortens,
+                weighs=True,
             )
         )
 
@@ -175,7 +176,7 @@ class Story:
         left = f"with all that can be left out about {least}" if least else "all of it stays"
         return Unmet(
             f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
-            f" the budget is {_limits(budget)}",
+            f" the budget is {budget}",
             least,
         )
 
@@ -258,15 +259,10 @@ def _text_of(event: Compacted) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _limits(budget: Budget) -> str:
-    most = f" and {budget.bytes} bytes" if budget.bytes else ""
-    return f"{budget.tokens} tokens{most}"
-
-
 def _require_gain(before: Cost, after: Cost, budget: Budget) -> None:
     fewer = after.tokens < before.tokens or bool(budget.bytes and after.bytes < before.bytes)
     if not fewer or not budget.holds(after):
         raise Unmet(
             f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that can be"
-            f" left out {after.tokens} and {after.bytes}; the budget is {_limits(budget)}"
+            f" left out {after.tokens} and {after.bytes}; the budget is {budget}"
         )

@@ -74,6 +74,7 @@ class Compacting:
                 window=wish.window,
                 known=known,
                 random=random.random,
+                weighs=True,
             )
         )
 
@@ -94,6 +95,13 @@ class Compacting:
             raise Unmet(
                 f"the compaction gains nothing: {before.tokens} tokens and"
                 f" {before.bytes} bytes before, {after.tokens} and {after.bytes} after"
+            )
+        if done.is_tight and not self._budget.holds(after):
+            raise Unmet(
+                f"a request of this session has {before.tokens} tokens and {before.bytes} bytes;"
+                f" with all that can be left out it has {after.tokens} tokens and {after.bytes}"
+                f" bytes, and the budget is {self._budget}",
+                after.tokens,
             )
         self._writer.decide(lambda state: self._decided(state, event))
         return Compaction(done.rung, before, after, event, done.asked, done.failures)
