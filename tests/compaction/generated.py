@@ -29,7 +29,7 @@ HTML = "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body></
 # What may come of a question: a text, a failure, or something that is no text at all.
 ANSWERS: tuple[Any, ...] = (
     *[GOOD] * 4,
-    *["", "  \n ", "...", API_ERROR, HTML, "x " * 400_000, None, "I'm sorry, I can't do that here."],
+    *["", "  \n ", "??", API_ERROR, HTML, "x " * 400_000, None, "I'm sorry, I can't do that here."],
     Failure("TimeoutError"),
     Failure("BadRequestError (400)"),
     Failure("OverloadedError (529)"),
