@@ -54,9 +54,17 @@ def arms(places: Places) -> dict[str, Callable[[], Rival]]:
     }
 
 
-def race(places: Places, turns: int, budget: float, only: str) -> dict[str, Race]:
+def chosen(names: list[str], only: list[str]) -> list[str]:
+    """Give the arms that are meant: by their whole names, or by what stands in them."""
+    if not only:
+        return names
+    return [n for n in names if n in only or any(o in n for o in only if o not in names)]
+
+
+def race(places: Places, turns: int, budget: float, only: list[str]) -> dict[str, Race]:
     """Take every arm through the conversation, as far as its seconds go."""
-    races = {name: Race(build(), turns) for name, build in arms(places).items() if only in name}
+    built = arms(places)
+    races = {name: Race(built[name](), turns) for name in chosen(list(built), only)}
     talk = Talk().turns()
     for number in range(turns):
         turn = next(talk)
@@ -129,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=200, help="how long the conversation gets")
     parser.add_argument("--budget", type=float, default=120, help="seconds for each arm")
-    parser.add_argument("--only", default="", help="arms whose name holds this")
+    parser.add_argument("--only", nargs="*", default=[], help="arms by name, or a part of names")
     parser.add_argument("--keep", action="store_true", help="write the results file")
     parser.add_argument("--folder", help="where to write: a disk that is to be measured")
     options = parser.parse_args()
