@@ -16,6 +16,8 @@ from lockstitch.redaction import redacted
 from .samples import ALNUM, BASE64, made
 
 SIZE = 200_000
+# A slow walk fails every one of them; a machine that is busy at one moment does not.
+ATTEMPTS = 10
 
 
 def repeated(piece: str, size: int) -> str:
@@ -72,24 +74,33 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
+def is_in_proportion(short: str, long: str) -> bool:
+    """Whether eight times the text takes much less than 64 times as long, on a busy machine too."""
+    base = min(seconds(lambda: redacted([short])) for _ in range(3))
+    return seconds(lambda: redacted([long])) < 30 * base + 0.2
+
+
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_texts_take_time_in_proportion(piece: str) -> None:
     short, long = repeated(piece, SIZE // 8), repeated(piece, SIZE)
-    base = min(seconds(lambda: redacted([short])) for _ in range(3))
-    assert seconds(lambda: redacted([long])) < 30 * base + 0.2
+    assert any(is_in_proportion(short, long) for _ in range(ATTEMPTS))
 
 
 def test_long_base64_takes_time_in_proportion() -> None:
     text = "".join(Random(1).choices(ALNUM + "+/", k=2_000_000))  # noqa: S311 - repeatable
-    assert seconds(lambda: redacted([text])) < 2
+    assert any(seconds(lambda: redacted([text])) < 2 for _ in range(ATTEMPTS))
 
 
 def test_many_secrets_take_time_in_proportion() -> None:
     choose = Random(2)  # noqa: S311 - repeatable on purpose
     few = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(200)]
     many = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(3200)]
-    base = seconds(lambda: redacted(few))
-    assert seconds(lambda: redacted(many)) < 40 * base + 0.2
+
+    def is_in_proportion() -> bool:
+        base = seconds(lambda: redacted(few))
+        return seconds(lambda: redacted(many)) < 40 * base + 0.2
+
+    assert any(is_in_proportion() for _ in range(ATTEMPTS))
 
 
 def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
@@ -99,5 +110,9 @@ def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
         {"role": "user", "content": text[at : at + 4000]} for at in range(0, len(text), 4000)
     ]
     words = re.compile(r"\w+")
-    base = min(seconds(lambda: words.findall(text)) for _ in range(5))
-    assert min(seconds(lambda: redacted(messages)) for _ in range(5)) < 1.5 * base
+
+    def is_as_fast() -> bool:
+        base = min(seconds(lambda: words.findall(text)) for _ in range(5))
+        return min(seconds(lambda: redacted(messages)) for _ in range(5)) < 1.5 * base
+
+    assert any(is_as_fast() for _ in range(ATTEMPTS))

@@ -79,7 +79,18 @@ class Machine:
         before = self.acked
         with mounted(self.image, self.folder) as folder:
             self._write(folder / "sessions.db", self.dice.randrange(1, 60))
+        self._change_disks()
         return self.acked - before
+
+    def _change_disks(self) -> None:
+        """Go on with a copy of what is on the disk now.
+
+        A program that was started meanwhile, in a room of its own, can keep the file system that
+        went down alive, and mounted again it would be the same one.
+        """
+        copy = self.image.with_name(f"{self.image.name}+")
+        run("cp", "--sparse=always", str(self.image), str(copy))
+        self.image = copy
 
     def _write(self, path: Path, count: int) -> None:
         command = [sys.executable, "-m", "tests.stores.sqlite.power", "write", str(path)]
