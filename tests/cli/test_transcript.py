@@ -6,6 +6,7 @@ import io
 import json
 import time
 import tracemalloc
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -279,12 +280,21 @@ def test_hostile_names_ids_and_keys_are_harmless() -> None:
     assert not set(text) & (UNSAFE - {"\n"})
 
 
+# What is slow is slow every time; a machine that is busy at one moment is not.
+ATTEMPTS = 10
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_a_line_of_a_megabyte(full: bool) -> None:
     messages = [says("user", "x" * 1_000_000), says("assistant", call(command="y" * 1_000_000))]
-    start = time.process_time()
+    assert any(seconds(lambda: shown(messages, marks={}, full=full)) < 5 for _ in range(ATTEMPTS))
     text = shown(messages, marks={}, full=full)
-    assert time.process_time() - start < 60
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("x") >= 1_000_000 if full else len(text) < 10_000
     assert full or "… 1.0 MB in this line" in text
@@ -293,9 +303,8 @@ def test_a_line_of_a_megabyte(full: bool) -> None:
 def test_two_hundred_thousand_lines() -> None:
     output = "line\n" * 200_000
     messages = [says("user", "Go"), says("assistant", call()), says("user", result(output))]
-    start = time.process_time()
+    assert any(seconds(lambda: shown(messages)) < 2 for _ in range(ATTEMPTS))
     assert shown(messages).endswith("     … 199992 more lines")
-    assert time.process_time() - start < 60
     options: dict[str, Any] = {"full": True, "stream": Screen()}
     assert sum(1 for _ in lines(messages, "anthropic", {}, 80, **options)) == 200_006
 

@@ -250,15 +250,18 @@ class Planner:
         *_, old = self._reaches()
         cuts = [self._cut_at(at, before, ROOM_LEAST, old).after for at in last]
         least = min([*cuts, self._cost(0, old, LIMITS[-1]), before], key=lambda cost: cost.tokens)
-        figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
-        if least.tokens >= before.tokens:
-            return Unmet(
-                f"{figures}, of which nothing can be left out; the budget is {self.budget}"
-            )
-        figures += (
-            f"; with all that can be left out it has {least.tokens} tokens and {least.bytes} bytes"
-        )
-        return Unmet(f"{figures}, and the budget is {self.budget}", least.tokens)
+        return unmet(before, least, self.budget)
+
+
+def unmet(before: Cost, least: Cost, budget: Budget) -> Unmet:
+    """Say that a budget cannot be met, with the figures of what can."""
+    figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
+    if least.tokens >= before.tokens:
+        return Unmet(f"{figures}, of which nothing can be left out; the budget is {budget}")
+    figures += (
+        f"; with all that can be left out it has {least.tokens} tokens and {least.bytes} bytes"
+    )
+    return Unmet(f"{figures}, and the budget is {budget}", least.tokens)
 
 
 def _told(room: int) -> Cost:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from lockstitch.compaction.counting import Counter, calibrated, checked_counter, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
-from lockstitch.compaction.plan import Budget, Cost, budget_of
+from lockstitch.compaction.plan import Budget, Cost, budget_of, unmet
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
 from lockstitch.journal.fold import State
@@ -97,12 +97,7 @@ class Compacting:
                 f" {before.bytes} bytes before, {after.tokens} and {after.bytes} after"
             )
         if done.is_tight and not self._budget.holds(after):
-            raise Unmet(
-                f"a request of this session has {before.tokens} tokens and {before.bytes} bytes;"
-                f" with all that can be left out it has {after.tokens} tokens and {after.bytes}"
-                f" bytes, and the budget is {self._budget}",
-                after.tokens,
-            )
+            raise unmet(before, after, self._budget)
         self._writer.decide(lambda state: self._decided(state, event))
         return Compaction(done.rung, before, after, event, done.asked, done.failures)
 
