@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct, field
 
-from lockstitch.rules.rule import Finding
+from lockstitch.rules.rule import Finding, is_broken
 
 # The format of sessions in stores of Lockstitch's own.
 OWN = "lockstitch"
+# The states of a session that its program resumes with all that was said.
+HEALTHY = ("ok", "notes")
 
 
 class Report(Struct):
@@ -36,7 +40,12 @@ class Report(Struct):
 
     @property
     def status(self) -> str:
-        """The word for it in reports."""
-        if self.error is not None:
-            return "unreadable"
-        return "broken" if self.findings else "ok"
+        """The word for it in reports: ok, notes, broken or unreadable."""
+        return "unreadable" if self.error is not None else state_of(self.findings)
+
+
+def state_of(findings: Sequence[Finding]) -> str:
+    """Return the word for a session with these findings: ok, notes or broken."""
+    if not findings:
+        return "ok"
+    return "broken" if is_broken(findings) else "notes"

@@ -29,6 +29,7 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.places import brief, public
 from lockstitch.report import OWN, Report
+from lockstitch.rules import NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -176,11 +177,14 @@ def _status(tally: Tally) -> int:
     if tally.own:
         records = several(tally.records, "record")
         terminal.note(f"Read {several(tally.own, 'session')} with {records}.")
-    if tally.kinds:
+    if tally.kinds.keys() - {NOTE}:
         terminal.note(text.counted(tally.kinds, tally.fixable))
+    elif tally.kinds and not tally.failed:
+        terminal.note(f"Nothing is broken ({several(tally.kinds[NOTE], 'note')}).")
     elif not tally.failed:
         terminal.note("All clean.")
-    return FAILED if tally.failed else FINDINGS if tally.kinds else CLEAN
+    broken = tally.kinds.keys() - {NOTE}
+    return FAILED if tally.failed else FINDINGS if broken else CLEAN
 
 
 COMMAND = Command(

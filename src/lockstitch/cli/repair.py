@@ -14,6 +14,7 @@ from lockstitch.cli.targets import sources, told
 from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
 from lockstitch.formats.doctor import Options
 from lockstitch.places import public
+from lockstitch.rules import is_broken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     strategy: str,
     lossy: bool,
     force_cleanup: bool,
+    notes: bool,
     branch: str | None,
     form: str | None,
     session: str | None,
@@ -58,7 +60,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Repair every session that the targets name, and return the exit status."""
     if branch is not None and output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
-    options = Options(strategy, lossy, force_cleanup)
+    options = Options(strategy, lossy, force_cleanup, notes)
     if any(databases.is_meant(target, form) for target in targets):
         if output is not None or branch is not None or len(targets) > 1:
             raise UsageError("a database is repaired alone, where it is: without -o and --branch")
@@ -213,7 +215,7 @@ def _show_plan(name: str, session: Opened, mended: Mended, how: How) -> None:
 
 def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
     from lockstitch.cli import machine
-    from lockstitch.report import Report
+    from lockstitch.report import Report, state_of
 
     if isinstance(outcome, LockstitchError):
         report = Report(name, error=str(outcome))
@@ -221,7 +223,7 @@ def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> di
     outcome.report.target = name
     fields = machine.session(outcome.report)
     left = outcome.remaining if written else outcome.report.findings
-    fields["status"] = "broken" if left else "ok"
+    fields["status"] = state_of(left)
     quarantine = [{"code": q.code, "place": q.place, "size": q.size} for q in outcome.quarantine]
     return {
         **fields,
@@ -244,7 +246,7 @@ def _status(done: list[Done], how: How) -> int:
     _say(repaired, findings, left, how)
     if len(repaired) < len(done):
         return FAILED
-    return FINDINGS if left else CLEAN
+    return FINDINGS if is_broken(left) else CLEAN
 
 
 def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) -> None:
@@ -255,6 +257,8 @@ def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) ->
         terminal.note(f"Repaired {mended} {noun}; {text.tally(findings) or 'no findings'} before.")
     elif repaired and not findings:
         terminal.note("All clean.")
+    elif repaired and not is_broken(findings):
+        terminal.note(f"Nothing is broken and nothing was changed; {text.tally(findings)}.")
     if backups_made and not how.quiet:
         terminal.note(f"Backup: {text.shown(backups_made[0])}")
         more = len(backups_made) - 1
@@ -310,6 +314,7 @@ COMMAND = Command(
             ("--force-cleanup",),
             "If anything is left: go back to the last state that is proven valid.",
         ),
+        Option("notes", ("--notes",), "Mend what harms nobody, too: a session with notes only."),
         Option(
             "branch",
             ("--branch",),

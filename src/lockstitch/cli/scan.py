@@ -15,7 +15,7 @@ from lockstitch.cli.databases import scan as shared_scan
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several, size
 from lockstitch.errors import UsageError
-from lockstitch.report import Report
+from lockstitch.report import HEALTHY, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class Row(Struct):
     def add(self, report: Report) -> None:
         """Count a session in."""
         self.sessions += 1
-        self.broken += report.status != "ok"
+        self.broken += report.status not in HEALTHY
         self.unreachable += report.unreachable
         self.size += report.size
         self.updated = max(self.updated, report.updated)
@@ -109,7 +109,7 @@ def _flow(reports: Iterator[Report], *, every: bool, as_json: bool) -> int:
             terminal.emit(piece)
     else:
         for report in total.over(reports):
-            if report.status != "ok" or every:
+            if report.status not in HEALTHY or every:
                 terminal.say(_line(report))
         _print_table(total.sorted())
     return total.status()
@@ -211,7 +211,9 @@ class Total(Struct):
         broken, unreadable = self.states.get("broken", 0), self.states.get("unreadable", 0)
         count = sum(self.states.values())
         healthy = count - broken - unreadable
-        parts = [f"{several(count, 'session')}: {healthy} healthy", f"{broken} broken"]
+        noted = self.states.get("notes", 0)
+        aside = f" ({noted} with notes)" if noted else ""
+        parts = [f"{several(count, 'session')}: {healthy} healthy{aside}", f"{broken} broken"]
         if unreadable:
             parts.append(f"{unreadable} unreadable")
         terminal.note(", ".join(parts) + ".")
@@ -236,7 +238,7 @@ _HEADS = ("program", "project", "sessions", "healthy", "broken", "unreachable", 
 def _print(found: Sequence[Report], every: bool) -> None:
     _print_table(rows(found))
     for report in sorted(found, key=lambda one: one.target):
-        if report.status != "ok" or every:
+        if report.status not in HEALTHY or every:
             terminal.say(_line(report))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Stores of these hold so many sessions that the place alone does not say which one is meant.
 _MANY = (OWN, "langgraph")
-COLOURS = {"error": "red", "warning": "yellow"}
+COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
 def shown(target: str) -> str:
@@ -70,7 +70,8 @@ def _kinds(findings: Sequence[Finding]) -> dict[str, int]:
 
 def _told(kinds: Mapping[str, int]) -> str:
     counts = ((kinds.get(kind, 0), kind) for kind in COLOURS)
-    return " and ".join(f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n)
+    named = [f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n]
+    return " and ".join([", ".join(named[:-1]), *named[-1:]] if named[1:] else named)
 
 
 def change(target: str, made: Change, stream: TextIO) -> str:

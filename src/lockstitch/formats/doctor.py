@@ -22,7 +22,7 @@ from lockstitch.lists import Plan, plan_request, plan_stored
 from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER
 from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
-from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.rules.rule import place_order
 
 _ROUNDS = 12
@@ -41,11 +41,12 @@ _SAID = {
 
 
 class Options(Struct, frozen=True):
-    """How a repair is to be made."""
+    """How a repair is to be made; ``notes`` says that a note alone is reason enough for one."""
 
     strategy: str = "close"
     lossy: bool = False
     force_cleanup: bool = False
+    notes: bool = False
 
 
 class Mended(Struct):
@@ -152,7 +153,9 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         transcript = form.forced(transcript)
     findings = findings_of(form, transcript)
     unchanged = Mended(transcript, transcript, findings, findings, [], [])
-    to_do = transcript.forced or any(finding.fixable for finding in findings)
+    to_do = transcript.forced or any(
+        finding.fixable and (options.notes or finding.severity != NOTE) for finding in findings
+    )
     if transcript.waiting or transcript.sealed or not to_do:
         return unchanged
     ledger = Ledger([], [])

@@ -15,10 +15,21 @@ from lockstitch.rules import (
     turns,
 )
 from lockstitch.rules.case import Case, Request
-from lockstitch.rules.rule import ERROR, FINDERS, RULES, WARNING, Finding, Rule, place_order
+from lockstitch.rules.rule import (
+    ERROR,
+    FINDERS,
+    NOTE,
+    RULES,
+    WARNING,
+    Finding,
+    Rule,
+    is_broken,
+    place_order,
+)
 
 __all__ = [
     "ERROR",
+    "NOTE",
     "RULES",
     "WARNING",
     "Case",
@@ -31,6 +42,7 @@ __all__ = [
     "examine",
     "graph",
     "identity",
+    "is_broken",
     "media",
     "pairing",
     "reasoning",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -13,8 +13,11 @@ from lockstitch.model.parts import Part
 if TYPE_CHECKING:
     from lockstitch.rules.case import Case
 
+# error: the provider refuses it, or a resume of it loses something. warning: its own program copes
+# with it, another version or another reader does not. note: nobody sends anything else for it.
 ERROR = "error"
 WARNING = "warning"
+NOTE = "note"
 _LONGEST_ID = 64
 
 
@@ -54,6 +57,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     fixable: bool = True
     lossy: bool = False
     help: str = ""
+
+
+def is_broken(findings: Iterable[Finding]) -> bool:
+    """Whether any finding is more than a note."""
+    return any(finding.severity != NOTE for finding in findings)
 
 
 Find = Callable[["Case"], Iterator[Finding]]

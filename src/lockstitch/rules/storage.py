@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstitch.rules.rule import ERROR, WARNING, rule
+from lockstitch.rules.rule import ERROR, NOTE, WARNING, rule
 
 LINES = ("claude-code", "codex", "pi", "gemini-cli", "list")
 
@@ -119,13 +119,13 @@ DUPLICATED = rule(
 MISSING_NEWLINE = rule(
     code="LS608",
     name="missing-newline",
-    severity=WARNING,
+    severity=NOTE,
     formats=LINES,
     summary="the last line has no line break",
-    help="repair adds it",
+    help="this harms nobody; a repair for another reason adds it, and so does --notes",
     what=(
-        "The record is whole, but programs that append blindly glue the next record to it, and "
-        "then both are lost."
+        "The record is whole, and every program reads it. One that appends without looking may "
+        "glue its next record to it; `repair` takes the two apart then."
     ),
     cause="The process died between the record and its line break, or an editor removed it.",
     repair="A line break is added.",
