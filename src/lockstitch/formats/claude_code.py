@@ -15,6 +15,7 @@ from lockstitch.formats import (
     claude_straighten,
 )
 from lockstitch.formats.base import Context, Format, Quick, Transcript, find
+from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -28,7 +29,6 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_findings import graph_findings
-from lockstitch.formats.claude_strays import LOST, REWOUND, Stray, strays
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record
@@ -77,9 +77,9 @@ class ClaudeCode(Format):
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = Chain(records)
-        pieces = strays(chain)
-        lost = [piece for piece in pieces if piece.kind in LOST]
-        apart = [piece for piece in pieces if piece.kind == REWOUND]
+        found = branches(chain)
+        lost = [branch for branch in found if branch.kind in LOST]
+        apart = [branch for branch in found if branch.kind in LEFT]
         history = _history(chain)
         transcript = Transcript(
             context,
@@ -88,19 +88,19 @@ class ClaudeCode(Format):
             session=_latest(chain, "sessionId") or context.name.removesuffix(".jsonl"),
             project=_latest(chain, "cwd"),
             turns=sum(is_prompt(chain.value(number)) for number in chain.sent()),
-            left=sum(piece.turns for piece in (*lost, *apart)),
-            left_size=sum(piece.size for piece in (*lost, *apart)),
-            notes=[_rewound(chain, piece) for piece in apart],
+            left=sum(branch.turns for branch in lost),
+            left_size=sum(branch.size for branch in lost),
+            notes=[_left_on_purpose(chain, branch) for branch in apart],
             evidence=_evidence(chain, context),
             version=_latest(chain, "version") or "",
-            state=(chain, pieces),
+            state=(chain, found),
         )
         transcript.findings = [*graph_findings(chain, lost, transcript)]
         return transcript
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        chain, pieces = transcript.state
-        return claude_straighten.straighten(transcript, chain, pieces, ledger)
+        chain, found = transcript.state
+        return claude_straighten.straighten(transcript, chain, found, ledger)
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
@@ -203,11 +203,12 @@ def _latest(chain: Chain, key: str) -> str | None:
     return None
 
 
-def _rewound(chain: Chain, piece: Stray) -> str:
-    line = chain.records[piece.top].place
-    turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
+def _left_on_purpose(chain: Chain, branch: Branch) -> str:
+    line = chain.records[branch.top].place
+    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    deed = "when the context was cleared" if branch.kind == CLEARED else "by a rewind"
     return (
-        f"{turns} ({piece.size} bytes) from line {line} on were left by a rewind; "
+        f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
         f"--branch {line} -o FILE writes them as a session of their own"
     )
 

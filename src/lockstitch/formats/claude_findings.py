@@ -8,6 +8,17 @@ from typing import Any
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats.base import Transcript, find
+from lockstitch.formats.claude_branches import (
+    CUT,
+    END,
+    GAP,
+    LATE,
+    REPLY,
+    WRITER,
+    Branch,
+    descendants,
+    root_of,
+)
 from lockstitch.formats.claude_chain import (
     SPEAKERS,
     Chain,
@@ -16,34 +27,35 @@ from lockstitch.formats.claude_chain import (
     message_of,
     results_in,
 )
-from lockstitch.formats.claude_strays import CUT, LATE, REPLY, WRITER, Stray, descendants
 from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
-from lockstitch.formats.records import encode
-from lockstitch.rules import Finding
+from lockstitch.formats.records import SLIM, encode
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 # Where and when a record stands, as against what it says.
 _LINKS = frozenset({"parentUuid", "logicalParentUuid", "timestamp"})
-CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
+CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
     REPLY: "a reply hangs beside the conversation",
     WRITER: "turns of a second process hang beside the conversation",
+    END: "the end of the conversation hangs beside a note that was written late",
     CUT: "the conversation before this record is cut off",
     LATE: "the summary of the compaction does not cover this",
 }
 
 
 def graph_findings(
-    chain: Chain, lost: Sequence[Stray], transcript: Transcript
+    chain: Chain, lost: Sequence[Branch], transcript: Transcript
 ) -> Iterator[Finding]:
     """Find everything that is wrong with the tree."""
     yield from _malformed(chain)
     yield from _repeats(chain)
-    yield from _bad_links(chain)
+    yield from _bad_links(chain, lost)
     yield from _takeover(chain)
     yield from _compactions(chain)
-    for piece in lost:
-        yield _left_behind(chain, piece)
+    for branch in lost:
+        if branch.kind != GAP:
+            yield _left_behind(chain, branch)
     yield from _misaddressed(chain)
     yield from _undated(chain)
     yield from _stranded(chain, transcript)
@@ -80,9 +92,10 @@ def _repeats(chain: Chain) -> Iterator[Finding]:
 
 
 def is_copy(chain: Chain, node: Node) -> bool:
-    """Tell whether a record repeats the first one with its id, wherever it hangs.
+    """Whether a record says the same as the first one with its id, wherever and whenever it stands.
 
-    A copy may be damaged, if it is the same message of the same moment otherwise.
+    The client writes a message again behind a line that it could not finish, with what has become
+    of version and folder meanwhile. A copy may be damaged, if it is of the same moment otherwise.
     """
     first, second = chain.value(chain.graph.by_id[node.id].number), chain.value(node.number)
     if _said_in(first) == _said_in(second):
@@ -97,6 +110,9 @@ def is_damaged(value: dict[str, Any]) -> bool:
 
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record says: its message where it has one, else all but where it hangs."""
+    if message_of(value):
+        return {key: value.get(key) for key in ("type", "message", SLIM)}
     return {key: value[key] for key in value if key not in _LINKS}
 
 
@@ -124,21 +140,57 @@ def circles(chain: Chain) -> list[Node]:
     return found
 
 
-def _bad_links(chain: Chain) -> Iterator[Finding]:
-    for node in dangling(chain):
-        yield find("LS701", _place(chain, node.number), "the parent of this record is missing")
-    for node in circles(chain):
-        yield find("LS702", _place(chain, node.number), "the parents of this record are a circle")
+def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
+    """Find the links that lead nowhere.
+
+    The newest client goes on at the line before, if that was written at most seconds earlier;
+    every other one, and older clients in any case, leave behind what the link should have led to.
+    """
+    loose = {link.number for link in chain.walk.breaks if link.onward < 0}
+    loose |= {branch.top for branch in lost if branch.kind == GAP}
+    if chain.overruled is not None:
+        loose.add(root_of(chain, chain.overruled))
+    bridged = {link.number for link in chain.walk.breaks} - loose
+    for code, nodes, text in (
+        ("LS701", dangling(chain), "the parent of this record is missing"),
+        ("LS702", circles(chain), "the parents of this record are a circle"),
+    ):
+        for node in nodes:
+            around = _circle(chain, node) if code == "LS702" else {node.number}
+            if around & loose:
+                said = f"{text}: a resume does not join it to what stands before it"
+                yield find(code, _place(chain, node.number), said, ERROR)
+            else:
+                severity = WARNING if around & bridged else NOTE
+                yield find(code, _place(chain, node.number), text, severity)
+
+
+def _circle(chain: Chain, node: Node) -> set[int]:
+    """Return the records of the circle that a record is in."""
+    found: set[int] = set()
+    at: Node | None = node
+    while at is not None and at.number not in found:
+        found.add(at.number)
+        at = chain.graph.by_id.get(at.parent) if at.parent else None
+    return found
 
 
 def takeover(chain: Chain) -> int:
-    """Give the record that continues the conversation from a side chain, -1 if none does."""
+    """Return the record that continues the conversation from a side chain, -1 if none does.
+
+    Side lines within the conversation are sent like all others. Only one that begins with them,
+    although somebody spoke before, hangs on the wrong record.
+    """
     path = chain.walk.path[chain.cut :]
     asides = [chain.graph.by_number[number].aside for number in path]
-    if True not in asides or chain.whole_file:
+    if chain.whole_file or not path or not asides[0] or all(asides):
         return -1
-    last = len(asides) - 1 - asides[::-1].index(True)
-    return path[last + 1] if last + 1 < len(path) else -1
+    before = (
+        node
+        for node in chain.graph.nodes[: chain.graph.position(path[0])]
+        if not node.aside and chain.value(node.number).get("type") in SPEAKERS
+    )
+    return path[asides.index(False)] if next(before, None) is not None else -1
 
 
 def _takeover(chain: Chain) -> Iterator[Finding]:
@@ -213,11 +265,11 @@ def _lost_segment(chain: Chain) -> Iterator[Finding]:
         yield find("LS804", _place(chain, chain.boundary), text)
 
 
-def _left_behind(chain: Chain, piece: Stray) -> Finding:
-    number = piece.onward if piece.kind == CUT and piece.onward >= 0 else piece.top
-    turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
-    text = f"{_SAID[piece.kind]}: a resume leaves {turns} ({piece.size} bytes) behind"
-    return find(CODES[piece.kind], _place(chain, number), text)
+def _left_behind(chain: Chain, branch: Branch) -> Finding:
+    number = branch.onward if branch.kind == CUT and branch.onward >= 0 else branch.top
+    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    text = f"{_SAID[branch.kind]}: a resume leaves {turns} ({branch.size} bytes) behind"
+    return find(CODES[branch.kind], _place(chain, number), text)
 
 
 def misaddressed(chain: Chain) -> list[tuple[int, int, str]]:
