@@ -18,6 +18,7 @@ from lockstitch.formats.claude_chain import (
     SPEAKERS,
     SYSTEM,
     Chain,
+    is_boundary,
     is_prompt,
     is_sent,
     queued_words,
@@ -219,14 +220,19 @@ def _rootless_kind(chain: Chain, top: Node, roots: Sequence[Node]) -> str:
     itself if a window named a leaf there, and then it is the one that lost its link.
     """
     path = chain.walk.path
-    if path and top.number > path[0]:
-        before, later = sorted({*path, *_spoken_before(chain, top.number)}), top
-    else:
+    later = top
+    if not path or top.number < path[0]:
         later = next((node for node in roots if node.number > top.number), top)
-        before = _spoken_before(chain, later.number)
-    if later.parent is not None:
+    if later.parent is not None or is_boundary(chain.value(top.number)):
+        # What is reported is the link, or the prompt that goes round the compaction.
         return GAP
-    return CLEARED if is_fresh_start(chain, before, descendants(chain, later.number)) else CUT
+    before = [node.number for node in chain.graph.nodes if node.number < later.number]
+    before = [number for number in before if not chain.graph.by_number[number].aside]
+    answered = any(is_model(chain.value(number)) for number in descendants(chain, top.number))
+    after = descendants(chain, later.number)
+    if is_fresh_start(chain, before, after) or not (answered or later is top):
+        return CLEARED
+    return CUT
 
 
 def _roots(chain: Chain) -> list[Node]:
@@ -235,13 +241,12 @@ def _roots(chain: Chain) -> list[Node]:
     found = {
         _top(chain, node, set(), tops)
         for node in chain.graph.nodes
-        if not node.aside and has_substance(chain, node.number)
+        if not node.aside
+        and chain.graph.by_id[node.id] is node
+        and has_substance(chain, node.number)
     }
+    found.update(chain.walk.path[:1])
     return [chain.graph.by_number[number] for number in sorted(found)]
-
-
-def _spoken_before(chain: Chain, number: int) -> list[int]:
-    return [node.number for node in chain.graph.nodes if node.number < number and not node.aside]
 
 
 def _kind(chain: Chain, members: list[int], attach: int, onward: int) -> str:

@@ -123,6 +123,8 @@ def is_fresh_start(chain: Chain, before: Sequence[int], after: Sequence[int]) ->
         or any(_begins_session(chain, number, before) for number in ahead)
         or any(_CLEAR in words_of(chain.value(n)) for n in (*before[-4:], *ahead, opening))
         or _is_numbered_first(first)
+        or _has_shrunk(chain, before, after)
+        or _is_copied(chain, before, after, opening)
         or _is_told_all_again(chain, before, after, opening)
         or _follows_at_once(chain, before, opening)
         or _is_edited(chain, before, opening)
@@ -164,6 +166,51 @@ def _is_numbered_first(value: dict[str, Any]) -> bool:
     """Whether the client counted this prompt as the first one of its context."""
     position = value.get("turnPosition")
     return type(position) is dict and position.get("promptIndex") == 1
+
+
+def _has_shrunk(chain: Chain, before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether the model was sent less than before: a context only grows until it is emptied."""
+    for measure in (_tokens_sent, _messages_held):
+        held = next(filter(None, (measure(chain.value(n)) for n in reversed(before))), 0)
+        holds = next(filter(None, (measure(chain.value(n)) for n in after)), 0)
+        if 0 < holds < held:
+            return True
+    return False
+
+
+def _tokens_sent(value: dict[str, Any]) -> int:
+    """Return how many tokens the provider counted in the request for this reply; 0 if unknown."""
+    usage = message_of(value).get("usage")
+    if value.get("type") != ASSISTANT or type(usage) is not dict:
+        return 0
+    kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    return sum(count for kind in kinds if type(count := usage.get(kind)) is int)
+
+
+def _messages_held(value: dict[str, Any]) -> int:
+    """Return how many messages the client had in hand when a turn ended; 0 if unknown."""
+    count = value.get("messageCount") if value.get("subtype") == "turn_duration" else 0
+    return count if type(count) is int else 0
+
+
+def _is_copied(chain: Chain, before: Sequence[int], after: Sequence[int], opening: int) -> bool:
+    """Whether the client copied a conversation to this place: the same one, or another session.
+
+    A copy keeps the ids of the model's messages and their times, so it is older than what stands
+    before it, or all of it is of one moment.
+    """
+    known = {_message_name(chain.value(number)) for number in before} - {""}
+    replies = [chain.value(n) for n in after if chain.value(n).get("type") == ASSISTANT]
+    if any(_message_name(value) in known for value in replies):
+        return True
+    first = chain.value(opening)
+    reply = seconds_between(first, replies[0]) if replies else None
+    last = seconds_between(chain.value(before[-1]), first) if before else None
+    return (reply is not None and reply <= 0) or (last is not None and last < 0)
+
+
+def _message_name(value: dict[str, Any]) -> str:
+    return str(message_of(value).get("id") or "") if value.get("type") == ASSISTANT else ""
 
 
 def _is_told_all_again(
