@@ -160,6 +160,10 @@ class Format(ABC):
         """Say how bad a finding on the history is for a resume with this program."""
         return found.severity
 
+    def stored_severity(self, found: Finding, transcript: Transcript) -> str:
+        """Say how bad a finding on the records is for a resume with this program."""
+        return found.severity
+
 
 def find(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:
     """Make a finding of a rule on stores."""

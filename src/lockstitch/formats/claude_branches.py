@@ -274,7 +274,11 @@ def _prompt_kind(chain: Chain, members: list[int], solid: list[int], onward: int
         if chain.overruled is not None and _hangs_on_nothing(chain, chain.overruled):
             return GAP
         return END if _is_left_by_client(chain) else REWOUND
-    if _is_named_later(chain, members, onward) or not _is_deed(chain, onward):
+    if _is_named_later(chain, members, onward):
+        return WRITER
+    if _is_written_again(chain, solid[0], onward):
+        return REWOUND
+    if not _is_deed(chain, onward):
         return WRITER
     path = chain.walk.path
     rival = [n for n in path[path.index(onward) :] if has_substance(chain, n)]
@@ -300,6 +304,15 @@ def _is_deed(chain: Chain, onward: int) -> bool:
         return True
     value = chain.value(speaker)
     return value.get("type") != ASSISTANT and not results_in(value)
+
+
+def _is_written_again(chain: Chain, first: int, onward: int) -> bool:
+    """Whether the chain goes on with older words than the branch: the client copied them here."""
+    speaker = _next_speaker(chain, onward)
+    if speaker < first:
+        return False
+    gap = seconds_between(chain.value(first), chain.value(speaker))
+    return gap is not None and gap < 0
 
 
 def _is_named_later(chain: Chain, members: Sequence[int], onward: int) -> bool:

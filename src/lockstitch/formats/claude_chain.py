@@ -117,6 +117,7 @@ class Chain:
         self.records = records
         self.whole_file = _is_sub_agent(records)
         self.graph = Graph(list(self._nodes()), self._bridges)
+        self._keep_preserved()
         self.overruled: Node | None = None
         self.end, self.leaf = self._end()
         self.walk = self.graph.walk(self.leaf) if self.leaf else Walk([], [])
@@ -136,6 +137,15 @@ class Chain:
             if type(name) is str:
                 aside = is_aside(value) and not self.whole_file
                 yield Node(number, name, parent if type(parent) is str else None, aside)
+
+    def _keep_preserved(self) -> None:
+        """Lead what hangs on the records that the last compaction kept through its summary."""
+        for node in reversed(self.graph.nodes):
+            if not node.aside and is_boundary(self.value(node.number)):
+                anchor, kept = self._preserved(self.value(node.number))
+                if kept and kept[0] < node.number and anchor in self.graph.by_id:
+                    self.graph.detours[kept[0]] = anchor
+                return
 
     def _bridges(self, node: Node, before: Node) -> bool:
         """Whether the client takes the line before for a parent that it cannot reach."""

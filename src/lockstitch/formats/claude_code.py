@@ -10,6 +10,7 @@ from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
     claude_fork,
     claude_quick,
+    claude_severity,
     claude_slim,
     claude_stitch,
     claude_straighten,
@@ -34,7 +35,7 @@ from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
-from lockstitch.rules import ERROR, WARNING, Finding
+from lockstitch.rules import Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
@@ -42,11 +43,6 @@ if TYPE_CHECKING:
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
-# What the newest version mends in memory, so that only older ones and other readers stumble.
-_MENDED = frozenset(
-    {"LS102", "LS104", "LS105", "LS106", "LS401", "LS404", "LS505", "LS506", "LS803", "LS406"}
-)
-_TAIL_ANSWERED = (2, 1, 325)
 
 
 class ClaudeCode(Format):
@@ -126,11 +122,10 @@ class ClaudeCode(Format):
         return find("LS803", found.place, "the call of this result stands before the compaction")
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        if found.code in _MENDED:
-            return WARNING
-        if found.code == "LS101" and _is_at_tail(found, transcript):
-            return WARNING if _version(transcript.version) >= _TAIL_ANSWERED else ERROR
-        return found.severity
+        return claude_severity.sent_severity(found, transcript)
+
+    def stored_severity(self, found: Finding, transcript: Transcript) -> str:
+        return claude_severity.stored_severity(found, transcript)
 
 
 def _history(chain: Chain) -> History:
@@ -224,16 +219,6 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
         if record.is_record
         for call in calls_in(record.value)
     )
-
-
-def _is_at_tail(found: Finding, transcript: Transcript) -> bool:
-    """Tell whether a finding is in the last message."""
-    return int(found.place.split(".")[1]) + 1 >= len(transcript.history.messages)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    steps = text.partition("-")[0].split(".")
-    return tuple(int(step) for step in steps) if all(map(str.isdigit, steps)) else (9,)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:

@@ -32,8 +32,6 @@ from lockstitch.formats.graph import Node
 from lockstitch.formats.records import SLIM, encode
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
-# Where and when a record stands, as against what it says.
-_LINKS = frozenset({"parentUuid", "logicalParentUuid", "timestamp"})
 CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
     REPLY: "a reply hangs beside the conversation",
@@ -85,10 +83,14 @@ def _repeats(chain: Chain) -> Iterator[Finding]:
         first = chain.graph.by_id[node.id]
         where = _place(chain, first.number)
         if is_copy(chain, node):
-            yield find("LS607", _place(chain, node.number), f"repeats the record of line {where}")
+            # The client takes the last copy, and with it the place where that one hangs.
+            severity = WARNING if node.parent == first.parent else ERROR
+            text = f"repeats the record of line {where}"
+            yield find("LS607", _place(chain, node.number), text, severity)
         else:
+            spoken = [chain.value(one.number).get("type") in SPEAKERS for one in (first, node)]
             text = f"has the uuid of another record, on line {where}"
-            yield find("LS703", _place(chain, node.number), text)
+            yield find("LS703", _place(chain, node.number), text, ERROR if all(spoken) else WARNING)
 
 
 def is_copy(chain: Chain, node: Node) -> bool:
@@ -110,10 +112,10 @@ def is_damaged(value: dict[str, Any]) -> bool:
 
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record says: its message where it has one, else all but where it hangs."""
+    """Return what a record says: its message where it has one, else all but its time."""
     if message_of(value):
         return {key: value.get(key) for key in ("type", "message", SLIM)}
-    return {key: value[key] for key in value if key not in _LINKS}
+    return {key: value[key] for key in value if key != "timestamp"}
 
 
 def dangling(chain: Chain) -> list[Node]:
@@ -146,11 +148,12 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
     The newest client goes on at the line before, if that was written at most seconds earlier;
     every other one, and older clients in any case, leave behind what the link should have led to.
     """
-    loose = {link.number for link in chain.walk.breaks if link.onward < 0}
+    first = next((node.number for node in chain.graph.nodes if not node.aside), -1)
+    loose = {link.number for link in chain.walk.breaks if link.onward < 0 and link.number > first}
     loose |= {branch.top for branch in lost if branch.kind == GAP}
     if chain.overruled is not None:
         loose.add(root_of(chain, chain.overruled))
-    bridged = {link.number for link in chain.walk.breaks} - loose
+    bridged = {link.number for link in chain.walk.breaks if link.onward >= 0} - loose
     for code, nodes, text in (
         ("LS701", dangling(chain), "the parent of this record is missing"),
         ("LS702", circles(chain), "the parents of this record are a circle"),

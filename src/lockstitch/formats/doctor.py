@@ -67,9 +67,9 @@ class Mended(Struct):
 
 def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
     """Say everything that is wrong with a session, in the order of its places."""
+    stored = [*_storage_findings(transcript.records), *transcript.findings]
     found = [
-        *_storage_findings(transcript.records),
-        *transcript.findings,
+        *(structs.replace(f, severity=form.stored_severity(f, transcript)) for f in stored),
         *_history_findings(form, transcript),
     ]
     return sorted(found, key=lambda finding: (place_order(finding.place), finding.code))

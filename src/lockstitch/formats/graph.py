@@ -60,6 +60,8 @@ class Graph:
     ) -> None:
         self.nodes = nodes
         self.bridges = bridges
+        # Parents that the program takes in place of those that stand in the records, by number.
+        self.detours: dict[int, str] = {}
         self.by_id: dict[str, Node] = {}
         self.children: dict[str, list[Node]] = {}
         self.repeats: list[Node] = []
@@ -90,9 +92,10 @@ class Graph:
         return Walk(path[::-1], breaks)
 
     def _next(self, node: Node, seen: set[int], breaks: list[Break]) -> Node | None:
-        if node.parent is None:
+        name = self.detours.get(node.number, node.parent)
+        if name is None:
             return None
-        parent = self.by_id.get(node.parent)
+        parent = self.by_id.get(name)
         if parent is not None and parent.number not in seen:
             return parent
         onward = self.before(node.number, lambda other: other.number not in seen)
