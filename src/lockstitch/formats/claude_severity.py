@@ -15,7 +15,7 @@ from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 # What the newest client reads all the same, or skips without losing anything else. LS601 marks a
 # record that is lost already: what hung on it is found where its link is missing.
-_READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606"})
+_READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 

@@ -37,6 +37,7 @@ _SAID = {
     "LS606": "the line is no record",
     "LS608": "the last record has no line break behind it",
     "LS609": "the record holds raw control characters",
+    "LS612": "the record stands on several lines",
 }
 
 

@@ -145,6 +145,22 @@ BROKEN_LINE = rule(
     failures=("F59",),
 )
 
+SPREAD_RECORD = rule(
+    code="LS612",
+    name="spread-record",
+    severity=ERROR,
+    formats=LINES,
+    summary="a record stands on several lines, although nothing in it is broken",
+    help="repair writes it on one line",
+    what=(
+        "The record is whole, with line breaks between its tokens. Programs that read one record "
+        "a line take none of its lines for one; the newest Claude Code reads it."
+    ),
+    cause="An editor or a formatter that prints JSON for people, or a hand that broke the line.",
+    repair="The line breaks between its tokens become spaces; every other byte stays.",
+    failures=("F59",),
+)
+
 MALFORMED_RECORD = rule(
     code="LS610",
     name="malformed-record",
