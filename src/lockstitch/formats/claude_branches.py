@@ -30,6 +30,7 @@ from lockstitch.formats.claude_context import (
     is_interruption,
     is_model,
     is_own_words,
+    words_of,
 )
 from lockstitch.formats.claude_times import seconds_between
 from lockstitch.formats.graph import Node
@@ -223,9 +224,10 @@ def _rootless_kind(chain: Chain, top: Node, roots: Sequence[Node]) -> str:
     later = top
     if not path or top.number < path[0]:
         later = next((node for node in roots if node.number > top.number), top)
-    if later.parent is not None or is_boundary(chain.value(top.number)):
-        # What is reported is the link, or the prompt that goes round the compaction.
+    if later.parent is not None:
         return GAP
+    if is_boundary(chain.value(top.number)):
+        return REWOUND
     before = [node.number for node in chain.graph.nodes if node.number < later.number]
     before = [number for number in before if not chain.graph.by_number[number].aside]
     answered = any(is_model(chain.value(number)) for number in descendants(chain, top.number))
@@ -270,6 +272,8 @@ def _kind(chain: Chain, members: list[int], attach: int, onward: int) -> str:
 
 def _prompt_kind(chain: Chain, members: list[int], solid: list[int], onward: int) -> str:
     """Say whether turns that begin with a person's words were rewound or are another window's."""
+    if _is_said_again(chain, solid):
+        return ""
     if onward < 0:
         if chain.overruled is not None and _hangs_on_nothing(chain, chain.overruled):
             return GAP
@@ -289,6 +293,14 @@ def _prompt_kind(chain: Chain, members: list[int], solid: list[int], onward: int
     # It came last, and yet a resume goes elsewhere: because another window said so afterwards, or
     # because the client died before it noted that a person had gone back.
     return WRITER if chain.named_leaf()[0] > solid[0] else REWOUND
+
+
+def _is_said_again(chain: Chain, solid: Sequence[int]) -> bool:
+    """Whether a branch is nothing but words that stand on the chain, too."""
+    if not all(is_own_words(chain, number) for number in solid):
+        return False
+    said = {words_of(chain.value(number)) for number in chain.walk.path if number > solid[0]}
+    return all(words_of(chain.value(number)) in said for number in solid)
 
 
 def _hangs_on_nothing(chain: Chain, node: Node) -> bool:

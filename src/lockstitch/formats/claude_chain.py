@@ -224,36 +224,79 @@ class Chain:
         return path[self.cut] if path and is_boundary(self.value(path[self.cut])) else -1
 
     @cached_property
-    def groups(self) -> dict[str, Group]:
-        """Give, by ``message.id``, the lines of every message of the model on the walk."""
-        on_walk = set(self.walk.path[self.cut :])
-        wanted = {self._message_id(number) for number in on_walk} - {""}
-        groups = {name: Group([], []) for name in wanted}
-        owners: dict[str, str] = {}
-        for node in self.graph.nodes:
-            name = self._message_id(node.number)
-            if name in groups and not node.aside and self.graph.by_id[node.id] is node:
-                groups[name].members.append(node.number)
-                owners[node.id] = name
-        self._add_results(groups, owners, on_walk)
-        order = {number: place for place, number in enumerate(self.walk.path)}
-        for group in groups.values():
-            if all(number in order for number in group.members):
-                group.members.sort(key=order.__getitem__)
+    def groups(self) -> dict[int, Group]:
+        """Return the lines of every message of the model on the walk, by its first line there.
+
+        Lines of one message follow each other, with nothing but results and notes in between; a
+        client that copies a conversation within its file uses the same ids once more.
+        """
+        groups: dict[int, Group] = {}
+        owners: dict[str, int] = {}
+        first, message = -1, ""
+        for number in self.walk.path[self.cut :]:
+            name = self._message_id(number)
+            if name and name != message:
+                first, message = number, name
+                groups[first] = Group([], [])
+            if name:
+                groups[first].members.append(number)
+                owners[self.graph.by_number[number].id] = first
+            elif self._ends_message(self.value(number)):
+                message = ""
+        self._add_lines(groups, owners)
+        self._add_results(groups, owners)
         return groups
 
-    def _add_results(
-        self, groups: dict[str, Group], owners: dict[str, str], on_walk: set[int]
-    ) -> None:
+    @staticmethod
+    def _ends_message(value: dict[str, Any]) -> bool:
+        return value.get("type") in SPEAKERS and not results_in(value)
+
+    def _add_lines(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
+        """Add the lines of a message that hang beside the walk: on it, or on what it hangs on."""
+        on_walk = set(self.walk.path)
+        beside = {self.graph.by_number[first].parent: first for first in groups}
+        for node in self.graph.nodes:
+            name = self._message_id(node.number)
+            if not name or node.number in on_walk or node.aside or not self._is_first(node):
+                continue
+            first = self._owner(node, name, owners, beside)
+            if first >= 0:
+                groups[first].members.append(node.number)
+                owners[node.id] = first
+        for group in groups.values():
+            if any(number not in on_walk for number in group.members):
+                group.members.sort()
+
+    def _owner(
+        self, node: Node, name: str, owners: dict[str, int], beside: dict[str | None, int]
+    ) -> int:
+        """Return the group that a line hangs on, past results and notes of the client; or -1."""
+        at: Node | None = node
+        seen: set[int] = set()
+        while at is not None and at.number not in seen:
+            seen.add(at.number)
+            first = owners.get(at.parent or "", beside.get(at.parent, -1))
+            if first >= 0 and self._message_id(first) == name:
+                return first
+            at = self.graph.by_id.get(at.parent) if at.parent else None
+            if at is not None and self._ends_message(self.value(at.number)):
+                return -1
+        return -1
+
+    def _is_first(self, node: Node) -> bool:
+        return self.graph.by_id[node.id] is node
+
+    def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
         """Add the results that hang on a side branch, unless the walk has an answer already."""
+        on_walk = set(self.walk.path[self.cut :])
         answered = {r.get("tool_use_id") for n in on_walk for r in results_in(self.value(n))}
         for node in self.graph.nodes:
-            name = owners.get(node.parent or "")
-            if name is None or node.number in on_walk or self.graph.by_id[node.id] is not node:
+            first = owners.get(node.parent or "")
+            if first is None or node.number in on_walk or not self._is_first(node):
                 continue
             found = {r.get("tool_use_id") for r in results_in(self.value(node.number))}
             if found and not found & answered:
-                groups[name].results.append(node.number)
+                groups[first].results.append(node.number)
                 answered |= found
 
     def _message_id(self, number: int) -> str:
@@ -268,7 +311,7 @@ class Chain:
         order: list[int] = []
         done: set[int] = set()
         for number in path:
-            group = self.groups.get(self._message_id(number))
+            group = self.groups.get(number)
             wanted = [number] if group is None else [*group.members, *group.results]
             order += [n for n in wanted if n not in done]
             done.update(wanted)

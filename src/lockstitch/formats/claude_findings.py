@@ -27,6 +27,7 @@ from lockstitch.formats.claude_chain import (
     message_of,
     results_in,
 )
+from lockstitch.formats.claude_context import is_own_words
 from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.records import SLIM, encode
@@ -35,7 +36,7 @@ from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
     REPLY: "a reply hangs beside the conversation",
-    WRITER: "turns of a second process hang beside the conversation",
+    WRITER: "turns of a second window hang beside the conversation",
     END: "the end of the conversation hangs beside a note that was written late",
     CUT: "the conversation before this record is cut off",
     LATE: "the summary of the compaction does not cover this",
@@ -113,8 +114,10 @@ def is_damaged(value: dict[str, Any]) -> bool:
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
     """Return what a record says: its message where it has one, else all but its time."""
-    if message_of(value):
-        return {key: value.get(key) for key in ("type", "message", SLIM)}
+    message = message_of(value)
+    if message:
+        said = {key: message.get(key) for key in ("id", "role", "content")}
+        return {"type": value.get("type"), SLIM: value.get(SLIM), **said}
     return {key: value[key] for key in value if key != "timestamp"}
 
 
@@ -230,7 +233,7 @@ def stale(chain: Chain) -> tuple[int, int]:
         return -1, -1
     path = chain.walk.path
     late = next((number for number in path if number > found[-1]), -1)
-    if late < 0 or late == path[0]:
+    if late < 0 or late == path[0] or not is_own_words(chain, late):
         return -1, -1
     inside = descendants(chain, found[-1])
     speakers = [n for n in inside if n < late and chain.value(n).get("type") in SPEAKERS]
@@ -264,8 +267,11 @@ def lost_segment(chain: Chain) -> list[str]:
 def _lost_segment(chain: Chain) -> Iterator[Finding]:
     missing = lost_segment(chain)
     if missing:
+        # The client keeps all of them or none, so those that are there are lost with the others.
+        kept = chain.value(chain.boundary)["compactMetadata"]["preservedMessages"]["uuids"]
         text = f"{len(missing)} of the records that this compaction keeps are missing"
-        yield find("LS804", _place(chain, chain.boundary), text)
+        severity = NOTE if len(missing) == len(kept) else ERROR
+        yield find("LS804", _place(chain, chain.boundary), text, severity)
 
 
 def _left_behind(chain: Chain, branch: Branch) -> Finding:

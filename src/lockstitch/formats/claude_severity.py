@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import Chain
+from lockstitch.formats.claude_chain import SPEAKERS, Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
@@ -23,9 +23,22 @@ _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 def stored_severity(found: Finding, transcript: Transcript) -> str:
     """Say how bad a finding on the records is; a sub-agent's file is never resumed by itself."""
     chain: Chain = transcript.state[0]
-    if found.severity == ERROR and (chain.whole_file or found.code in _READ_ANYWAY):
+    harmless = found.code == "LS602" and not _is_lost_in_weld(found.place, chain)
+    if found.severity == ERROR and (harmless or chain.whole_file or found.code in _READ_ANYWAY):
         return WARNING
     return found.severity
+
+
+def _is_lost_in_weld(place: str, chain: Chain) -> bool:
+    """Whether a line of several records holds words that the client did not write again."""
+    again = {node.id for node in chain.graph.repeats}
+    return any(
+        record.is_record
+        and record.value.get("type") in SPEAKERS
+        and record.value.get("uuid") not in again
+        for record in chain.records
+        if record.place == place
+    )
 
 
 def sent_severity(found: Finding, transcript: Transcript) -> str:
