@@ -26,10 +26,13 @@ from lockstitch.formats.claude_chain import (
 )
 from lockstitch.formats.claude_context import (
     has_substance,
+    is_farewell,
     is_fresh_start,
     is_interruption,
     is_model,
     is_own_words,
+    notes_rewind,
+    version_of,
     words_of,
 )
 from lockstitch.formats.claude_times import seconds_between
@@ -49,6 +52,8 @@ LOST = (REPLY, WRITER, CUT, LATE, END, GAP)
 LEFT = (REWOUND, CLEARED)
 # Nobody reads a whole answer, goes back and types another prompt in less than this.
 _QUICKEST_REWIND = 3.0
+# From this version on (at the latest) the client notes a rewind behind the prompt that follows it.
+_REWINDS_NOTED = (2, 1, 325)
 # Records that a person causes where they stand, as against those that the client adds by itself.
 _DEEDS = frozenset({"local_command", "away_summary", "scheduled_task_fire"})
 
@@ -87,7 +92,7 @@ def branches(chain: Chain) -> list[Branch]:
         if top > chain.boundary:
             pieces.setdefault(top, []).append(node.number)
     roots = _roots(chain) if pieces else []
-    found = [_branch(chain, members, reached, roots) for members in pieces.values()]
+    found = [_branch(chain, top, members, reached, roots) for top, members in pieces.items()]
     late = _late(chain, reached)
     return [branch for branch in (*found, late) if branch is not None]
 
@@ -143,13 +148,16 @@ def _top(chain: Chain, node: Node, reached: set[int], tops: dict[int, int]) -> i
 
 
 def _branch(
-    chain: Chain, members: list[int], reached: set[int], roots: Sequence[Node]
+    chain: Chain, first: int, members: list[int], reached: set[int], roots: Sequence[Node]
 ) -> Branch | None:
-    """Say what a piece is; None for one that holds nothing but what the client wrote for itself."""
-    members = sorted(members)
+    """Say what a piece is; None for one that holds nothing but what the client wrote for itself.
+
+    The client may write a reply before the prompt that it hangs on, so the first is not the lowest.
+    """
+    members = sorted(members, key=lambda number: (number != first, number))
     if not any(has_substance(chain, number) for number in members):
         return None
-    top = chain.graph.by_number[members[0]]
+    top = chain.graph.by_number[first]
     attach, onward = _neighbours(chain, top, reached)
     if top.parent is None or top.parent not in chain.graph.by_id:
         kind = _rootless_kind(chain, top, roots)
@@ -278,7 +286,7 @@ def _prompt_kind(chain: Chain, members: list[int], solid: list[int], onward: int
         if chain.overruled is not None and _hangs_on_nothing(chain, chain.overruled):
             return GAP
         return END if _is_left_by_client(chain) else REWOUND
-    if _is_named_later(chain, members, onward):
+    if _is_named_later(chain, members, onward) or _went_on_elsewhere(chain, members, onward):
         return WRITER
     if _is_written_again(chain, solid[0], onward):
         return REWOUND
@@ -325,6 +333,20 @@ def _is_written_again(chain: Chain, first: int, onward: int) -> bool:
         return False
     gap = seconds_between(chain.value(first), chain.value(speaker))
     return gap is not None and gap < 0
+
+
+def _went_on_elsewhere(chain: Chain, members: Sequence[int], onward: int) -> bool:
+    """Whether the prompt that took the place of whole turns is known not to be a rewind's.
+
+    The newest clients note every rewind behind the prompt that follows it. And the window of these
+    turns had been closed: a new one would have begun behind them, with a reply of the client's.
+    """
+    speaker = _next_speaker(chain, onward)
+    if speaker < 0 or not any(is_model(chain.value(number)) for number in members):
+        return False
+    if version_of(chain.value(speaker)) >= _REWINDS_NOTED:
+        return not notes_rewind(chain, speaker)
+    return members[-1] < speaker and is_farewell(chain, members)
 
 
 def _is_named_later(chain: Chain, members: Sequence[int], onward: int) -> bool:

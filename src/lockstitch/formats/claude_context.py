@@ -13,6 +13,7 @@ from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     ATTACHMENT,
+    LAST_PROMPT,
     SYNTHETIC,
     USER,
     Chain,
@@ -45,6 +46,7 @@ INTERRUPTED = "[Request interrupted by user"
 _PLAN = "Implement the following plan:"
 _CONTINUED = "This session is being continued from a previous conversation"
 _CLEAR = "<command-name>/clear</command-name>"
+_FAREWELLS = ("<command-name>/exit</command-name>", "<command-name>/quit</command-name>")
 # A client writes what belongs together at once; no person types that fast.
 _AT_ONCE = 1.5
 # A shorter prompt, such as "go on", is said more than once without any rewind.
@@ -129,7 +131,7 @@ def is_fresh_start(chain: Chain, before: Sequence[int], after: Sequence[int]) ->
         or _is_told_all_again(chain, before, after, opening)
         or _follows_at_once(chain, before, opening)
         or _is_edited(chain, before, opening)
-        or _is_rewound_to_nothing(chain, opening)
+        or notes_rewind(chain, opening)
     )
 
 
@@ -249,10 +251,27 @@ def _is_edited(chain: Chain, before: Sequence[int], opening: int) -> bool:
     return len(old) >= _TELLING_WORDS and new.startswith(old)
 
 
-def _is_rewound_to_nothing(chain: Chain, opening: int) -> bool:
-    """Whether the client noted behind the prompt that it goes on from nothing."""
-    for record in chain.records[opening : opening + 40]:
-        if record.is_record and record.value.get("type") == "last-prompt":
+def notes_rewind(chain: Chain, prompt: int) -> bool:
+    """Whether the client noted behind a prompt that a person had gone back before it."""
+    for record in chain.records[prompt : prompt + 40]:
+        if record.is_record and record.value.get("type") == LAST_PROMPT:
             name = str(record.value.get("leafUuid"))
             return bool(record.value.get("explicit")) and name not in chain.graph.by_id
     return False
+
+
+def is_farewell(chain: Chain, members: Sequence[int]) -> bool:
+    """Whether turns end with the command that closes their window, and nothing behind it."""
+    for number in reversed(members):
+        value = chain.value(number)
+        if value.get("type") in {USER, ASSISTANT} and words_of(value).startswith(_FAREWELLS):
+            return True
+        if has_substance(chain, number) or value.get("type") == ASSISTANT:
+            return False
+    return False
+
+
+def version_of(value: dict[str, Any]) -> tuple[int, ...]:
+    """Return the version of the client that wrote a line; empty if it does not say."""
+    steps = str(value.get("version") or "").partition("-")[0].split(".")
+    return tuple(int(step) for step in steps) if all(map(str.isdecimal, steps)) else ()

@@ -17,6 +17,8 @@ from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 # record that is lost already: what hung on it is found where its link is missing.
 _READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
+# Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
+_QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 
 
@@ -43,8 +45,11 @@ def _is_lost_in_weld(place: str, chain: Chain) -> bool:
 
 def sent_severity(found: Finding, transcript: Transcript) -> str:
     """Say how bad a finding on the history is, by its place among the messages."""
-    severity = _severity(found, transcript)
     chain: Chain = transcript.state[0]
+    if chain.whole_file and found.code == "LS406":
+        # A sub-agent is asked in its parent's file; older clients write only its replies here.
+        return NOTE
+    severity = _severity(found, transcript)
     return WARNING if severity == ERROR and chain.whole_file else severity
 
 
@@ -62,13 +67,26 @@ def _severity(found: Finding, transcript: Transcript) -> str:
         return WARNING
     if found.code in {"LS101", "LS102"}:
         # The newest client answers what is open at the end by itself, and tells the model so.
-        last = len(messages) - (2 if found.code == "LS102" else 1)
-        return WARNING if number >= last else ERROR
+        if number < len(messages) - (2 if found.code == "LS102" else 1):
+            return ERROR
+        return NOTE if _waits_for_person(steps, messages[number]) else WARNING
     if found.code == "LS104":
         return WARNING if _is_near_its_call(steps, messages) else ERROR
     if found.code == "LS401" and messages[number].get("role") == "assistant":
         return NOTE if _is_white_space(steps, messages[number]) else WARNING
     return ERROR if found.code in {"LS105", "LS401", "LS803"} else found.severity
+
+
+def _waits_for_person(steps: list[str], message: dict[str, object]) -> bool:
+    """Whether a call at the end is a question to a person, who may answer it elsewhere."""
+    part = _part_at(steps, message)
+    return type(part) is dict and part.get("name") in _QUESTIONS
+
+
+def _part_at(steps: list[str], message: dict[str, object]) -> object:
+    parts = parts_of(message)
+    place = int(steps[3]) if len(steps) > 3 and steps[3].isdecimal() else 0  # noqa: PLR2004
+    return parts[place] if place < len(parts) else {}
 
 
 def _is_claude(model: str | None) -> bool:
@@ -78,9 +96,7 @@ def _is_claude(model: str | None) -> bool:
 
 def _is_white_space(steps: list[str], message: dict[str, object]) -> bool:
     """Whether a blank text holds characters at all; the client leaves those out by itself."""
-    parts = parts_of(message)
-    place = int(steps[3]) if len(steps) > 3 and steps[3].isdecimal() else 0  # noqa: PLR2004
-    part = parts[place] if place < len(parts) else {}
+    part = _part_at(steps, message)
     return bool(part.get("text")) if type(part) is dict else bool(text_of_blocks(part))
 
 
