@@ -345,7 +345,9 @@ def _went_on_elsewhere(chain: Chain, members: Sequence[int], onward: int) -> boo
     if speaker < 0 or not any(is_model(chain.value(number)) for number in members):
         return False
     if version_of(chain.value(speaker)) >= _REWINDS_NOTED:
-        return not notes_rewind(chain, speaker)
+        path = chain.walk.path
+        behind = path[path.index(onward) :]
+        return _is_named_later(chain, behind, onward) and not notes_rewind(chain, speaker)
     return members[-1] < speaker and is_farewell(chain, members)
 
 
