@@ -344,10 +344,12 @@ def _went_on_elsewhere(chain: Chain, members: Sequence[int], onward: int) -> boo
     speaker = _next_speaker(chain, onward)
     if speaker < 0 or not any(is_model(chain.value(number)) for number in members):
         return False
-    if version_of(chain.value(speaker)) >= _REWINDS_NOTED:
-        path = chain.walk.path
-        behind = path[path.index(onward) :]
-        return _is_named_later(chain, behind, onward) and not notes_rewind(chain, speaker)
+    if notes_rewind(chain, speaker):
+        return False
+    path = chain.walk.path
+    is_noted = _is_named_later(chain, path[path.index(onward) :], onward)
+    if is_noted and version_of(chain.value(speaker)) >= _REWINDS_NOTED:
+        return True
     return members[-1] < speaker and is_farewell(chain, members)
 
 

@@ -176,12 +176,16 @@ class Chain:
     def named_leaf(self) -> tuple[int, Node | None]:
         """Return the last ``last-prompt`` record, and the record that it names; -1 and None.
 
-        The client itself names one that cannot be there after a rewind to the first prompt.
+        A compaction makes the client forget it. After a rewind it names what cannot be there.
         """
         for number in range(len(self.records) - 1, -1, -1):
-            record = self.records[number]
-            if record.is_record and record.value.get("type") == LAST_PROMPT:
-                return number, self.graph.by_id.get(str(record.value.get("leafUuid")))
+            value = self.records[number].value
+            if type(value) is not dict:
+                continue
+            if value.get("type") == LAST_PROMPT:
+                return number, self.graph.by_id.get(str(value.get("leafUuid")))
+            if is_boundary(value) and not is_aside(value):
+                break
         return -1, None
 
     def hangs_below(self, node: Node | None, top: Node) -> bool:

@@ -20,6 +20,7 @@ from lockstitch.formats.claude_branches import (
     root_of,
 )
 from lockstitch.formats.claude_chain import (
+    ASSISTANT,
     SPEAKERS,
     Chain,
     calls_in,
@@ -74,9 +75,22 @@ def malformed(chain: Chain) -> list[int]:
     ]
 
 
+def bare_replies(chain: Chain) -> list[int]:
+    """Return the replies of the model whose content is a text and not a list of blocks."""
+    return [
+        node.number
+        for node in chain.graph.nodes
+        if chain.value(node.number).get("type") == ASSISTANT
+        and type(message_of(chain.value(node.number)).get("content")) is str
+    ]
+
+
 def _malformed(chain: Chain) -> Iterator[Finding]:
     for number in malformed(chain):
         yield find("LS610", _place(chain, number), "this message has no content")
+    for number in bare_replies(chain):
+        text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
+        yield find("LS610", _place(chain, number), text)
 
 
 def _repeats(chain: Chain) -> Iterator[Finding]:
@@ -91,7 +105,12 @@ def _repeats(chain: Chain) -> Iterator[Finding]:
         else:
             spoken = [chain.value(one.number).get("type") in SPEAKERS for one in (first, node)]
             text = f"has the uuid of another record, on line {where}"
-            yield find("LS703", _place(chain, node.number), text, ERROR if all(spoken) else WARNING)
+            yield find(
+                "LS703",
+                _place(chain, node.number),
+                text,
+                WARNING if any(spoken) != all(spoken) else ERROR,
+            )
 
 
 def is_copy(chain: Chain, node: Node) -> bool:
@@ -167,7 +186,8 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
                 said = f"{text}: a resume does not join it to what stands before it"
                 yield find(code, _place(chain, node.number), said, ERROR)
             else:
-                severity = WARNING if around & bridged else NOTE
+                # Nothing stands before the first record: it is the file that begins there.
+                severity = NOTE if node.number == first and not around & bridged else WARNING
                 yield find(code, _place(chain, node.number), text, severity)
 
 

@@ -50,6 +50,7 @@ def straighten(
     for step in (
         round_.drop_repeats,
         round_.drop_malformed,
+        round_.wrap_replies,
         round_.rename_repeats,
         round_.link_danglers,
         round_.open_circles,
@@ -150,16 +151,27 @@ class _Round:
             for child in self.chain.graph.children.get(node.id, ()):
                 self.set(child.number, "parentUuid", node.parent)
 
+    def wrap_replies(self) -> None:
+        """Give replies that are a text the list of blocks that every client reads."""
+        for number in findings.bare_replies(self.chain):
+            text = self.chain.value(number)["message"]["content"]
+            record = self.values.get(number, self.chain.records[number])
+            blocks = [{"type": "text", "text": text}] if text else []
+            self.values[number] = amended(self.data, record, ("message", "content"), blocks)
+            self.note("LS610", "rewritten", number, "the text became a block")
+
     def rename_repeats(self) -> None:
         """Give the second of two different records an id of its own, and its children with it."""
         graph = self.chain.graph
         for repeat in graph.repeats:
-            node = self._less_spoken(graph.by_id[repeat.id], repeat)
+            first = graph.by_id[repeat.id]
+            node = self._less_spoken(first, repeat)
+            alike = self._speaks(first.number) == self._speaks(repeat.number)
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, "uuid", name)
             self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
             for child in graph.children.get(node.id, ()):
-                if child.number > node.number and self._speaks(node.number):
+                if child.number > node.number and (alike or self._speaks(node.number)):
                     self.set(child.number, "parentUuid", name)
 
     def _less_spoken(self, first: Node, second: Node) -> Node:
