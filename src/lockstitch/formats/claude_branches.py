@@ -234,8 +234,9 @@ def _rootless_kind(chain: Chain, top: Node, roots: Sequence[Node]) -> str:
         later = next((node for node in roots if node.number > top.number), top)
     if later.parent is not None:
         return GAP
-    if is_boundary(chain.value(top.number)):
-        return REWOUND
+    if is_boundary(chain.value(later.number)):
+        # A summary stands for what is before it; a whole compaction may be gone round, too.
+        return REWOUND if later is top else ""
     before = [node.number for node in chain.graph.nodes if node.number < later.number]
     before = [number for number in before if not chain.graph.by_number[number].aside]
     answered = any(is_model(chain.value(number)) for number in descendants(chain, top.number))
