@@ -2,7 +2,8 @@
 
 The order is the same for every format: the bytes first, then the graph, then results that
 survived elsewhere, then the history by the one repair engine; and at last the outcome is read
-again from its own bytes and judged like any other session. If it got no better, nothing changes.
+again from its own bytes and judged like any other session. If it got no better, or if most of the
+session would be gone, nothing changes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.formats import lines
+from lockstitch.formats import lines, loss
 from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, DOCUMENT, JSON, NUL, TORN, Record
@@ -166,8 +167,17 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         remaining = findings_of(form, after)
     if _bad(remaining) > _bad(findings) or after is transcript:
         return unchanged
+    why = "" if _is_cut(options) else loss.refusal(transcript, after)
+    if why:
+        held = structs.replace(transcript, notes=[*transcript.notes, why])
+        return Mended(held, held, findings, findings, [], [])
     _name_the_rest(transcript, after, ledger)
     return Mended(transcript, after, findings, remaining, ledger.changes, ledger.quarantine)
+
+
+def _is_cut(options: Options) -> bool:
+    """Whether a person asked for a repair that takes a part of the conversation off."""
+    return options.force_cleanup or options.strategy == "rollback"
 
 
 def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> None:
