@@ -210,7 +210,7 @@ def _status(tally: Tally) -> int:
     if tally.kinds.keys() - {NOTE}:
         terminal.note(text.counted(tally.kinds, tally.fixable))
     elif tally.kinds and not tally.failed:
-        terminal.note(f"Nothing is broken ({several(tally.kinds[NOTE], 'note')}).")
+        terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
     elif not tally.failed:
         terminal.note("All clean.")
     broken = tally.kinds.keys() - {NOTE}

@@ -38,6 +38,7 @@ class Row(Struct):
     project: str
     sessions: int = 0
     broken: int = 0
+    noted: int = 0
     unreachable: int = 0
     size: int = 0
     updated: float = 0.0
@@ -46,6 +47,7 @@ class Row(Struct):
         """Count a session in."""
         self.sessions += 1
         self.broken += report.status not in HEALTHY
+        self.noted += report.status == "notes"
         self.unreachable += report.unreachable
         self.size += report.size
         self.updated = max(self.updated, report.updated)
@@ -265,7 +267,8 @@ def _print_table(table: Sequence[Row]) -> None:
     lines: list[tuple[str, ...]] = [_HEADS]
     for row in table:
         when = datetime.fromtimestamp(row.updated, UTC).strftime("%Y-%m-%d")
-        healthy = row.sessions - row.broken
+        aside = f" ({row.noted} with notes)" if row.noted else ""
+        healthy = f"{row.sessions - row.broken}{aside}"
         counts = (row.sessions, healthy, row.broken, row.unreachable)
         project = terminal.harmless(row.project)
         lines.append((row.program, project, *map(str, counts), when, size(row.size)))
@@ -295,7 +298,8 @@ def _line(report: Report) -> str:
     listed = ", ".join(f"{code} x{n}" if n > 1 else code for code, n in sorted(codes.items()))
     lost = f"{several(report.unreachable, 'turn')} ({size(report.left)})"
     left = f"; {lost} unreachable"
-    return f"{name}: {listed or 'ok'}{left if report.unreachable else ''}"
+    state = "healthy with notes: " if report.status == "notes" else ""
+    return f"{name}: {state}{listed or 'ok'}{left if report.unreachable else ''}"
 
 
 def _status(found: Sequence[Report], *, failed: bool) -> int:

@@ -22,6 +22,8 @@ from lockstitch.rules import RULES, WARNING, Finding
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
 
+# The help of a finding under a rule that mends most, but not this one.
+_LEFT = "repair leaves this as it is: the file does not hold what it would take"
 LINES = "lines"
 DOCUMENT = "document"
 SQLITE = "sqlite"
@@ -173,6 +175,7 @@ class Format(ABC):
 def find(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:
     """Make a finding of a rule on stores."""
     rule = RULES[code]
+    is_left = rule.fixable and not flags.get("fixable", True)
     return Finding(
         code=code,
         name=rule.name,
@@ -182,7 +185,7 @@ def find(code: str, place: str, message: str, severity: str = "", **flags: bool)
         error=rule.errors[0][1] if rule.errors else None,
         fixable=flags.get("fixable", rule.fixable),
         lossy=flags.get("lossy", rule.lossy),
-        help=rule.help,
+        help=_LEFT if is_left else rule.help,
     )
 
 
