@@ -175,8 +175,12 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
 
 def _requests(document: reading.Document, dialect: str | None, model: str | None) -> Report:
     """Check a file of which every line is a request."""
-    from lockstitch.formats.requests import dialect_in
+    from lockstitch.formats.requests import Requests, dialect_in
+    from lockstitch.formats.sources import unknown
 
+    like = "" if dialect else Requests().doubt(document.value)
+    if like:
+        return Report(document.target, error=unknown(like))
     dialect = dialect or dialect_in(document.value)
     findings = [
         structs.replace(found, place=f"{line}.{found.place}")

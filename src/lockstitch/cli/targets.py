@@ -152,7 +152,7 @@ def one(target: str | None, form: str | None, session: str | None) -> Source:
         raise UsageError(f"{name}: holds {many}; name one with --session{more}")
     if found[0].format == _REQUESTS:
         raise UsageError(
-            f"{name}: holds a request on every line; check, repair and heal take such a file, "
+            f"{name}: holds a request on every line; check and repair take such a file, "
             "this command takes one request, in a file of its own"
         )
     return found[0]
