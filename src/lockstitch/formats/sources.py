@@ -172,7 +172,7 @@ def _rows(path: str, name: str | None) -> list[Source]:
     tables = sorted(rows.tables(path))
     form = format_named(name) if name else format_of(SQLITE, path, tables)
     if form is None:
-        raise UnknownFormat("is a database, but not of a program that is known")
+        raise UnknownFormat("is a database, but of no program that is known")
     return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
 
 
