@@ -19,6 +19,8 @@ from lockstitch.formats.registry import NAMES, VARIABLES, format_named
 from lockstitch.formats.sources import sources_of
 from tests.formats import claude_cases, codex_files, databases, gemini_files, pi_files, plain_files
 from tests.formats.unknown_files import FILES, HERMES, QWEN
+from tests.kinds_of_break.conversations import BROKEN, HEALTHY
+from tests.kinds_of_break.render import FORMS
 from tests.sessions import claude, command
 
 
@@ -222,6 +224,20 @@ def test_scan_and_check_say_the_same_of_every_file(tmp_path: Path) -> None:
         assert [_told(one) for one in scanned] == [_told(one) for one in checked], path
         counted += 1
     assert counted > 60
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "langchain-objects"])
+def test_scan_and_check_say_the_same_of_every_list(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "list.json"
+    for conversation in (*BROKEN, HEALTHY):
+        messages = FORMS[form][1](conversation.turns)
+        for part in (messages, messages[1:]):
+            path.write_text(json.dumps(part))
+            [scanned] = scan_one(str(path))
+            [checked] = check.reports(str(path), None, None, None, None)
+            assert scanned.error is None
+            codes = [(finding.code, finding.place) for finding in scanned.findings]
+            assert codes == [(finding.code, finding.place) for finding in checked.findings]
 
 
 def _told(report: sessions.Report) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, DOCUMENT, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_request, plan_stored
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Path
 from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
@@ -297,10 +297,21 @@ def _in_file(place: str, history: History, transcript: Transcript) -> str:
         return "1"
     record = transcript.records[number]
     if record.kind == DOCUMENT:
+        path = path if place.count(".") > 1 else _message_path(history, place) or path
         bare = bool(path) and type(path[0]) is int
         listed = (profile_named(history.dialect).list_key,) if bare else ()
         return ".".join(map(str, (*listed, *path)))
     return ".".join(str(step) for step in (record.place, *path) if step != "")
+
+
+def _message_path(history: History, place: str) -> Path:
+    """Return the path to a message in its document; empty if no message is meant."""
+    number = place.rpartition(".")[2]
+    paths = (
+        history.paths[int(number)] if number.isdigit() and int(number) < len(history.paths) else ()
+    )
+    first: Path = paths[0] if paths else ()
+    return first[:-2] if first[-2:-1] == ("content",) else first
 
 
 def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History:
