@@ -43,6 +43,16 @@ if TYPE_CHECKING:
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
+_LINKS = frozenset({"parentUuid", "sessionId"})
+_TEXTS = (str, list)
+# Records beside the conversation, by words that no other program is known to use.
+_NOTES = frozenset(
+    {
+        *("file-history-snapshot", "file-history-delta", "queue-operation", "last-prompt"),
+        *("ai-title", "custom-title", "permission-mode", "bridge-session", "agent-name"),
+        *("pr-link", "content-replacement", "attribution-snapshot"),
+    }
+)
 
 
 class ClaudeCode(Format):
@@ -55,12 +65,17 @@ class ClaudeCode(Format):
     variable = "CLAUDE_CONFIG_DIR"
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
-        return any(
-            type(value) is dict
-            and type(value.get("type")) is str
-            and ("sessionId" in value or "parentUuid" in value or "leafUuid" in value)
-            for value in head
+        return any(type(value) is dict and _is_own(value) for value in head) and not self.doubt(
+            head
         )
+
+    def doubt(self, head: Sequence[Any]) -> str:
+        """Return that messages have another shape, as those of programs whose lines look alike."""
+        values = [value for value in head if type(value) is dict]
+        foreign = sum(map(_is_foreign, values))
+        if foreign and foreign >= sum(map(_is_spoken, values)):
+            return "looks like a session of Claude Code, but its messages have another shape"
+        return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
@@ -126,6 +141,36 @@ class ClaudeCode(Format):
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
         return claude_severity.stored_severity(found, transcript)
+
+
+def _is_own(value: dict[str, Any]) -> bool:
+    """Whether nobody but Claude Code writes such a record."""
+    kind = value.get("type")
+    if type(kind) is not str:
+        return False
+    if kind in SPEAKERS:
+        return _is_spoken(value)
+    is_linked = "uuid" in value and "parentUuid" in value and type(value.get("isSidechain")) is bool
+    if kind == "summary":
+        return "leafUuid" in value
+    return is_linked or (kind in _NOTES and not _MARKS.isdisjoint(value))
+
+
+def _is_spoken(value: dict[str, Any]) -> bool:
+    """Whether a record holds a message as Claude Code keeps it, with a link to another record."""
+    message = value.get("message")
+    if type(message) is not dict or value.get("type") not in SPEAKERS:
+        return False
+    is_linked = "uuid" in value and not _LINKS.isdisjoint(value)
+    return is_linked and message.get("role") in SPEAKERS and type(message.get("content")) in _TEXTS
+
+
+def _is_foreign(value: dict[str, Any]) -> bool:
+    """Whether a record holds a message in a shape that Claude Code does not know."""
+    message = value.get("message")
+    if value.get("type") not in SPEAKERS or type(message) is not dict or "content" in message:
+        return False
+    return "parts" in message or message.get("role") not in (*SPEAKERS, None)
 
 
 def _history(chain: Chain) -> History:
