@@ -1,0 +1,109 @@
+"""``python -m tests.clients.sessions --out DIR``: sessions of the real Claude Code, made by hand.
+
+They hold the client's own prompts: keep them out of version control.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .drive import ClaudeCode
+from .install import PROJECT
+from .scenarios import SCENARIOS, Scenario
+from .seat import Seat
+
+VERSIONS = ("2.1.325", "2.1.197", "2.1.112", "2.1.50", "2.0.50")
+OUT = PROJECT / ".cache" / "sessions"
+_TIME = re.compile(rb'"timestamp":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
+_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+def made(scenario: Scenario, version: str, out: Path) -> dict[str, str]:
+    """Play a scenario; return what is true of each session file, by its path from *out*."""
+    with tempfile.TemporaryDirectory(prefix="sessions-") as folder:
+        seat = Seat(ClaudeCode(version), Path(folder) / "seat")
+        scenario.play(seat)
+        projects = seat.place.home / ".claude" / "projects"
+        target = out / version / scenario.name
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(projects, target / "quick")
+        shutil.copytree(projects, target / "slow")
+        for path in (target / "slow").rglob("*.jsonl"):
+            path.write_bytes(stretched(path.read_bytes()))
+        files = [path for path in target.rglob("*.jsonl") if _is_session(path)]
+        return {str(path.relative_to(out)): scenario.truth for path in files}
+
+
+def _is_session(path: Path) -> bool:
+    return not path.name.startswith("agent-") and "subagents" not in path.parts
+
+
+def stretched(data: bytes, factor: int = 20) -> bytes:
+    """Return the lines with longer pauses between them, as a person makes who thinks."""
+    found = _TIME.search(data)
+    if found is None:
+        return data
+    first = datetime.strptime(found[1].decode(), _FORMAT).replace(tzinfo=UTC)
+
+    def later(match: re.Match[bytes]) -> bytes:
+        then = datetime.strptime(match[1].decode(), _FORMAT).replace(tzinfo=UTC)
+        now = first + (then - first) * factor
+        return f'"timestamp":"{now.strftime(_FORMAT)[:-4]}Z"'.encode()
+
+    return _TIME.sub(later, data)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the command; the status is 1 if a scenario could not be played."""
+    parser = argparse.ArgumentParser(prog="python -m tests.clients.sessions", description=__doc__)
+    parser.add_argument("--versions", default=",".join(VERSIONS), help="separated by commas")
+    parser.add_argument("--only", default="", help="names of scenarios, separated by commas")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args(words)
+    names = given.only.split(",") if given.only else list(SCENARIOS)
+    given.out.mkdir(parents=True, exist_ok=True)
+    known = given.out / "truth.json"
+    truths = json.loads(known.read_text("utf-8")) if known.exists() else {}
+    wanted = [
+        (SCENARIOS[name], version)
+        for version in given.versions.split(",")
+        for name in names
+        if SCENARIOS[name].is_for(version)
+    ]
+    failures = 0
+
+    def play(each: tuple[Scenario, str]) -> dict[str, str] | BaseException:
+        begun = time.monotonic()
+        try:
+            found: dict[str, str] | BaseException = made(*each, given.out)
+        except Exception as error:  # noqa: BLE001 - the others are played all the same
+            found = error
+        took = time.monotonic() - begun
+        state = "made" if isinstance(found, dict) else f"NOT MADE: {type(found).__name__}: {found}"
+        sys.stdout.write(f"{each[1]} {each[0].name} ({took:.0f} s): {state}\n")
+        sys.stdout.flush()
+        return found
+
+    with ThreadPoolExecutor(given.workers) as pool:
+        for found in pool.map(play, wanted):
+            if isinstance(found, dict):
+                truths |= found
+            else:
+                failures += 1
+    known.write_text(json.dumps(truths, indent=1), "utf-8")
+    sys.stdout.write(f"{len(wanted) - failures} of {len(wanted)} scenarios\n")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
