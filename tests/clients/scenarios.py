@@ -422,6 +422,38 @@ def memory_and_files(seat: Seat) -> None:
 
 
 @scenario()
+def thinking(seat: Seat) -> None:
+    with seat.window() as window:
+        window.ask(
+            "Think first",
+            Reply(word("I look"), (bash("echo one"), bash("echo two")), "What could it be?"),
+            Reply("", (bash("echo three"),), "And now?"),
+            Reply(word("That is it"), thinking="It is clear."),
+        )
+        window.leave()
+    with seat.window("--continue") as window:
+        window.ask("Next day")
+        window.leave()
+
+
+@scenario()
+def compacted_by_itself(seat: Seat) -> None:
+    """The window is made small, so that the client runs out of it."""
+    book = seat.place.work / "book.txt"
+    book.write_text("".join(f"line {number} of a long book\n" for number in range(1800)), "utf-8")
+    small = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "25", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"}
+    with seat.window(more=small) as window:
+        for number in range(6):
+            window.ask(f"Read it, time {number}", says(Call("Read", {"file_path": str(book)})))
+            if b"compact_boundary" in seat.files[-1].read_bytes():
+                break
+        else:
+            raise AssertionError("it did not compact")
+        window.ask("Go on", says(bash("echo one")))
+        window.leave()
+
+
+@scenario()
 def interrupted_tool(seat: Seat) -> None:
     with seat.window() as window:
         window.ask("Before")
@@ -567,7 +599,7 @@ def headless(seat: Seat) -> None:
         with seat.window(*words, wait=False) as window:
             window.model.tell(says(bash("echo one"), bash("echo two")), Reply(word("Done")))
             assert window.terminal.ended(60), window.terminal.text
-    with seat.window("--continue") as window:
+    with seat.window("--resume", seat.last) as window:
         window.ask("In a window")
         window.leave()
 

@@ -60,7 +60,7 @@ class Told(Script):
             )
             for call in reply.calls
         )
-        return Reply(reply.text, calls)
+        return Reply(reply.text, calls, reply.thinking)
 
 
 def word(text: str) -> str:

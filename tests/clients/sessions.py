@@ -27,9 +27,9 @@ _TIME = re.compile(rb'"timestamp":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
 _FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
-def made(scenario: Scenario, version: str, out: Path) -> dict[str, str]:
-    """Play a scenario; return what is true of each session file, by its path from *out*."""
-    with tempfile.TemporaryDirectory(prefix="sessions-") as folder:
+def made(scenario: Scenario, version: str, out: Path) -> Path:
+    """Play a scenario; return the folder of its sessions, with and without long pauses."""
+    with tempfile.TemporaryDirectory(prefix="sessions-", ignore_cleanup_errors=True) as folder:
         seat = Seat(ClaudeCode(version), Path(folder) / "seat")
         scenario.play(seat)
         projects = seat.place.home / ".claude" / "projects"
@@ -39,8 +39,16 @@ def made(scenario: Scenario, version: str, out: Path) -> dict[str, str]:
         shutil.copytree(projects, target / "slow")
         for path in (target / "slow").rglob("*.jsonl"):
             path.write_bytes(stretched(path.read_bytes()))
-        files = [path for path in target.rglob("*.jsonl") if _is_session(path)]
-        return {str(path.relative_to(out)): scenario.truth for path in files}
+        return target
+
+
+def truths(out: Path) -> dict[str, str]:
+    """Return what is true of each session below *out*, by its path from there."""
+    return {
+        str(path.relative_to(out)): SCENARIOS[path.relative_to(out).parts[1]].truth
+        for path in sorted(out.rglob("*.jsonl"))
+        if _is_session(path)
+    }
 
 
 def _is_session(path: Path) -> bool:
@@ -72,37 +80,30 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     names = given.only.split(",") if given.only else list(SCENARIOS)
     given.out.mkdir(parents=True, exist_ok=True)
-    known = given.out / "truth.json"
-    truths = json.loads(known.read_text("utf-8")) if known.exists() else {}
     wanted = [
         (SCENARIOS[name], version)
         for version in given.versions.split(",")
         for name in names
         if SCENARIOS[name].is_for(version)
     ]
-    failures = 0
 
-    def play(each: tuple[Scenario, str]) -> dict[str, str] | BaseException:
+    def play(each: tuple[Scenario, str]) -> bool:
         begun = time.monotonic()
+        failure = ""
         try:
-            found: dict[str, str] | BaseException = made(*each, given.out)
+            made(*each, given.out)
         except Exception as error:  # noqa: BLE001 - the others are played all the same
-            found = error
+            failure = f"NOT MADE: {type(error).__name__}: {error}"
         took = time.monotonic() - begun
-        state = "made" if isinstance(found, dict) else f"NOT MADE: {type(found).__name__}: {found}"
-        sys.stdout.write(f"{each[1]} {each[0].name} ({took:.0f} s): {state}\n")
+        sys.stdout.write(f"{each[1]} {each[0].name} ({took:.0f} s): {failure or 'made'}\n")
         sys.stdout.flush()
-        return found
+        return not failure
 
     with ThreadPoolExecutor(given.workers) as pool:
-        for found in pool.map(play, wanted):
-            if isinstance(found, dict):
-                truths |= found
-            else:
-                failures += 1
-    known.write_text(json.dumps(truths, indent=1), "utf-8")
-    sys.stdout.write(f"{len(wanted) - failures} of {len(wanted)} scenarios\n")
-    return int(failures > 0)
+        played = list(pool.map(play, wanted))
+    (given.out / "truth.json").write_text(json.dumps(truths(given.out), indent=1), "utf-8")
+    sys.stdout.write(f"{sum(played)} of {len(wanted)} scenarios\n")
+    return int(not all(played))
 
 
 if __name__ == "__main__":
