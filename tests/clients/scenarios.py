@@ -245,12 +245,13 @@ def hooks(seat: Seat) -> None:
 @scenario()
 def subagent(seat: Seat) -> None:
     with seat.window() as window:
-        window.ask(
+        window.begin(
             "Use a helper",
             says(_agent("one")),
             says(bash("echo in the helper")),
             Reply(word("The helper has found it")),
         )
+        window.all_said()
         window.ask("Thanks")
         window.leave()
 
@@ -266,8 +267,7 @@ def two_subagents_at_once(seat: Seat) -> None:
             Reply(word("One has it")),
             Reply(word("The other has it")),
         )
-        window.terminal.wait("has it, number")
-        window.idle(6)
+        window.all_said()
         window.ask("Thanks")
         window.leave()
     with seat.window("--continue") as window:
@@ -444,7 +444,8 @@ def compacted_by_itself(seat: Seat) -> None:
     small = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "25", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"}
     with seat.window(more=small) as window:
         for number in range(6):
-            window.ask(f"Read it, time {number}", says(Call("Read", {"file_path": str(book)})))
+            window.begin(f"Read it, time {number}", says(Call("Read", {"file_path": str(book)})))
+            window.all_said()  # the summary may be made of what was meant for the turn
             if b"compact_boundary" in seat.files[-1].read_bytes():
                 break
         else:

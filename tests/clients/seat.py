@@ -42,6 +42,11 @@ class Told(Script):
         """Let it say these next."""
         self._told += replies
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there is something that it has not said yet."""
+        return bool(self._told)
+
     def forget(self) -> None:
         """Let it say none of what it was told and has not said."""
         self._told.clear()
@@ -111,6 +116,13 @@ class Window:
         """Wait for the last reply of what was begun."""
         self.terminal.wait(re.escape(self._last.splitlines()[-1][-30:]))
         self.idle()
+
+    def all_said(self) -> None:
+        """Wait until the model has said all it was told, to whomever, and nothing runs."""
+        end = time.monotonic() + 60
+        while self.model.is_told and time.monotonic() < end:
+            time.sleep(0.1)
+        self.idle(5)
 
     def idle(self, quiet: float = 0.8) -> None:
         """Wait until nothing runs and the screen is quiet."""
