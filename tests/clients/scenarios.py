@@ -179,11 +179,11 @@ def plan_with_cleared_context_and_hooks(seat: Seat) -> None:
 def _plan(seat: Seat, window: Window) -> None:
     """Make a plan, and let it be carried out in a cleared context."""
     terminal, model = window.terminal, window.model
-    for _ in range(5):
+    for _ in range(8):
         if terminal.sees("plan mode on"):
             break
         terminal.press("shift-tab")
-        terminal.rest(0.6)
+        terminal.rest(1)
     terminal.wait("plan mode on")
     folder = seat.place.home / ".claude" / "plans"
     plan = "# The plan\n\n1. Make a file\n2. Look at it\n"
@@ -370,14 +370,23 @@ def commands(seat: Seat) -> None:
     with seat.window() as window:
         window.ask("Before")
         window.command("/cost")
-        window.terminal.press("esc")
+        window.dismiss()
         window.ask("Between", says(bash("echo one")))
         window.command("/context")
-        window.terminal.press("esc")
+        window.dismiss()
         window.ask("/greet everybody")
+        window.leave()
+    with seat.window("--continue") as window:
+        window.ask("Next day")
+        window.leave()
+
+
+@scenario(since=(2, 1, 112))  # older ones crash when there is no editor
+def editor_command(seat: Seat) -> None:
+    with seat.window() as window:
+        window.ask("Before", says(bash("echo one")))
         window.command("/ide")
-        window.terminal.press("esc")
-        window.terminal.rest(0.6)
+        window.dismiss()
         window.leave()
     with seat.window("--continue") as window:
         window.ask("Next day")
@@ -439,12 +448,14 @@ def thinking(seat: Seat) -> None:
 @scenario()
 def compacted_by_itself(seat: Seat) -> None:
     """The window is made small, so that the client runs out of it."""
-    book = seat.place.work / "book.txt"
-    book.write_text("".join(f"line {number} of a long book\n" for number in range(1800)), "utf-8")
+    books = [seat.place.work / f"book{number}.txt" for number in range(8)]
+    for book in books:
+        lines = (f"line {number} of {book.name}, a long book\n" for number in range(1500))
+        book.write_text("".join(lines), "utf-8")
     small = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "25", "CLAUDE_CODE_AUTO_COMPACT_WINDOW": "200000"}
-    with seat.window(more=small) as window:
-        for number in range(6):
-            window.begin(f"Read it, time {number}", says(Call("Read", {"file_path": str(book)})))
+    with seat.window("--model", "claude-haiku-4-5", more=small) as window:
+        for book in books:
+            window.begin(f"Read {book.name}", says(Call("Read", {"file_path": str(book)})))
             window.all_said()  # the summary may be made of what was meant for the turn
             if b"compact_boundary" in seat.files[-1].read_bytes():
                 break

@@ -138,6 +138,12 @@ class Window:
             self.terminal.wait(shows)
         self.terminal.rest(1.0)
 
+    def dismiss(self) -> None:
+        """Close what a command has opened; harmless if it has opened nothing."""
+        self.terminal.press("esc")
+        self.terminal.rest(1.0)
+        self.terminal.wait(PROMPT_LINE)
+
     def leave(self) -> None:
         """Leave by the client's own command."""
         self.enter("/exit")
