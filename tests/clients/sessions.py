@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .drive import ClaudeCode
 from .install import PROJECT
-from .scenarios import SCENARIOS, Scenario
+from .scenarios import HEALTHY, SCENARIOS, Scenario
 from .seat import Seat
 
 VERSIONS = ("2.1.325", "2.1.197", "2.1.112", "2.1.50", "2.0.50")
@@ -44,15 +44,12 @@ def made(scenario: Scenario, version: str, out: Path) -> Path:
 
 def truths(out: Path) -> dict[str, str]:
     """Return what is true of each session below *out*, by its path from there."""
-    return {
-        str(path.relative_to(out)): SCENARIOS[path.relative_to(out).parts[1]].truth
-        for path in sorted(out.rglob("*.jsonl"))
-        if _is_session(path)
-    }
-
-
-def _is_session(path: Path) -> bool:
-    return not path.name.startswith("agent-") and "subagents" not in path.parts
+    found = {}
+    for path in sorted(out.rglob("*.jsonl")):
+        name = path.relative_to(out)
+        is_helpers = name.name.startswith("agent-")
+        found[str(name)] = HEALTHY if is_helpers else SCENARIOS[name.parts[1]].truth
+    return found
 
 
 def stretched(data: bytes, factor: int = 20) -> bytes:

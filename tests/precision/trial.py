@@ -56,8 +56,10 @@ class Trial:
 
     @property
     def verdict(self) -> str | None:
-        """The class over all clients; None if none could be asked."""
+        """The class over all clients; None if none could be asked and nothing is known."""
         names = [verdict.name for verdict in self.verdicts.values()]
+        if not names and self.truth == HEALTHY:
+            return HARMFUL if self.is_changed else HARMLESS
         return worst(names) if names else None
 
     @property
