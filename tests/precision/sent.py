@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,23 +149,38 @@ class Difference:
         return bool(self.more or self.less or self.repeated or self.is_moved)
 
 
-def difference(before: Iterable[Piece], after: Iterable[Piece]) -> Difference:
-    """Compare two requests; thinking and what fills a gap do not count as content."""
-    old = [piece for piece in before if _counts(piece)]
-    new = [piece for piece in after if _counts(piece)]
+def difference(
+    before: Iterable[Piece], after: Iterable[Piece], lines: Mapping[Piece, int] | None = None
+) -> Difference:
+    """Compare two requests; thinking, and what fills a gap, do not count as content.
+
+    *lines* says how many lines of the file say a piece: what two lines say may be sent twice,
+    and a text that no line says is a note of the client, which comes and goes.
+    """
+    old = [piece for piece in before if _counts(piece, lines)]
+    new = [piece for piece in after if _counts(piece, lines)]
     was, now = Counter(old), Counter(new)
-    gained = now - was
-    both = was & now
+    gained, both = now - was, was & now
+    repeated = [
+        piece
+        for piece, times in gained.items()
+        for _ in range(times)
+        if piece in was and (lines is None or now[piece] > lines.get(piece, 0))
+    ]
+    more = gained - Counter(repeated)
     return Difference(
-        more=tuple(piece for piece in gained.elements() if piece not in was),
+        more=tuple(more.elements()),
         less=tuple((was - now).elements()),
-        repeated=tuple(piece for piece in gained.elements() if piece in was),
+        repeated=tuple(repeated),
         is_moved=_ordered(old, both) != _ordered(new, both),
     )
 
 
-def _counts(piece: Piece) -> bool:
-    return piece.kind != THINKING and not piece.is_filler
+def _counts(piece: Piece, lines: Mapping[Piece, int] | None) -> bool:
+    if piece.kind == THINKING or piece.is_filler:
+        return False
+    is_noted = piece.kind == TEXT and not TYPED.search(piece.text)
+    return lines is None or not is_noted or lines.get(piece, 0) > 0
 
 
 def _ordered(pieces: Iterable[Piece], wanted: Counter[Piece]) -> list[Piece]:

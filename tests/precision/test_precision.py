@@ -119,6 +119,17 @@ def test_requests_are_compared_by_what_they_say() -> None:
     assert difference([ONE, TWO], [TWO, ONE]) == Difference(is_moved=True)
 
 
+def test_what_two_lines_say_may_be_sent_twice() -> None:
+    assert difference([ONE], [ONE, ONE], {ONE: 2}) == Difference(more=(ONE,))
+    assert difference([ONE], [ONE, ONE], {ONE: 1}) == Difference(repeated=(ONE,))
+
+
+def test_a_note_of_the_client_may_come_and_go() -> None:
+    assert not difference([ONE, TWO], [ONE, THREE], {ONE: 1})
+    lost = piece(json.dumps(["id", "out"]), RESULT)
+    assert difference([lost], [], {}) == Difference(less=(lost,))
+
+
 @pytest.mark.parametrize(
     "filler",
     [

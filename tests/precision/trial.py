@@ -210,7 +210,9 @@ def _asked(trial: Trial, client: Sender) -> None:
         trial.verdicts[client.name] = unchanged(before)
         return
     after = client.send(Session(trial.path, trial.after, beside))
-    changes = difference(before.pieces, after.pieces)
+    spoken = places(trial.before, {*before.pieces, *after.pieces})
+    lines = {piece: len(numbers) for piece, numbers in spoken.items()}
+    changes = difference(before.pieces, after.pieces, lines)
     why = reasons(trial.before, before.pieces, changes.more)
     verdict = changed(before, after, changes, why)
     if trial.truth == HEALTHY and verdict.name != HARMLESS:
