@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from .sent import Piece, of_entry
+from .sent import RESULT, Piece, of_entry
 
 Json = dict[str, Any]
 
@@ -28,6 +28,23 @@ def places(data: bytes, pieces: Iterable[Piece]) -> dict[Piece, list[int]]:
             if piece is not None:
                 found[piece].append(number)
     return found
+
+
+def spoken(data: bytes, pieces: Iterable[Piece]) -> dict[Piece, int]:
+    """Return how many lines say each piece; one that stands on several lines counts as well."""
+    found = {piece: len(numbers) for piece, numbers in places(data, pieces).items()}
+    for piece, lines in found.items():
+        if not lines and _is_written(data, piece):
+            found[piece] = 1
+    return found
+
+
+def _is_written(data: bytes, piece: Piece) -> bool:
+    """Whether the longest line of a piece stands anywhere in the file."""
+    text = json.loads(piece.text)[1] if piece.kind == RESULT else piece.text
+    line = max(text.splitlines(), key=len, default="")
+    ways = (json.dumps(line, ensure_ascii=plain)[1:-1] for plain in (False, True))
+    return bool(line) and any(way.encode(errors="replace") in data for way in ways)
 
 
 def records(data: bytes) -> list[tuple[int, Json]]:

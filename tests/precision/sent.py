@@ -155,7 +155,7 @@ def difference(
     """Compare two requests; thinking, and what fills a gap, do not count as content.
 
     *lines* says how many lines of the file say a piece: what two lines say may be sent twice,
-    and a text that no line says is a note of the client, which comes and goes.
+    and what no line says is a note of the client, which comes and goes.
     """
     old = [piece for piece in before if _counts(piece, lines)]
     new = [piece for piece in after if _counts(piece, lines)]
@@ -179,8 +179,8 @@ def difference(
 def _counts(piece: Piece, lines: Mapping[Piece, int] | None) -> bool:
     if piece.kind == THINKING or piece.is_filler:
         return False
-    is_noted = piece.kind == TEXT and not TYPED.search(piece.text)
-    return lines is None or not is_noted or lines.get(piece, 0) > 0
+    may_be_own = piece.kind in {TEXT, RESULT} and not TYPED.search(piece.text)
+    return lines is None or not may_be_own or lines.get(piece, 0) > 0
 
 
 def _ordered(pieces: Iterable[Piece], wanted: Counter[Piece]) -> list[Piece]:

@@ -13,7 +13,7 @@ from tests.formats.claude_cases import CASES
 from tests.oracles import problems
 
 from .clients import Sender, Session, still_true
-from .evidence import BESIDE, CLEARED, COMMANDS, COMPACTED, reasons, records
+from .evidence import BESIDE, CLEARED, COMMANDS, COMPACTED, reasons, records, spoken
 from .sent import CALL, RESULT, TEXT, Difference, Piece, difference, of_entry, of_request
 from .table import document, text
 from .trial import Trial, ask, tried
@@ -126,8 +126,16 @@ def test_what_two_lines_say_may_be_sent_twice() -> None:
 
 def test_a_note_of_the_client_may_come_and_go() -> None:
     assert not difference([ONE, TWO], [ONE, THREE], {ONE: 1})
-    lost = piece(json.dumps(["id", "out"]), RESULT)
+    lost = piece(json.dumps(["id", "name", {}]), CALL)
     assert difference([lost], [], {}) == Difference(less=(lost,))
+
+
+def test_a_record_that_stands_on_several_lines_says_something_too() -> None:
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "all\nof the output"}
+    record = {"type": "user", "message": {"role": "user", "content": [result]}}
+    said = piece(json.dumps(["a", "all\nof the output"]), RESULT)
+    assert spoken(json.dumps(record).encode(), [said, ONE]) == {said: 1, ONE: 0}
+    assert spoken(json.dumps(record, indent=2).encode(), [said, ONE]) == {said: 1, ONE: 0}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 from tests.formats.campaign import LONG_AGO, Home
 
 from .clients import Sender, Session
-from .evidence import places, reasons
+from .evidence import places, reasons, spoken
 from .sent import Piece, difference
 from .verdict import HARMFUL, HARMLESS, UNSURE, Sent, Verdict, changed, is_right, unchanged, worst
 
@@ -210,8 +210,7 @@ def _asked(trial: Trial, client: Sender) -> None:
         trial.verdicts[client.name] = unchanged(before)
         return
     after = client.send(Session(trial.path, trial.after, beside))
-    spoken = places(trial.before, {*before.pieces, *after.pieces})
-    lines = {piece: len(numbers) for piece, numbers in spoken.items()}
+    lines = spoken(trial.before, {*before.pieces, *after.pieces})
     changes = difference(before.pieces, after.pieces, lines)
     why = reasons(trial.before, before.pieces, changes.more)
     verdict = changed(before, after, changes, why)
