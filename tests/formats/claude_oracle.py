@@ -37,7 +37,8 @@ class Entry:
 
     @property
     def uuid(self) -> str:
-        uuid: str = self.record["uuid"]
+        """Its id; empty for a record that has no place in the graph."""
+        uuid: str = self.record.get("uuid", "")
         return uuid
 
     @property
@@ -192,12 +193,13 @@ def _entries(data: bytes) -> tuple[list[Entry], list[str]]:
             continue
         if not isinstance(record, dict):
             unread.append(f"line {number}: not an object")
-        elif isinstance(record.get("uuid"), str):
+        elif isinstance(record.get("uuid"), str) or record.get("type") == "last-prompt":
             entries.append(Entry(number, record))
     return entries, unread
 
 
 def _graph(entries: list[Entry]) -> Iterator[str]:
+    entries = [entry for entry in entries if entry.uuid]
     by_uuid = {entry.uuid: entry for entry in entries}
     for twice in repeated(entry.uuid for entry in entries):
         yield f"uuid {twice} is not unique"
@@ -222,6 +224,8 @@ def _shapes(entries: list[Entry]) -> Iterator[str]:
             yield f"line {entry.line}: no message of its role"
         elif not isinstance(entry.message.get("content"), str | list):
             yield f"line {entry.line}: message without content"
+        elif entry.record["type"] == "assistant" and isinstance(entry.message["content"], str):
+            yield f"line {entry.line}: a reply that is no list of blocks"
 
 
 def _compaction(entries: list[Entry]) -> Iterator[str]:
@@ -262,16 +266,30 @@ def _starts_wrong(messages: list[Json]) -> bool:
 
 
 def _leaf(entries: list[Entry]) -> Entry | None:
-    """Where a resume goes on: of what nobody hangs on, the latest in the file."""
-    by_uuid = {entry.uuid: entry for entry in entries}
-    parents = {entry.parent for entry in entries}
-    leaves = []
+    """Where a resume goes on: behind the latest line that nobody hangs on.
+
+    Notes of progress do not count. The record that the last ``last-prompt`` names is taken instead,
+    if the file does not end below it; a compaction makes the client forget it.
+    """
+    by_uuid = {entry.uuid: entry for entry in entries if entry.uuid}
+    nodes = [entry for entry in entries if entry.uuid and entry.record["type"] != "progress"]
+    parents = {entry.parent for entry in nodes}
+    ends = [e for e in nodes if e.uuid not in parents and not _off_stage(e.record)]
+    named = None
     for entry in entries:
-        if entry.uuid not in parents:
-            spoken = next((up for up in _upwards(entry, by_uuid) if up.speaks), None)
-            if spoken is not None and not _off_stage(spoken.record):
-                leaves.append(spoken)
-    return max(leaves, key=lambda entry: entry.line, default=None)
+        if entry.record.get("type") == "last-prompt":
+            named = by_uuid.get(entry.record.get("leafUuid"))
+        elif entry.is_boundary:
+            named = None
+    if named is not None and nodes:
+        last = [entry for entry in nodes if not _off_stage(entry.record)][-1]
+        if named not in _upwards(last, by_uuid):
+            return next((up for up in _upwards(named, by_uuid) if up.speaks), None)
+    for end in reversed(ends):
+        spoken = next((up for up in _upwards(end, by_uuid) if up.speaks), None)
+        if spoken is not None and not _off_stage(spoken.record):
+            return spoken
+    return None
 
 
 def _newest(entries: list[Entry]) -> Entry | None:
@@ -281,7 +299,7 @@ def _newest(entries: list[Entry]) -> Entry | None:
 
 
 def _off_stage(record: Json) -> bool:
-    return bool(record.get("isSidechain") or record.get("teamName"))
+    return bool(record.get("isSidechain"))
 
 
 def _upwards(entry: Entry | None, by_uuid: dict[str, Entry]) -> Iterator[Entry]:
@@ -358,15 +376,32 @@ def _with_siblings(
         if entry.group is None:
             ordered.append(entry)
             continue
-        members = _members(entry, spoken[index:], entries, standing)
+        members = _members(entry, spoken[index:], entries, standing, by_uuid)
         results = _results(members, spoken[index:], entries, by_uuid, standing)
         ordered += [*members, *results]
         placed |= {one.uuid for one in (*members, *results)}
     return ordered
 
 
+def _hangs_on(entry: Entry, first: Entry, by_uuid: dict[str, Entry]) -> bool:
+    """Whether a block hangs on the message that has its id, not on a copy of it."""
+    if entry.parent == first.parent:
+        return True
+    above = list(_upwards(entry, by_uuid))[1:]
+    owner = next((up for up in above if up.speaks and not up.is_results), None)
+    return (
+        owner is not None
+        and owner.group == first.group
+        and (owner is first or _hangs_on(owner, first, by_uuid))
+    )
+
+
 def _members(
-    first: Entry, rest: list[Entry], entries: list[Entry], standing: set[str]
+    first: Entry,
+    rest: list[Entry],
+    entries: list[Entry],
+    standing: set[str],
+    by_uuid: dict[str, Entry],
 ) -> list[Entry]:
     """All blocks of one API message: those up to the next words, and those that hang aside."""
     here = []
@@ -381,6 +416,7 @@ def _members(
         if entry.group == first.group
         and entry.uuid not in standing
         and not _off_stage(entry.record)
+        and _hangs_on(entry, first, by_uuid)
     ]
     return sorted([*here, *aside], key=lambda entry: entry.line) if aside else here
 

@@ -32,6 +32,7 @@ from lockstitch.formats.claude_context import (
     is_model,
     is_own_words,
     notes_rewind,
+    opening_of,
     version_of,
     words_of,
 )
@@ -239,11 +240,12 @@ def _rootless_kind(chain: Chain, top: Node, roots: Sequence[Node]) -> str:
         return REWOUND if later is top else ""
     before = [node.number for node in chain.graph.nodes if node.number < later.number]
     before = [number for number in before if not chain.graph.by_number[number].aside]
-    answered = any(is_model(chain.value(number)) for number in descendants(chain, top.number))
     after = descendants(chain, later.number)
-    if is_fresh_start(chain, before, after) or not (answered or later is top):
+    if is_fresh_start(chain, before, after):
         return CLEARED
-    return CUT
+    unanswered = not any(is_model(chain.value(n)) for n in descendants(chain, top.number))
+    replaced = later is not top and opening_of(chain, after) is not None
+    return CLEARED if unanswered and replaced else CUT
 
 
 def _roots(chain: Chain) -> list[Node]:
@@ -347,8 +349,7 @@ def _went_on_elsewhere(chain: Chain, members: Sequence[int], onward: int) -> boo
         return False
     if notes_rewind(chain, speaker):
         return False
-    path = chain.walk.path
-    is_noted = _is_named_later(chain, path[path.index(onward) :], onward)
+    is_noted = _is_named_later(chain, descendants(chain, onward), onward)
     if is_noted and version_of(chain.value(speaker)) >= _REWINDS_NOTED:
         return True
     return members[-1] < speaker and is_farewell(chain, members)

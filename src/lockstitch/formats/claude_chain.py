@@ -156,22 +156,27 @@ class Chain:
         """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
 
         That is the line that nobody hangs on and that is the latest in the file. The last
-        ``last-prompt`` record overrules it, unless the line hangs below what that record names.
+        ``last-prompt`` record overrules it, unless the file ends below what that record names.
         """
         ends = [node for node in self._terminals() if not node.aside]
-        line, named = self.named_leaf()
-        latest = max(ends, key=lambda node: node.number, default=None)
-        if named is not None and latest is not None and not named.aside:
+        named = self.named_leaf()[1]
+        if named is not None and not named.aside:
             speaker = self._speaker_at(named)
-            follows = latest.number > line and self.hangs_below(latest, named)
-            if speaker is not None and not follows:
-                self.overruled = latest if latest is not named else None
+            last = next(self._lines_from_end(), None)
+            if speaker is not None and last is not None and not self.hangs_below(last, named):
+                self.overruled = last
                 return named, speaker
         for end in sorted(ends, key=lambda node: node.number, reverse=True):
             speaker = self._speaker_at(end)
             if speaker is not None and not speaker.aside:
                 return end, speaker
         return None, None
+
+    def _lines_from_end(self) -> Iterator[Node]:
+        """Iterate over the lines of the conversation that may be its end, the last first."""
+        for node in reversed(self.graph.nodes):
+            if not node.aside and may_end(self.value(node.number)):
+                yield node
 
     def named_leaf(self) -> tuple[int, Node | None]:
         """Return the last ``last-prompt`` record, and the record that it names; -1 and None.

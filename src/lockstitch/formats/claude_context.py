@@ -115,7 +115,7 @@ def is_fresh_start(chain: Chain, before: Sequence[int], after: Sequence[int]) ->
     ``before`` are the records that are left behind, ``after`` those from the new root on, both in
     file order. Without evidence for it a root in mid-file is a link that was lost.
     """
-    opening = _opening(chain, after)
+    opening = opening_of(chain, after)
     if opening is None:
         return False
     first, ahead = chain.value(opening), [n for n in after if n < opening]
@@ -135,7 +135,7 @@ def is_fresh_start(chain: Chain, before: Sequence[int], after: Sequence[int]) ->
     )
 
 
-def _opening(chain: Chain, after: Iterable[int]) -> int | None:
+def opening_of(chain: Chain, after: Iterable[int]) -> int | None:
     """Return the first thing that is said, if it is a prompt."""
     for number in after:
         value = chain.value(number)
