@@ -317,8 +317,13 @@ def holders(handle: int) -> list[int]:
         pids = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
     elif sys.platform == "darwin":
         path = fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
-        pids = writers_of(_lsof(os.fsdecode(path)))
+        pids = openers(os.fsdecode(path))
     return pids
+
+
+def openers(path: str) -> list[int]:
+    """The processes that have a file open for writing, by its name, which is not opened here."""
+    return writers_of(_lsof(path))
 
 
 def _lsof(path: str) -> str:
