@@ -13,11 +13,14 @@ from lockstitch.formats.registry import format_named
 from lockstitch.formats.row_images import Change, Images, change_of
 from lockstitch.formats.rows import COUNTERS, applied, checked_form, require_unused, stored
 from lockstitch.formats.sqlite import quoted, reading, writing
-from lockstitch.formats.tables import Columns, Row
+from lockstitch.formats.tables import Row
 from lockstitch.manifests import Backup
 
 _NOT_LEFT = "is no longer what the repair left; nothing was written"
 _WENT_ON = "went on from what the repair left; nothing was written"
+
+# What a counter was before a repair, by its table and what it was after that.
+Counts = dict[tuple[str, int], int]
 
 
 def session_of(backup: Backup) -> str | None:
@@ -42,7 +45,7 @@ def restore(backup: Backup, *, rehearse: bool = False) -> None:
         raise UsageError("is the backup of a file, not of rows")
     require_unused(backup.path)
     try:
-        take_back(backup.path, _with_first_counts(backup), rehearse=rehearse)
+        take_back(backup.path, backup.rows, _passed_counts(backup), rehearse=rehearse)
     except Conflict as error:
         later = _later(backup)
         if later is None or isinstance(error, Busy):
@@ -73,34 +76,19 @@ def _later(backup: Backup) -> str | None:
     return None
 
 
-def _with_first_counts(backup: Backup) -> Images:
-    """Give the images of a backup with the counts from before other repairs that were undone.
+def _passed_counts(backup: Backup) -> Counts:
+    """Return the counts that other repairs passed on to this one's, and that they had found.
 
     Sessions share SQLite's counters: an undo that is not of the last repair leaves them as they
     are, and the undo of the last one then puts back what was there before both.
     """
-    passed = {
+    return {
         (change.before["name"], change.after["seq"]): change.before["seq"]
         for other in backups.listed(backup.path)
         if other.status == "undone" and other.rows is not None
         for change in map(change_of, other.rows["rows"])
         if change.table == COUNTERS and change.before and change.after
     }
-    images = dict(backup.rows or {})
-    images["rows"] = [
-        {**image, "before": _first_count(image["before"], passed)}
-        if image["table"] == COUNTERS
-        else image
-        for image in images["rows"]
-    ]
-    return images
-
-
-def _first_count(image: Columns, passed: dict[tuple[str, int], int]) -> Columns:
-    count: int = image["seq"]
-    while (image["name"], count) in passed and passed[image["name"], count] < count:
-        count = passed[image["name"], count]
-    return {**image, "seq": count}
 
 
 class _Rehearsed(Exception):
@@ -108,38 +96,52 @@ class _Rehearsed(Exception):
 
 
 def take_back(
-    path: str | Path, images: Images, *, follow: bool = False, rehearse: bool = False
+    path: str | Path,
+    images: Images,
+    passed: Counts | None = None,
+    *,
+    follow: bool = False,
+    rehearse: bool = False,
 ) -> None:
     """Put back what rows were before a repair; does nothing if that is what they are.
 
-    To ``rehearse`` is to raise what it would raise, and to change nothing.
+    ``passed`` are counts that repairs which were undone since have left to this one's. To
+    ``rehearse`` is to raise what it would raise, and to change nothing.
     """
     changes = [change_of(image) for image in images["rows"]]
     with suppress(_Rehearsed), writing(path, follow=follow) as base:
         if all(_is_undone(base, change) for change in changes if change.table != COUNTERS):
             return
         _require_last(base, str(images["format"]), changes)
-        # The counters come last: the number of a row that is still there is not given out again.
-        back = [change for change in reversed(changes) if change.table != COUNTERS]
-        for change in (*back, *(change for change in changes if change.table == COUNTERS)):
-            _put_back(base, change)
+        for change in reversed(changes):
+            if change.table != COUNTERS:
+                _put_back(base, change)
+        for change in changes:
+            if change.table == COUNTERS:
+                _count_back(base, change, passed or {})
         if rehearse:
             raise _Rehearsed
 
 
 def _put_back(base: sqlite3.Connection, change: Change) -> None:
-    before, after = change.before, change.after
-    if change.table != COUNTERS:
-        try:
-            applied(base, Change(change.table, after, before))
-        except Conflict:
-            raise Conflict(_NOT_LEFT) from None
-    elif before is not None:
-        query = f"SELECT max(rowid) FROM {quoted(before['name'])}"  # noqa: S608 - quoted name
-        highest: int = base.execute(query).fetchone()[0] or 0
-        if highest <= before["seq"]:
-            with suppress(Conflict):
-                applied(base, Change(COUNTERS, after, before))
+    try:
+        applied(base, Change(change.table, change.after, change.before))
+    except Conflict:
+        raise Conflict(_NOT_LEFT) from None
+
+
+def _count_back(base: sqlite3.Connection, change: Change, passed: Counts) -> None:
+    """Put a counter back if nobody has counted on: to what it was before all that was undone."""
+    if change.before is None:
+        return
+    name, count = change.before["name"], change.before["seq"]
+    while passed.get((name, count), count) < count:
+        count = passed[name, count]
+    query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
+    highest: int = base.execute(query).fetchone()[0] or 0
+    before = {**change.before, "seq": count} if highest <= count else change.before
+    with suppress(Conflict):
+        applied(base, Change(COUNTERS, change.after, before))
 
 
 def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]) -> None:
