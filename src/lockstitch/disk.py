@@ -223,6 +223,18 @@ def is_locked(handle: int) -> bool:
     return False
 
 
+def place(new: Open, target: Path) -> None:
+    """Give a draft its name, which must be free; raises FileExistsError if it is not."""
+    try:
+        os.link(new.path, target, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):
+        # A file system without second names: the name is taken first, and replaced at once.
+        os.close(os.open(target, CREATING, 0o600))
+        new.path.replace(target)
+
+
 def swap(new: Path, target: Path) -> bool:
     """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
 

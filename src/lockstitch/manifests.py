@@ -17,7 +17,7 @@ from msgspec import Struct
 from lockstitch import disk, files
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 
-FOLDER = ".lockstitch"
+FOLDER = files.BACKUPS
 VERSION = 1
 
 _LONGEST_NAME = 120

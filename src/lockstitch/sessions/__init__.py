@@ -24,6 +24,7 @@ from lockstitch.sessions.compacting import (
 )
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
 from lockstitch.sessions.repairing import (
+    COPY,
     Repaired,
     applied,
     copied,
@@ -42,6 +43,7 @@ from lockstitch.sessions.undoing import (
 
 __all__ = [
     "BUDGET",
+    "COPY",
     "Mended",
     "Opened",
     "Options",
