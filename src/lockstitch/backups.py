@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch import disk, files, manifests
-from lockstitch.errors import Conflict, UsageError
+from lockstitch.errors import Conflict, Unreadable, UsageError
 from lockstitch.files import Snapshot
 from lockstitch.manifests import FOLDER, Backup
 from lockstitch.moves import Replaced
@@ -29,6 +29,9 @@ _REFUSALS = {
     "done": (
         "is no longer what the repair left; nothing was written: --force restores the backup "
         "and keeps the present file as a backup"
+    ),
+    "missing": (
+        "is no longer what the repair left, and the file of its backup is gone; nothing was written"
     ),
     "unfinished": (
         "has a backup of a repair that was cut short; nothing was written: --force restores it "
@@ -113,16 +116,17 @@ def keep(before: Snapshot, run: str, *, now: Clock = _now, token: Token = new_ru
     return msgspec.structs.replace(backup, manifest=known)
 
 
-def keep_rows(
+def keep_rows(  # noqa: PLR0913 - what is kept, and clock and chance with their defaults
     path: str | Path,
     run: str,
     rows: dict[str, Any],
     *,
+    session: str | None = None,
     now: Clock = _now,
     token: Token = new_run,
 ) -> Backup:
-    """Save the images of database rows, as JSON values, instead of the whole database."""
-    return manifests.note(_new(path, run, now, token), rows=rows)
+    """Save the images of a session's rows, as JSON values, instead of the whole database."""
+    return manifests.note(_new(path, run, now, token), rows=rows, session=session)
 
 
 def _new(path: str | Path, run: str, now: Clock, token: Token) -> Backup:
@@ -177,28 +181,36 @@ def _everywhere(where: str | Path | Iterable[str | Path]) -> Iterator[Backup]:
                 yield from manifests.of_folder(Path(folder), names)
 
 
-def ready(path: str | Path, *, run: str | None = None, force: bool = False) -> Backup:
+def is_undo(backup: Backup) -> bool:
+    """Whether a backup holds what an undo took the place of, and not what a repair did."""
+    return backup.manifest.of is not None
+
+
+def ready(
+    path: str | Path, *, run: str | None = None, stem: str | None = None, force: bool = False
+) -> Backup:
     """The backup that ``undo`` would restore; raises what it would raise and changes nothing."""
-    return _due(path, run, force=force)[0]
+    return _due(path, run, stem, force=force)[0]
 
 
 def undo(  # noqa: PLR0913 - options, all but the path with a default
     path: str | Path,
     *,
     run: str | None = None,
+    stem: str | None = None,
     force: bool = False,
     restore: Callable[[Backup], object] | None = None,
     as_run: str | None = None,
     now: Clock = _now,
     token: Token = new_run,
 ) -> Undone:
-    """Take the last repair of a file (or that of a run) back, byte for byte.
+    """Take the last repair of a file back, byte for byte; or that of a run, or with one backup.
 
     Lines that others appended during the repair stay. A file that is no longer what the repair
     left is a Conflict, unless forced. The present state is kept as a backup of the run
     ``as_run``, by which the undo itself can be undone. ``restore`` does it for rows.
     """
-    backup, present = _due(path, run, force=force)
+    backup, present = _due(path, run, stem, force=force)
     kept = None
     if backup.rows is not None:
         if restore is None:
@@ -213,9 +225,11 @@ def undo(  # noqa: PLR0913 - options, all but the path with a default
     return Undone(str(path), _marked(backup, now), kept)
 
 
-def _due(path: str | Path, run: str | None, *, force: bool) -> tuple[Backup, Snapshot | None]:
+def _due(
+    path: str | Path, run: str | None, stem: str | None, *, force: bool
+) -> tuple[Backup, Snapshot | None]:
     """What is to be undone, and the present file; None if that is gone, or a database."""
-    found = [one for one in listed(path) if one.status != "undone" and _is_meant(one, run)]
+    found = [one for one in listed(path) if one.status != "undone" and _is_meant(one, run, stem)]
     if found and found[0].rows is not None:
         return found[0], None
     present = _present(path, force=force) if found else None
@@ -228,13 +242,19 @@ def _due(path: str | Path, run: str | None, *, force: bool) -> tuple[Backup, Sna
     raise UsageError("has no backup to go back to")
 
 
-def _is_meant(backup: Backup, run: str | None) -> bool:
+def _is_meant(backup: Backup, run: str | None, stem: str | None) -> bool:
     """Without a run named, the last repair is meant: what an undo kept is not one."""
-    return backup.manifest.of is None if run is None else backup.run == run
+    if stem is not None:
+        return backup.stem == stem
+    return not is_undo(backup) if run is None else backup.run == run
 
 
 def _present(path: str | Path, *, force: bool) -> Snapshot | None:
-    return None if force and not os.path.lexists(path) else files.snapshot(path)
+    if not os.path.lexists(path):
+        if force:
+            return None
+        raise Unreadable("no such file; --force brings it back from its backup")
+    return files.snapshot(path)
 
 
 def _is_repaired(backup: Backup, present: Snapshot) -> bool:

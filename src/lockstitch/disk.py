@@ -223,6 +223,18 @@ def is_locked(handle: int) -> bool:
     return False
 
 
+def place(new: Open, target: Path) -> None:
+    """Give a draft its name, which must be free; raises FileExistsError if it is not."""
+    try:
+        os.link(new.path, target, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):
+        # A file system without second names: the name is taken first, and replaced at once.
+        os.close(os.open(target, CREATING, 0o600))
+        new.path.replace(target)
+
+
 def swap(new: Path, target: Path) -> bool:
     """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
 
@@ -317,8 +329,13 @@ def holders(handle: int) -> list[int]:
         pids = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
     elif sys.platform == "darwin":
         path = fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
-        pids = writers_of(_lsof(os.fsdecode(path)))
+        pids = openers(os.fsdecode(path))
     return pids
+
+
+def openers(path: str) -> list[int]:
+    """The processes that have a file open for writing, by its name, which is not opened here."""
+    return writers_of(_lsof(path))
 
 
 def _lsof(path: str) -> str:

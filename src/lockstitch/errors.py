@@ -7,7 +7,7 @@ LockstitchError
 │   ├── UnknownFormat       it can be read, but belongs to no program that is known
 │   └── Damaged             a store holds other bytes than were written: nothing was changed
 ├── Conflict            what is written to is no longer what was read: nothing was written
-│   ├── Busy                a program has the file open for writing: end it first
+│   ├── Busy                a program has the session or its file open: end it first
 │   ├── Held                another writer holds the session: wait, read it, or fork it
 │   ├── Fenced              another writer took the session over: open it again
 │   └── Moved               the session went on since it was read: read it again
@@ -67,7 +67,7 @@ class Conflict(LockstitchError):
 
 
 class Busy(Conflict):
-    """Another program holds the file, so trying again at once is of no use; nothing was written."""
+    """A program has the session open, so trying again at once is of no use; nothing was written."""
 
 
 class Held(Conflict):

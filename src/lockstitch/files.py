@@ -11,8 +11,8 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,6 +20,9 @@ from msgspec import Struct
 from lockstitch import disk
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError, reason_of
 from lockstitch.moves import GONE, NEWLINES, PATIENCE, Move, Patience, Replaced
+
+BACKUPS = ".lockstitch"  # the folder for them, beside the file
+_EXISTS = "{}: exists; nothing was written: give another name to -o, or --force to overwrite it"
 
 
 class Snapshot(Struct, frozen=True):
@@ -97,6 +100,60 @@ def joined(head: bytes, tail: bytes) -> bytes:
     return head + tail if tail.startswith(NEWLINES) else b"".join((head, b"\n", tail))
 
 
+def write_new(
+    path: str | Path,
+    data: bytes,
+    *,
+    force: bool = False,
+    sources: Iterable[str | Path | int] = (),
+) -> None:
+    """Write a copy of something, as :func:`write_atomically` does, over no file that exists.
+
+    ``force`` allows that for any file but the ``sources`` that the copy is of, however they are
+    spelled. Raises UsageError as :func:`require_new` does.
+    """
+    require_new(path, force=force, sources=sources)
+    with blaming(str(path)):
+        if force or os.path.lexists(path):
+            write_atomically(path, data)
+            return
+        target = Path(path).resolve()
+        with disk.draft(target.parent) as new:
+            disk.write(new.handle, data)
+            disk.sync(new.handle)
+            new.close()
+            try:
+                disk.place(new, target)
+            except FileExistsError:
+                raise UsageError(_EXISTS.format(path)) from None
+        disk.sync_folder(target.parent)
+
+
+def require_new(
+    path: str | Path, *, force: bool = False, sources: Iterable[str | Path | int] = ()
+) -> None:
+    """Raise UsageError if a copy would be written over what it is of, or over another file.
+
+    A source is a path, or an open file. A device or a pipe is nothing that could be overwritten.
+    """
+    if Path(os.path.realpath(path)).parent.name == BACKUPS:
+        raise UsageError(f"{path}: is among the backups; nothing was written: give another name")
+    found = _status(path)
+    if found is None:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise UsageError(f"{path}: is a folder; -o takes the name of a file")
+    for source in sources:
+        with suppress(OSError):
+            own = os.fstat(source) if isinstance(source, int) else Path(source).stat()
+            if os.path.samestat(found, own) and stat.S_ISREG(found.st_mode):
+                raise UsageError(
+                    f"{path}: is what is read; nothing was written: give another name to -o"
+                )
+    if stat.S_ISREG(found.st_mode) and not force:
+        raise UsageError(_EXISTS.format(path))
+
+
 def write_atomically(path: str | Path, data: bytes) -> None:
     """Replace a file's content as a whole, durably, or raise and leave it as it was.
 
@@ -124,6 +181,8 @@ def _status(path: str | Path) -> os.stat_result | None:
         return Path(path).stat()
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise UsageError("is no possible name of a file") from error
 
 
 def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> Replaced:

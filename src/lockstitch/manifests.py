@@ -17,7 +17,7 @@ from msgspec import Struct
 from lockstitch import disk, files
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 
-FOLDER = ".lockstitch"
+FOLDER = files.BACKUPS
 VERSION = 1
 
 _LONGEST_NAME = 120
@@ -33,8 +33,9 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
     """What is known of a backup beyond its bytes.
 
     ``carried`` counts the bytes at the end of the new file that others appended during the
-    repair; ``rows`` are the images of database rows; ``of`` names the backup that was restored,
-    if this one was made by an undo; ``details`` belong to the caller.
+    repair; ``rows`` are the images of database rows, and ``session`` is the one that they are of;
+    ``of`` names the backup that was restored, if this one was made by an undo; ``details`` belong
+    to the caller.
     """
 
     version: int
@@ -50,6 +51,7 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
     undone: str | None = None
     of: str | None = None
     rows: dict[str, Any] | None = None
+    session: str | None = None
     details: dict[str, Any] = {}
 
 
@@ -68,14 +70,22 @@ class Backup(Struct, frozen=True):
 
     @property
     def file(self) -> Path:
-        """The file that holds the bytes of before."""
-        return Path(self.path).parent / FOLDER / f"{self.stem}.bak"
+        """The file that holds the bytes of before; of rows, the manifest that holds them."""
+        kind = "bak" if self.rows is None else "json"
+        return Path(self.path).parent / FOLDER / f"{self.stem}.{kind}"
+
+    @property
+    def record(self) -> Path:
+        """The file to look at: that of the bytes, or the manifest where only that is left."""
+        return self.file if os.path.lexists(self.file) else self.file.with_suffix(".json")
 
     @property
     def status(self) -> str:
-        """The word for it in lists: ``done``, ``undone`` or ``unfinished``."""
+        """The word for it in lists: ``done``, ``undone``, ``unfinished``, or ``missing``."""
         if self.manifest.undone:
             return "undone"
+        if not os.path.lexists(self.file):
+            return "missing"
         return "done" if self.manifest.finished else "unfinished"
 
     @property
@@ -172,10 +182,17 @@ def of_file(path: str | Path) -> list[Backup]:
 def of_folder(folder: Path, names: list[str]) -> list[Backup]:
     """All backups of the files in one folder, which has these names in it, newest first."""
     known = {label(name): name for name in names}
-    return [
+    found = [
         _read(folder / known.get(match["label"], match["label"]), match)
         for match in _stems(folder / FOLDER)
     ]
+    return [msgspec.structs.replace(one, path=str(folder / _target(one))) for one in found]
+
+
+def _target(backup: Backup) -> str:
+    """Return the name of the file that a backup is of, which may be longer than its label."""
+    name = backup.manifest.target
+    return name if label(name) == label(Path(backup.path).name) else Path(backup.path).name
 
 
 def _stems_of(path: str | Path) -> list[re.Match[str]]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,15 +80,33 @@ def test_output_file(lockstitch: Any, saved: Any, broken: Any, tmp_path: Path) -
     assert sorted(each.name for each in tmp_path.iterdir()) == ["conversation.json", "healed.json"]
 
 
-def test_output_onto_the_input(lockstitch: Any, saved: Any, broken: Any) -> None:
+def test_output_onto_the_input_is_refused(lockstitch: Any, saved: Any, broken: Any) -> None:
     path = saved(broken)
-    path.chmod(0o640)
-    assert lockstitch("heal", path, "-o", path).returncode == 0
-    assert json.loads(path.read_bytes()) == library.heal(broken, "anthropic")
-    assert path.stat().st_mode & 0o777 == 0o640
     before = path.read_bytes()
-    assert lockstitch("heal", path, "-o", path).stderr == b"All clean.\n"
+    for words in ((), ("--force",)):
+        done = lockstitch("heal", path, "-o", path, *words)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"is what is read" in done.stderr
+    # As a shell gives it: the file is on stdin.
+    with path.open("rb") as file:
+        command = [sys.executable, "-m", "lockstitch", "heal", "-", "-o", str(path), "--force"]
+        ran = subprocess.run(command, stdin=file, capture_output=True, check=False)
+    assert (ran.returncode, b"is what is read" in ran.stderr) == (2, True)
     assert path.read_bytes() == before
+
+
+def test_output_onto_another_file_needs_force(
+    lockstitch: Any, saved: Any, broken: Any, tmp_path: Path
+) -> None:
+    path, other = saved(broken), tmp_path / "other.json"
+    other.write_bytes(b"mine")
+    other.chmod(0o640)
+    done = lockstitch("heal", path, "-o", other)
+    assert (done.returncode, other.read_bytes()) == (2, b"mine")
+    assert b"exists; nothing was written" in done.stderr
+    assert lockstitch("heal", path, "-o", other, "--force").returncode == 0
+    assert json.loads(other.read_bytes()) == library.heal(broken, "anthropic")
+    assert other.stat().st_mode & 0o777 == 0o640
 
 
 def test_output_that_cannot_be_written(lockstitch: Any, saved: Any, broken: Any) -> None:

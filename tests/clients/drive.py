@@ -153,25 +153,41 @@ class Client(ABC):
             _run(command, place.work, self._environ(place, url), patience)
 
     def die(self, place: Place, shell: str, patience: float = PATIENCE) -> None:
-        """Start a session whose first turn runs a shell command, and kill it as that runs.
+        """Start a session whose first turn runs a shell command, and kill it as that runs."""
+        with self.working(place, shell, patience=patience):
+            pass
+
+    @contextmanager
+    def working(
+        self,
+        place: Place,
+        shell: str,
+        environ: Mapping[str, str] = _BARE,
+        patience: float = PATIENCE,
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a session whose first turn runs a shell command; killed at the end of the block.
 
         The command has to leave a file ``started`` in the folder where it runs.
         """
         with place.provider(Reply("I start it.", (self.shell_call(shell),))) as url:
             command = [*self.program(), *self.starting()]
-            with _started(command, place.work, self._environ(place, url)) as process:
+            given = {**self._environ(place, url), **environ}
+            with _started(command, place.work, given) as process:
                 end = time.monotonic() + patience
                 while not self._is_at_work(place, shell) and time.monotonic() < end:
                     time.sleep(0.05)
-                os.killpg(process.pid, signal.SIGKILL)
+                try:
+                    yield process
+                finally:
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def _is_at_work(self, place: Place, shell: str) -> bool:
         """Whether a shell command runs, and the call of it is on the disk."""
         written = json.dumps(shell)[1:-1].encode()
         spelled = (written, json.dumps(written.decode())[1:-1].encode())
-        return (place.work / "started").exists() and any(
-            each in path.read_bytes() for _, path in self.sessions(place.home) for each in spelled
-        )
+        found = [path.read_bytes() for path in place.root.rglob("*.jsonl") if path.is_file()]
+        is_written = any(each in data for data in found for each in spelled)
+        return (place.work / "started").exists() and is_written
 
     def _environ(self, place: Place, url: str) -> dict[str, str]:
         return {

@@ -41,10 +41,14 @@ def synthetic(book: Book, text: str) -> None:
 
 
 def planned(book: Book) -> list[str]:
-    """A plan that is accepted, with the context cleared; returns what is left behind."""
-    opened(book).ask("Make a plan.")
-    # Clients that clear a context within its file do not name a leaf yet.
-    book.records = [record for record in book.records if record["type"] != "last-prompt"]
+    """A plan that is accepted, with the context cleared; returns what is left behind.
+
+    Clients that clear a context within its file do not name a leaf yet.
+    """
+    opened(book)
+    for record in book.records:
+        record.pop("leafUuid", None)
+    book.ask("Make a plan.")
     call = book.call("plan", "ExitPlanMode", plan="Do it.")
     book.marks.pop()
     (record,) = book.blocks(call)

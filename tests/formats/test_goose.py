@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.formats import doctor, lines, rows
+from lockstitch.formats import doctor, lines, row_undo, rows
 from lockstitch.formats.base import Context, Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.goose import Goose
@@ -97,7 +97,7 @@ def test_a_result_is_read_right_behind_its_request(
     assert kinds == ["text", "toolRequest", "toolResponse", "text", "text"]
     from lockstitch import backups
 
-    backups.undo(told.path, restore=rows.restore)
+    backups.undo(told.path, restore=row_undo.restore)
     assert every_row(told.path) == state
 
 

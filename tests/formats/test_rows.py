@@ -20,7 +20,7 @@ import pytest
 
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
-from lockstitch.formats import rows, sqlite
+from lockstitch.formats import row_undo, rows, sqlite
 from lockstitch.formats.openai_agents import OpenAIAgents
 from lockstitch.formats.records import Record
 from lockstitch.formats.tables import Row, Table, columns_of, new_row, put, rows_in, settled
@@ -303,7 +303,7 @@ def test_a_repair_is_backed_up_and_undone(base: Path) -> None:
     [backup] = backups.listed(base)
     assert (backup.status, backup.manifest.details) == ("done", {"codes": ["LS101"]})
     assert every_row(base) != state
-    backups.undo(base, restore=rows.restore)
+    backups.undo(base, restore=row_undo.restore)
     assert every_row(base) == state
 
 
@@ -337,7 +337,7 @@ def test_undo_keeps_what_came_since(base: Path) -> None:
     with closing(sqlite3.connect(base)) as live, live:
         insert = "insert into agent_messages (session_id, message_data) values (?, '{}')"
         live.execute(insert, (session_of(base),))
-    rows.take_back(base, images)
+    row_undo.take_back(base, images)
     assert said(base) == [*old, "{}"]
 
 
@@ -348,7 +348,7 @@ def test_undo_of_what_is_no_longer_there_is_refused(base: Path) -> None:
         live.execute("update agent_messages set message_data = '{}' where id = 1")
     state = every_row(base)
     with pytest.raises(Conflict, match="no longer what the repair left"):
-        rows.take_back(base, images)
+        row_undo.take_back(base, images)
     assert every_row(base) == state
 
 
@@ -362,7 +362,7 @@ def test_undo_of_a_repair_that_was_never_finished_changes_nothing(base: Path) ->
 
     with pytest.raises(KeyboardInterrupt):
         rows.save(base, FORM, before, inserted(before[:-1], 3, "x"), fail)
-    rows.take_back(base, seen[0])
+    row_undo.take_back(base, seen[0])
     assert every_row(base) == state
 
 
@@ -389,7 +389,7 @@ def test_odd_values_survive_a_repair_and_its_undo(tmp_path: Path) -> None:
     assert raw_rows(path) != state
     stored = backups.keep_rows(path, "run", images)
     assert backups.listed(path)[0].rows == stored.rows
-    rows.take_back(path, backups.listed(path)[0].rows or {})
+    row_undo.take_back(path, backups.listed(path)[0].rows or {})
     assert raw_rows(path) == state
 
 

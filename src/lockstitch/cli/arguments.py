@@ -114,6 +114,9 @@ SESSION = Option(
     "Id of one session where a store holds many.",
     metavar="ID",
 )
+OVERWRITE = Option(
+    "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."
+)
 FOLLOW = Option(
     "follow_symlinks",
     ("--follow-symlinks",),

@@ -9,10 +9,19 @@ from msgspec import Struct
 
 from lockstitch import sessions
 from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import FOLLOW, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.arguments import (
+    FOLLOW,
+    FORMAT,
+    JSON,
+    OVERWRITE,
+    SESSION,
+    Command,
+    Operand,
+    Option,
+)
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, one, told
+from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.errors import LockstitchError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +50,7 @@ class How(Struct, frozen=True):
     yes: bool
     diff: bool
     output: str | None
+    force: bool
     follow: bool
     as_json: bool
 
@@ -60,6 +70,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     yes: bool,
     diff: bool,
     output: str | None,
+    force: bool,
     undo: bool,
     form: str | None,
     session: str | None,
@@ -78,6 +89,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         yes,
         diff,
         output,
+        force,
         follow_symlinks,
         as_json,
     )
@@ -117,6 +129,8 @@ def _named(target: str) -> Iterator[None]:
 
 def _file(how: How, source: Source) -> int:
     """Plan without a model, show, ask, and only then have it done."""
+    if how.output is not None and not how.diff:
+        copy_to(how.output, None, source.path, force=how.force)
     session = sessions.opened(source, follow_symlinks=how.follow)
     outlook = sessions.shorter(session, sessions.condensed(session, **how.limits))
     if how.output is not None and session.before is None:
@@ -124,6 +138,8 @@ def _file(how: How, source: Source) -> int:
     _show(how, outlook.done, outlook.turns, len(outlook.changes))
     if outlook.done.event is None or how.diff:
         return _end(how, outlook, written=False)
+    if how.output is None:
+        sessions.require_closed(session, sessions.COPY)
     if how.output is None and not _agreed(how):
         _end(how, outlook, written=False)
         return FINDINGS
@@ -137,12 +153,11 @@ def _file(how: How, source: Source) -> int:
 
 
 def _copied(how: How, source: Source, options: dict[str, Any]) -> Shorter:
-    from lockstitch import files
     from lockstitch.formats import doctor
 
     session = sessions.opened(source, follow_symlinks=how.follow)
     made = sessions.condensed(session, **options)
-    files.write_atomically(str(how.output), doctor.bytes_of(made.after))
+    copy_to(str(how.output), doctor.bytes_of(made.after), source.path, force=how.force)
     return sessions.shorter(session, made)
 
 
@@ -285,7 +300,8 @@ COMMAND = Command(
         "or, without it and when it fails, a digest of what was said and done. The last turns "
         "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
         "byte; --undo takes the compaction of a session in a store back. A broken session is "
-        "repaired on the way. End its program first: it would go on from what it remembers."
+        "repaired on the way. Refused while its program has the session open, which would go on "
+        "from what it remembers."
     ),
     examples=(
         "lockstitch compact session.jsonl --diff",
@@ -325,6 +341,7 @@ COMMAND = Command(
         Option("yes", ("--yes", "-y"), "Do not ask."),
         Option("diff", ("--diff",), "Only say what would be done."),
         Option("output", ("--output", "-o"), "Write a compacted copy here.", metavar="FILE"),
+        OVERWRITE,
         Option("undo", ("--undo",), "Take the compactions of a session in a store back."),
         FORMAT,
         SESSION,

@@ -6,11 +6,13 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import files, sessions
+from msgspec import Struct
+
+from lockstitch import sessions
 from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import FORMAT, SESSION, Command, Operand, Option
+from lockstitch.cli.arguments import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, one, told
+from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.lists import plan_stored
@@ -31,35 +33,53 @@ def run(  # noqa: PLR0913 - one keyword an option
     raw: bool,
     redact: bool,
     output: str | None,
+    force: bool,
     form: str | None,
     session: str | None,
 ) -> int:
     """Export one session, and return the exit status."""
     wanted = profile_named(to).full_name if to else None
     if is_own(target, form):
-        return _export_journal(str(target), session, wanted, output, raw=raw, redact=redact)
-    stored = sessions.opened(one(target, form, session), follow_symlinks=True)
+        out = Out(output, str(target), force)
+        return _export_journal(str(target), session, wanted, out, raw=raw, redact=redact)
+    source = one(target, form, session)
+    out = Out(output, source.path, force)
+    out.check()
+    stored = sessions.opened(source, follow_symlinks=True)
     messages, dialect, left = exported(stored, wanted, raw=raw)
     if redact:
         messages = _redacted(messages, dialect)
-    _put(_encoded(messages), output)
+    out.put(_encoded(messages))
     for found in left:
         terminal.note(text.finding(str(target), dialect, found, sys.stderr))
     return FINDINGS if left else CLEAN
 
 
-def _put(data: bytes, output: str | None) -> None:
-    if output is None:
-        terminal.emit(data)
-    else:
-        files.write_atomically(output, data)
+class Out(Struct, frozen=True):
+    """Where an export goes: a file, or stdout; never the path that it is read from."""
+
+    name: str | None
+    path: str
+    force: bool
+
+    def check(self) -> None:
+        """Raise UsageError if it may not be written there."""
+        if self.name is not None:
+            copy_to(self.name, None, self.path, force=self.force)
+
+    def put(self, data: bytes) -> None:
+        """Write it."""
+        if self.name is None:
+            terminal.emit(data)
+        else:
+            copy_to(self.name, data, self.path, force=self.force)
 
 
 def _export_journal(  # noqa: PLR0913 - as above
     target: str,
     session: str | None,
     wanted: str | None,
-    output: str | None,
+    out: Out,
     *,
     raw: bool,
     redact: bool,
@@ -71,6 +91,7 @@ def _export_journal(  # noqa: PLR0913 - as above
         raise UsageError(
             "--raw gives the events as they are; --to is for the messages of a request"
         )
+    out.check()
     with told(target):
         journal = stored.read(target, session)
         messages = [] if raw else journal.messages(wanted)
@@ -79,7 +100,7 @@ def _export_journal(  # noqa: PLR0913 - as above
     else:
         dialect = wanted or journal.dialect
         data = _encoded(_redacted(messages, dialect) if redact else messages)
-    _put(data, output)
+    out.put(data)
     if journal.fault is None:
         return CLEAN
     name = f"{public(target)}:{journal.session}"
@@ -179,6 +200,7 @@ COMMAND = Command(
         Option("raw", ("--raw",), "As stored: not healed."),
         Option("redact", ("--redact",), "Without secrets."),
         Option("output", ("--output", "-o"), "Write to this file (0600).", metavar="FILE"),
+        OVERWRITE,
         FORMAT,
         SESSION,
     ),

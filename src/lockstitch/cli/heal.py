@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import lockstitch
 from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
-from lockstitch.cli.arguments import DIALECT, JSON, MODEL, Command, Operand, Option
+from lockstitch.cli.arguments import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
 from lockstitch.dialects.detect import confirmed
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.splices import dump
@@ -29,6 +29,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     dialect: str | None,
     model: str | None,
     output: str | None,
+    force: bool,
     diff: bool,
     as_json: bool,
 ) -> int:
@@ -36,6 +37,10 @@ def run(  # noqa: PLR0913 - one keyword an option
     if diff and as_json:
         raise UsageError("--diff and --json exclude each other")
     [target] = reading.inputs([file] if file else [])
+    if output is not None:
+        from lockstitch.cli.targets import copy_to
+
+        copy_to(output, None, target, force=force)
     try:
         document = _read(target)
         with reading.limits():
@@ -46,7 +51,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     except Unreadable as error:
         raise Unreadable(f"{text.shown(target)}: {error}") from error
     if output is not None:
-        _write(output, data)
+        copy_to(output, data, target, force=force)
     if output is None or diff or as_json:
         terminal.emit(shown)
     _summarise(target, plan)
@@ -58,16 +63,6 @@ def _read(target: str) -> Document:
     if document.requests:
         raise Unreadable(_MANY)
     return document
-
-
-def _write(output: str, data: bytes) -> None:
-    from lockstitch.files import write_atomically
-
-    try:
-        write_atomically(output, data)
-    except OSError as error:
-        # The file that failed may be the temporary one, of which the user knows nothing.
-        raise OSError(error.errno, error.strerror, output) from error
 
 
 def _shown(document: Document, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
@@ -143,7 +138,7 @@ COMMAND = Command(
     examples=(
         "lockstitch heal conversation.json > healed.json",
         "lockstitch heal conversation.json --diff",
-        "lockstitch heal conversation.json -o conversation.json",
+        "lockstitch heal conversation.json -o healed.json",
         "curl -s $URL | lockstitch heal --dialect gemini - | jq .contents",
     ),
     operand=Operand("file", "FILE", "File to heal; - or none for stdin."),
@@ -156,6 +151,7 @@ COMMAND = Command(
             "Write the healed JSON to a file, atomically, instead of stdout.",
             metavar="FILE",
         ),
+        OVERWRITE,
         Option("diff", ("--diff",), "Print a unified diff instead of the healed JSON."),
         JSON,
     ),

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lockstitch import backups, files, sessions
+from lockstitch import backups, sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, terminal, text
-from lockstitch.cli.arguments import FOLLOW, FORMAT, JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import sources, told
+from lockstitch.cli.arguments import (
+    FOLLOW,
+    FORMAT,
+    JSON,
+    OVERWRITE,
+    SESSION,
+    Command,
+    Operand,
+    Option,
+)
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import copy_to, sources, told
 from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
 from lockstitch.formats.doctor import Options
 from lockstitch.places import public
@@ -32,6 +42,7 @@ class How(Struct, frozen=True):
     yes: bool
     diff: bool
     output: str | None
+    force: bool
     branch: str | None
     follow: bool
     quiet: bool
@@ -43,6 +54,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     yes: bool,
     diff: bool,
     output: str | None,
+    force: bool,
     strategy: str,
     lossy: bool,
     force_cleanup: bool,
@@ -60,6 +72,10 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Repair every session that the targets name, and return the exit status."""
     if branch is not None and output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
+    if force and output is None:
+        raise UsageError(
+            "--force lets -o overwrite a file; a session that a program has open is never repaired"
+        )
     options = Options(strategy, lossy, force_cleanup, notes)
     if any(databases.is_meant(target, form) for target in targets):
         if output is not None or branch is not None or len(targets) > 1:
@@ -74,7 +90,8 @@ def run(  # noqa: PLR0913 - one keyword an option
         return _database(targets[0], wish)
     if run_name is not None or idle is not None:
         raise UsageError("--run and --idle are for a PostgreSQL with LangGraph's checkpoints")
-    how = How(options, backups.new_run(), yes, diff, output, branch, follow_symlinks, quiet=as_json)
+    run = backups.new_run()
+    how = How(options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json)
     done = list(_each(targets, form, session, how))
     if as_json:
         from lockstitch.cli import machine
@@ -155,6 +172,8 @@ def _failed(target: str, error: LockstitchError) -> Done:
 def _one(name: str, source: Source, how: How) -> Done:
     """Plan, show, ask and write the repair of one session."""
     session = sessions.opened(source, follow_symlinks=how.follow)
+    if how.output is not None and not how.diff:
+        copy_to(how.output, None, source.path, force=how.force)
     if how.branch is not None:
         return _forked(name, session, how)
     mended = sessions.planned(session, how.options)
@@ -165,8 +184,9 @@ def _one(name: str, source: Source, how: How) -> Done:
     if not mended.changed or how.diff:
         return name, outlook, False
     if how.output is not None:
-        files.write_atomically(how.output, sessions.copied(session, mended))
+        copy_to(how.output, sessions.copied(session, mended), source.path, force=how.force)
         return name, outlook, True
+    sessions.require_closed(session, sessions.COPY)
     if not how.yes and not terminal.agreed(
         "Apply this? A backup is kept.", "--yes applies this plan"
     ):
@@ -189,7 +209,7 @@ def _written(session: Opened, mended: Mended, how: How) -> Repaired:
 
 def _forked(name: str, session: Opened, how: How) -> Done:
     data = session.source.form.fork(session.transcript, str(how.branch))
-    files.write_atomically(str(how.output), data)
+    copy_to(str(how.output), data, session.source.path, force=how.force)
     outlook = sessions.outlook(session, None)
     terminal.note(f"Wrote the branch from line {how.branch} to {text.shown(str(how.output))}.")
     return name, outlook, True
@@ -203,8 +223,9 @@ def _show_plan(name: str, session: Opened, mended: Mended, how: How) -> None:
             terminal.say(line)
     for made in mended.changes:
         terminal.note(text.change(name, made, sys.stderr))
+    where = "to be kept with the backup" if how.output is None else "stays in the original only"
     for kept in mended.quarantine:
-        terminal.note(text.quarantined(name, kept, sys.stderr, "kept with the backup"))
+        terminal.note(text.quarantined(name, kept, sys.stderr, where))
     for found in mended.remaining:
         terminal.note(
             text.finding(name, str(session.transcript.history.dialect), found, sys.stderr)
@@ -262,6 +283,9 @@ def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) ->
         terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     if backups_made and not how.quiet:
         terminal.note(f"Backup: {text.shown(backups_made[0])}")
+        kept = sum(len(outcome.quarantine) for outcome, _ in repaired if outcome.backup)
+        if kept:
+            terminal.note(f"What was quarantined ({several(kept, 'piece')}) is kept with it.")
         more = len(backups_made) - 1
         more_text = f" and {more} more" if more else ""
         terminal.note(f"`lockstitch undo` takes it back{more_text}.")
@@ -276,9 +300,11 @@ COMMAND = Command(
     details=(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
         "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
-        "beside the session, and `lockstitch undo` brings it back byte for byte. Lines that the "
-        "program appends meanwhile are carried over. Real results are looked for everywhere they "
-        "may have survived before a neutral one is written. In a PostgreSQL with LangGraph's "
+        "beside the session, and `lockstitch undo` brings it back byte for byte. A session that "
+        "its program has open is not repaired: a call that looks lost may be at work. Lines that "
+        "are appended meanwhile all the same are carried over. Real results are looked for "
+        "everywhere they may have survived before a neutral one is written. In a PostgreSQL with "
+        "LangGraph's "
         "checkpoints, a repair adds one more checkpoint to a thread and changes none; a thread "
         "that goes on meanwhile is left alone. What was added is noted in a table "
         "lockstitch_repairs in the same schema."
@@ -299,6 +325,7 @@ COMMAND = Command(
         Option("yes", ("--yes", "-y"), "Apply without asking."),
         Option("diff", ("--diff",), "Only show the lines that would change."),
         Option("output", ("--output", "-o"), "Write a mended copy here.", metavar="FILE"),
+        OVERWRITE,
         Option(
             "strategy",
             ("--strategy",),

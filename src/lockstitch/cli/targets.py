@@ -67,6 +67,42 @@ def require_own(target: str | None, form: str | None = None) -> str:
     return target
 
 
+def copy_to(
+    output: str, data: bytes | None, target: str | None, path: str = "", *, force: bool = False
+) -> None:
+    """Write a copy of what a target means, or without data only make sure that it may be written.
+
+    Never over what is read (``path`` is its file, where that is not the target itself), and over
+    another file only by force.
+    """
+    from lockstitch import files
+
+    sources: list[str | int] = [0]
+    if target is not None and target != STDIN:
+        sources = _files_of(path or target)
+    if data is None:
+        files.require_new(output, force=force, sources=sources)
+    else:
+        files.write_new(output, data, force=force, sources=sources)
+
+
+def _files_of(target: str) -> list[str | int]:
+    """The files that are read of a target: itself, a database's logs, all files of a store."""
+    from lockstitch import places
+
+    if is_postgres(target):
+        return []
+    place = places.place_of(target) if places.may_be(target) else None
+    path = target
+    if place is not None and place.url.startswith(("sqlite:", "jsonl:")):
+        path = places.path_of(place.url)
+    elif target.startswith("sqlite:"):
+        path = places.path_of(target)
+    if os.path.isdir(path):  # noqa: PTH112 - start-up time
+        return [entry.path for entry in os.scandir(path)]
+    return [path, *(f"{path}-{end}" for end in ("wal", "shm", "journal"))]
+
+
 def own_below(folder: str) -> list[str]:
     """The stores of Lockstitch's own among the files below a folder."""
     from lockstitch import places

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import backups, places
+from lockstitch import backups, places, sessions
 from lockstitch.cli import CLEAN, FAILED, databases, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
@@ -36,15 +35,10 @@ def run(  # noqa: PLR0913 - one keyword an option
             raise UsageError("a database is taken back alone, and never by force")
         with told(targets[0]):
             return _database(targets[0], session, run_id, listing=listing, as_json=as_json)
-    if session is not None:
-        raise UsageError("--session is for threads in a PostgreSQL")
-    paths = [path for target in targets for path in _paths(target, run_id)]
     if listing:
-        return _list(paths, as_json)
-    paths = [(path, run_id or found) for path, found in paths]
-    as_run = backups.new_run()
-    said: set[str] = set()
-    done = _refused(paths, force) or [_undone(*path, as_run, said, force=force) for path in paths]
+        return _list(targets, session, run_id, as_json=as_json)
+    due, refused = _due(targets, session, run_id, force=force)
+    done = refused or _undone(due, force=force)
     if as_json:
         from lockstitch.cli import machine
 
@@ -84,77 +78,63 @@ def _database(
     return FAILED if failed else CLEAN
 
 
-def _paths(target: str, run_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """The files that one target means: itself, or those of the newest repair below a folder.
-
-    A database stands there once for every session of it that the repair has mended.
-    """
-    if not os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
-        path = _resolved(target)
-        due = [one for one in backups.listed(path) if one.status != "undone" and not _is_undo(one)]
-        wanted = run_id or (due[0].run if due else None)
-        rows = [one for one in due if one.rows is not None and one.run == wanted]
-        if not rows:
-            yield path, None
-        yield from ((path, one.run) for one in rows)
-        return
-    for found in backups.runs(target):
-        due = [one for one in found.backups if one.status != "undone" and not _is_undo(one)]
-        if due:
-            yield from ((one.path, found.id) for one in due)
-            return
-    raise UsageError(f"{target}: holds no backup to go back to")
-
-
-def _is_undo(backup: Backup) -> bool:
-    return backup.manifest.of is not None
-
-
-def _resolved(target: str) -> str:
-    """A path, or the file of the session that an id names."""
-    if os.path.lexists(target) or os.sep in target:
-        return target
-    from lockstitch.cli.targets import one
-
-    return one(target, None, None).path
-
-
-def _refused(paths: list[tuple[str, str | None]], force: bool) -> list[dict[str, Any]]:
-    """What stands against undoing all of these; nothing is undone if anything does."""
+def _due(
+    targets: list[str], session: str | None, run_id: str | None, *, force: bool
+) -> tuple[list[Backup], list[dict[str, Any]]]:
+    """What is to be restored, and what stands against it; nothing is undone if anything does."""
+    due: list[Backup] = []
     refused: list[dict[str, Any]] = []
-    for path, run_id in paths:
+    for target in targets:
         try:
-            backups.ready(path, run=run_id, force=force)
+            due += sessions.undoable(target, session=session, run=run_id)
         except (LockstitchError, OSError) as error:
-            terminal.complain(f"{text.shown(path)}: {error}")
-            refused.append({"target": path, "restored": None, "error": str(error)})
-    return refused
+            refused.append(_failed(target, session, error))
+    for backup in due:
+        try:
+            sessions.require_undoable(backup, force=force)
+        except (LockstitchError, OSError) as error:
+            refused.append(_failed(backup.path, sessions.session_of(backup), error))
+    return due, refused
 
 
-def _undone(
-    path: str, run_id: str | None, as_run: str, said: set[str], *, force: bool
-) -> dict[str, Any]:
-    try:
-        undone = backups.undo(path, run=run_id, force=force, restore=_restore, as_run=as_run)
-    except (LockstitchError, OSError) as error:
-        terminal.complain(f"{text.shown(path)}: {error}")
-        return {"target": path, "restored": None, "error": str(error)}
-    line = f"{text.shown(path)}: as it was before {undone.restored.time:%Y-%m-%d %H:%M:%S}."
-    # A database stands here once for every session in it.
-    if undone.restored.rows is None or path not in said:
-        terminal.note(line)
-    said.add(path)
-    return {"target": path, "restored": undone.restored.stem, "error": None}
+def _failed(target: str, session: str | None, error: Exception) -> dict[str, Any]:
+    shown = text.shown(target if session is None else f"{target}:{session}")
+    terminal.complain(f"{shown}: {error}")
+    return {"target": target, "session": session, "restored": None, "error": str(error)}
 
 
-def _restore(backup: Backup) -> None:
-    from lockstitch.formats import rows
+def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
+    """Restore all of these, and say what became of each file and each database."""
+    as_run = backups.new_run()
+    done: list[dict[str, Any]] = []
+    restored: dict[str, list[Backup]] = {}
+    for backup in due:
+        own = sessions.session_of(backup)
+        try:
+            sessions.undo(backup, force=force, as_run=as_run)
+        except (LockstitchError, OSError) as error:
+            done.append(_failed(backup.path, own, error))
+            continue
+        restored.setdefault(backup.path, []).append(backup)
+        facts = {"target": backup.path, "session": own}
+        done.append({**facts, "restored": backup.stem, "error": None})
+    for path, found in restored.items():
+        when = f"{found[-1].time:%Y-%m-%d %H:%M:%S}"
+        own = sessions.session_of(found[0])
+        if len(found) > 1:
+            terminal.note(f"{text.shown(path)}: {len(found)} sessions as they were before {when}.")
+        else:
+            name = path if own is None else f"{path}:{own}"
+            terminal.note(f"{text.shown(name)}: as it was before {when}.")
+    return done
 
-    rows.restore(backup)
 
-
-def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
-    found = [backup for path, _ in paths for backup in backups.listed(path)]
+def _list(targets: list[str], session: str | None, run_id: str | None, *, as_json: bool) -> int:
+    found = [
+        backup
+        for target in targets
+        for backup in sessions.backups_of(target, session=session, run=run_id)
+    ]
     if as_json:
         from lockstitch.cli import machine
 
@@ -163,8 +143,11 @@ def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
     for backup in found:
         size = backup.manifest.before_size
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
-        row = f"{when}  {backup.run}  {backup.status:<10}  {size:>10}"
-        terminal.say(f"{row}  {text.shown(str(backup.file))}")
+        kind = "undo" if backups.is_undo(backup) else "repair"
+        row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {size:>10}"
+        own = sessions.session_of(backup)
+        more = "" if own is None else f"  {own}"
+        terminal.say(f"{row}  {text.shown(str(backup.record))}{text.shown(more)}")
     if not found:
         terminal.note("No backups.")
     return CLEAN
@@ -173,9 +156,11 @@ def _list(paths: list[tuple[str, str | None]], as_json: bool) -> int:
 def _fields(backup: Backup) -> dict[str, Any]:
     return {
         "target": backup.path,
-        "backup": str(backup.file),
+        "session": sessions.session_of(backup),
+        "backup": str(backup.record),
         "time": backup.time.isoformat(),
         "status": backup.status,
+        "kind": "undo" if backups.is_undo(backup) else "repair",
         "run": backup.run,
         "codes": backup.manifest.details.get("codes", []),
     }
@@ -186,10 +171,12 @@ COMMAND = Command(
     run=run,
     summary="Take the last repair of a session back, byte for byte.",
     details=(
-        "For a folder: the last repair that touched files in it, all of them. Refuses if a file is "
-        "no longer what the repair left, because its program has gone on; --force restores it "
-        "anyway and keeps the present state as another backup. An undo can itself be undone: "
-        "--list names its run, and --run takes it back. In a PostgreSQL with LangGraph's "
+        "For a folder: the last repair that touched files in it, all of them. For a database: all "
+        "that its last repair touched, or the last repair of one session (--session, or its id). "
+        "Refuses if a file is no longer what the repair left, because its program has gone on; "
+        "--force restores it anyway and keeps the present state as another backup. Refuses, too, "
+        "while a program has the session open. The undo of a file can itself be undone: --list "
+        "names its run, and --run takes it back. In a PostgreSQL with LangGraph's "
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
         "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
         "left alone, and said."
@@ -198,6 +185,7 @@ COMMAND = Command(
         "lockstitch undo session.jsonl",
         "lockstitch undo ~/.claude/projects",
         "lockstitch undo --list session.jsonl",
+        "lockstitch undo ~/.local/share/opencode/opencode.db --session ses_42",
         "lockstitch undo postgresql://localhost/agents --session ticket-42",
     ),
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),

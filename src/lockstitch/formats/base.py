@@ -7,8 +7,9 @@ for all formats, in ``doctor``.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
@@ -16,6 +17,7 @@ from msgspec import Struct, field, structs
 from lockstitch.errors import UsageError
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record
+from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES, WARNING, Finding
 
@@ -89,7 +91,8 @@ class Format(ABC):
     that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
     JSON document (a file whose only record is the whole of it), or an SQLite database.
     ``tolerated`` are rules whose breach neither the program nor its provider minds; ``survived``
-    is the rule under which a result is brought back from where it survived.
+    is the rule under which a result is brought back from where it survived. ``programs`` are names
+    of its processes, where these can be told only by the folder that they work in.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Format(ABC):
     variable: str = ""
     tolerated: frozenset[str] = frozenset()
     survived: str = "LS708"
+    programs: tuple[str, ...] = ()
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
@@ -151,6 +155,11 @@ class Format(ABC):
     def fork(self, transcript: Transcript, line: str) -> bytes:
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
+
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+        """Give the processes that have a session's file open, as far as can be told."""
+        place = os.path.realpath(project or path)
+        return working(self.programs, path, lambda folder: folder == place)
 
     def sorting(self, transcript: Transcript) -> Sorting:
         """Tell what of a history is nobody's words, for a compaction."""

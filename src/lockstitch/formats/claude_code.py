@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
     claude_fork,
+    claude_processes,
     claude_quick,
     claude_severity,
     claude_slim,
@@ -33,6 +34,7 @@ from lockstitch.formats.claude_findings import graph_findings
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record
+from lockstitch.formats.running import User
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import Finding
@@ -120,6 +122,9 @@ class ClaudeCode(Format):
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
         return claude_fork.fork(transcript, line)
+
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+        return claude_processes.users(path, session)
 
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats import claude_compact  # noqa: PLC0415 - few commands need it

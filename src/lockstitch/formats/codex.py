@@ -6,8 +6,10 @@ Pythons that are supported knows no Zstandard. Codex unpacks them when they are 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats import codex_repair
@@ -17,6 +19,7 @@ from lockstitch.formats.codex_findings import store_findings
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record, as_str
+from lockstitch.formats.running import User, holding
 from lockstitch.formats.slots import enter
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, WARNING, Finding
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
 
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+_FOLDERS = ("sessions", "archived_sessions")
 # What the program answers with "aborted" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
 
@@ -76,6 +80,15 @@ class Codex(Format):
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         return codex_repair.stitch(transcript, strands)
+
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+        """Give those that have the rollout open, or the lock of the thread that is in it."""
+        file = Path(os.path.realpath(path))
+        match = _NAME.match(file.name)
+        names = {f"{name}.lock" for name in (session, match and match[1]) if name}
+        homes = (one.parent for one in file.parents if one.name in _FOLDERS)
+        locks = [home / "thread-writer-locks" / name for home in homes for name in sorted(names)]
+        return [user for one in (*locks, file) for user in holding(one)]
 
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats import codex_compact  # noqa: PLC0415 - few commands need it

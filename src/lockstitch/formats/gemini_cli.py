@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from lockstitch.formats import gemini_stitch
@@ -10,6 +13,7 @@ from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
 from lockstitch.formats.history import Strand
 from lockstitch.formats.records import Record, as_str
+from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
 
@@ -28,6 +32,7 @@ class GeminiCli(Format):
         ".gemini/tmp/*/chats/session-*.json",
         ".gemini/tmp/*/chats/*/*.jsonl",
     )
+    programs = ("gemini", "gemini-cli")
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]
@@ -70,10 +75,27 @@ class GeminiCli(Format):
             ledger.set_aside(RULES[code], record.place, record.value)
         return [record for number, record in enumerate(chat.records) if number not in gone]
 
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+        return working(self.programs, path, lambda folder: _is_project(path, folder))
+
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         return gemini_stitch.stitch(transcript, strands, ledger)
+
+
+def _is_project(path: str, folder: str) -> bool:
+    """Whether the chats of a working directory are kept where a file is: by digest, or by name."""
+    digest = sha256(os.fsencode(folder)).hexdigest()
+    places = [place for place in Path(os.path.realpath(path)).parents if place.name == "chats"]
+    return any(digest == place.parent.name or _root(place.parent) == folder for place in places)
+
+
+def _root(place: Path) -> str:
+    try:
+        return (place / ".project_root").read_text("utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _findings(chat: Chat) -> Iterator[Finding]:

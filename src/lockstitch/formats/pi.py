@@ -28,6 +28,7 @@ class Pi(Format):
     title = "pi"
     dialect = "anthropic"
     places = (".pi/agent/sessions/*/*.jsonl", ".openclaw/agents/*/sessions/*.jsonl")
+    programs = ("pi", "pi-rpc")
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]

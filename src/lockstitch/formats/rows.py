@@ -11,7 +11,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from msgspec import Struct
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, UsageError
 from lockstitch.formats.records import Record
-from lockstitch.formats.registry import format_named
+from lockstitch.formats.row_images import Change, Digest, Images, digest_of, image_of
 from lockstitch.formats.sqlite import (
     CHANGED,
     bound,
@@ -30,7 +29,6 @@ from lockstitch.formats.sqlite import (
     said,
     slot,
     tables_of,
-    text_of,
     users,
     writing,
 )
@@ -46,14 +44,10 @@ from lockstitch.formats.tables import (
 )
 from lockstitch.manifests import Backup
 
-_NOT_LEFT = "is no longer what the repair left; nothing was written"
-_WENT_ON = "went on from what the repair left; nothing was written"
-_COUNTERS = "sqlite_sequence"
-_LONG = 1 << 12
+COUNTERS = "sqlite_sequence"
 
 _kept_open = threading.local()
 
-Images = dict[str, Any]
 Keep = Callable[[Images], object]
 
 
@@ -64,23 +58,6 @@ class SessionRow(Struct, frozen=True):
     project: str | None
     updated: float
     title: str = ""
-
-
-class Digest(Struct, frozen=True):
-    """What stands in the image of a row that a repair adds for a value that is long.
-
-    Nothing has to bring it back; an undo only has to know that it is still there.
-    """
-
-    hex: str
-
-
-class Change(Struct, frozen=True):
-    """One row before and after: None before is a new row, None after one that goes."""
-
-    table: str
-    before: Columns | None
-    after: Columns | None
 
 
 # Reading
@@ -95,7 +72,7 @@ def tables(path: str | Path, *, follow: bool = True) -> set[str]:
 def sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[SessionRow]:
     """Give the sessions in a database, the one that was changed last first."""
     with reading(path, follow=follow) as base:
-        found = list(_checked(form).listed(base))
+        found = list(checked_form(form).listed(base))
     made = [
         SessionRow(str(own), project, float(time or 0), str(title or ""))
         for own, project, time, title in found
@@ -118,7 +95,7 @@ def load(path: str | Path, form: Any, session: str, *, follow: bool = True) -> l
 def _loaded(base: sqlite3.Connection, form: Any, session: str) -> list[Record]:
     base.execute("BEGIN")
     try:
-        return [*_rows(base, _checked(form), session)]
+        return [*_rows(base, checked_form(form), session)]
     finally:
         # What is read is one moment's; no moment is held for longer than one session takes.
         with suppress(sqlite3.Error):
@@ -136,7 +113,8 @@ def kept_open(path: str | Path) -> Iterator[None]:
             _kept_open.base = None
 
 
-def _checked(form: Any) -> RowFormat:
+def checked_form(form: Any) -> RowFormat:
+    """Return a format that keeps its sessions in a database; raises UsageError for another."""
     if not isinstance(form, RowFormat):
         raise UsageError("is a database, which that format is not kept in")
     return form
@@ -194,32 +172,28 @@ def repair(  # noqa: PLR0913, PLR0917 - what to write where, and how it is writt
     """
     kept: list[Backup] = []
     real = checked(path, follow=follow)
-    _require_unused(real)
-    save(real, form, before, after, lambda images: kept.append(_kept(real, run, images)))
+    require_unused(real)
+    first = next((row for row in before if isinstance(row, Row)), None)
+    session = None if first is None else checked_form(form).session_of(first)
+
+    def keep(images: Images) -> None:
+        kept.append(backups.keep_rows(real, run, images, session=session))
+
+    save(real, form, before, after, keep)
     if not kept:
         raise UsageError("nothing differs, so that nothing was written")
     backup = backups.settle(kept[0], None, details or {})
     return str(backup.file.with_suffix(".json"))
 
 
-def _require_unused(path: str) -> None:
+def require_unused(path: str) -> None:
+    """Raise Busy if another process has a database open, where that can be told."""
     pids = users(path)
     if pids:
         raise Busy(
             f"process {', '.join(map(str, pids))} has it open and may be at work on the session; "
             "nothing was written: end that program first"
         )
-
-
-def _kept(path: str, run: str, images: Images) -> Backup:
-    return backups.keep_rows(path, run, images)
-
-
-def restore(backup: Backup) -> None:
-    """Take the repair of some rows back, row for row."""
-    if backup.rows is None:
-        raise UsageError("is the backup of a file, not of rows")
-    take_back(backup.path, backup.rows)
 
 
 def save(  # noqa: PLR0913 - what to write where, and what to do with the images
@@ -236,43 +210,16 @@ def save(  # noqa: PLR0913 - what to write where, and what to do with the images
     Raises Conflict, and writes nothing, if the session is no longer what was read. ``keep`` gets
     the images of the touched rows before they are final, and must have them safe when it returns.
     """
-    layout = _checked(form).layout
+    layout = checked_form(form).layout
     with writing(path, follow=follow) as base:
         _require_same(base, form, before)
         counters = _counters(base)
-        changes = [_applied(base, change) for change in _changes(base, layout, before, after)]
+        changes = [applied(base, change) for change in _changes(base, layout, before, after)]
         changes += _counted(counters, _counters(base))
-        images = {"format": form.name, "rows": [_image(change) for change in changes]}
+        images = {"format": form.name, "rows": [image_of(change) for change in changes]}
         if changes:
             keep(images)
     return images
-
-
-def take_back(path: str | Path, images: Images, *, follow: bool = False) -> None:
-    """Put back what rows were before a repair; does nothing if that is what they are."""
-    changes = [_change(image) for image in images["rows"]]
-    with writing(path, follow=follow) as base:
-        if all(_is_undone(base, change) for change in changes if change.table != _COUNTERS):
-            return
-        _require_last(base, str(images["format"]), changes)
-        for change in reversed(changes):
-            back = Change(change.table, change.after, change.before)
-            try:
-                _applied(base, back)
-            except Conflict:
-                if change.table != _COUNTERS:
-                    raise Conflict(_NOT_LEFT) from None
-
-
-def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]) -> None:
-    """Raise Conflict if the program has gone on from a row that the repair added."""
-    form = _checked(format_named(name))
-    for change in changes:
-        if change.before is None and change.after is not None:
-            own = {key: value for key, value in change.after.items() if key != "rowid"}
-            if form.is_followed(base, change.table, own):
-                thread = own.get("thread_id")
-                raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
 
 
 def _require_same(base: sqlite3.Connection, form: RowFormat, before: Sequence[Record]) -> None:
@@ -322,7 +269,7 @@ def _next_key(base: sqlite3.Connection, table: Table) -> Callable[[], int]:
 
 def _counters(base: sqlite3.Connection) -> dict[str, tuple[int, int]]:
     """Give SQLite's own counters, by table: the row they stand in, and the last number."""
-    if _COUNTERS not in tables_of(base):
+    if COUNTERS not in tables_of(base):
         return {}
     found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence")
     return {name: (rowid, seq) for rowid, name, seq in found}
@@ -335,10 +282,10 @@ def _counted(
         old = before.get(name)
         if old is not None and old[1] != seq:
             image = {"rowid": rowid, "name": name}
-            yield Change(_COUNTERS, {**image, "seq": old[1]}, {**image, "seq": seq})
+            yield Change(COUNTERS, {**image, "seq": old[1]}, {**image, "seq": seq})
 
 
-def _applied(base: sqlite3.Connection, change: Change) -> Change:
+def applied(base: sqlite3.Connection, change: Change) -> Change:
     """Write one change if the row is still what it is changed from, and give its full image."""
     table, before, after = quoted(change.table), change.before, change.after
     if before is None and after is not None:
@@ -346,7 +293,7 @@ def _applied(base: sqlite3.Connection, change: Change) -> Change:
         slots = ", ".join(map(slot, after.values()))
         query = f"INSERT INTO {table} ({names}) VALUES ({slots})"  # noqa: S608 - quoted names
         rowid = base.execute(query, bound(after.values())).lastrowid
-        return Change(change.table, None, _stored(base, change.table, rowid))
+        return Change(change.table, None, stored(base, change.table, rowid))
     assert before is not None  # noqa: S101 - a change has at least one side
     before = _whole(base, change.table, before)
     match = " AND ".join(f"{quoted(n)} IS {slot(v)}" for n, v in before.items())
@@ -367,83 +314,16 @@ def _whole(base: sqlite3.Connection, table: str, columns: Columns) -> Columns:
     long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
     if not long:
         return columns
-    now = _stored(base, table, columns["rowid"]) or {}
-    if any(_digest(now.get(name)) != value for name, value in long.items()):
+    now = stored(base, table, columns["rowid"]) or {}
+    if any(digest_of(now.get(name)) != value for name, value in long.items()):
         raise Conflict(CHANGED)
     return {**columns, **{name: now[name] for name in long}}
 
 
-def _digest(value: Any) -> Digest | None:
-    return Digest(blake2b(value).hexdigest()) if type(value) is bytes else None
-
-
-def _stored(base: sqlite3.Connection, table: str, rowid: int | None) -> Columns | None:
+def stored(base: sqlite3.Connection, table: str, rowid: int | None) -> Columns | None:
     """Give a row as it is in the database; None if there is none."""
     query = f"SELECT rowid, * FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted name
     cursor = base.execute(query, (rowid,))
     found = cursor.fetchone()
     names = ["rowid", *(column[0] for column in cursor.description[1:])]
     return None if found is None else dict(zip(names, found, strict=True))
-
-
-def _is_undone(base: sqlite3.Connection, change: Change) -> bool:
-    if change.before is None:
-        return change.after is None or _stored(base, change.table, change.after["rowid"]) is None
-    return _stored(base, change.table, change.before["rowid"]) == change.before
-
-
-# Images: rows as JSON values
-
-
-def _image(change: Change) -> dict[str, Any]:
-    after = change.after
-    if change.before is None and after is not None:
-        after = {name: _brief(value) for name, value in after.items()}
-    sides = {"before": change.before, "after": after}
-    return {"table": change.table, **{k: _plain(v) for k, v in sides.items()}}
-
-
-def _brief(value: Any) -> Any:
-    return _digest(value) if type(value) is bytes and len(value) > _LONG else value
-
-
-def _plain(columns: Columns | None) -> Columns | None:
-    """Write columns as JSON values: what JSON cannot hold becomes its bytes in hexadecimal."""
-    if columns is None:
-        return None
-    return {name: _plain_value(value) for name, value in columns.items()}
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, Digest):
-        return {"digest": value.hex}
-    if type(value) is bytes:
-        return {"blob": value.hex()}
-    if type(value) is str and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return {"text": value.encode("utf-8", "surrogateescape").hex()}
-    return {"real": value.hex()} if type(value) is float else value
-
-
-def _change(image: dict[str, Any]) -> Change:
-    return Change(image["table"], _columns(image["before"]), _columns(image["after"]))
-
-
-def _columns(image: Columns | None) -> Columns | None:
-    if image is None:
-        return None
-    return {name: _value(value) for name, value in image.items()}
-
-
-def _value(value: Any) -> Any:
-    if type(value) is not dict:
-        return value
-    [(kind, text)] = value.items()
-    if kind == "digest":
-        return Digest(text)
-    if kind == "real":
-        return float.fromhex(text)
-    raw = bytes.fromhex(text)
-    return raw if kind == "blob" else text_of(raw)

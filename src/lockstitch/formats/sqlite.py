@@ -98,6 +98,8 @@ def checked(path: str | Path, *, follow: bool) -> str:
 
 def users(path: str) -> list[int]:
     """Give the other processes that have a database open for writing, where that can be told."""
+    if sys.platform == "darwin":
+        return [pid for pid in disk.openers(path) if pid != os.getpid()]
     if sys.platform != "linux":
         return []
     # This way of opening reads nothing, and closing it leaves all locks alone.

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from lockstitch.backups import Undone
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.sources import Opened, Source
 from lockstitch.report import Report
@@ -22,10 +23,27 @@ from lockstitch.sessions.compacting import (
     shorter,
 )
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
-from lockstitch.sessions.repairing import Repaired, applied, copied, outlook, planned, repair
+from lockstitch.sessions.repairing import (
+    COPY,
+    Repaired,
+    applied,
+    copied,
+    outlook,
+    planned,
+    repair,
+    require_closed,
+)
+from lockstitch.sessions.undoing import (
+    backups_of,
+    require_undoable,
+    session_of,
+    undo,
+    undoable,
+)
 
 __all__ = [
     "BUDGET",
+    "COPY",
     "Mended",
     "Opened",
     "Options",
@@ -33,7 +51,9 @@ __all__ = [
     "Report",
     "Shorter",
     "Source",
+    "Undone",
     "applied",
+    "backups_of",
     "check",
     "compact",
     "condensed",
@@ -45,10 +65,15 @@ __all__ = [
     "planned",
     "psycopg_hint",
     "repair",
+    "require_closed",
+    "require_undoable",
     "scan",
     "scan_database",
     "scan_file",
+    "session_of",
     "shortened",
     "shorter",
     "sources",
+    "undo",
+    "undoable",
 ]

@@ -133,6 +133,5 @@ def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
         "quarantine": msgspec.to_builtins(made.draft.mended.quarantine),
         "compaction": {"rung": done.done.rung, "turns": done.turns},
     }
-    data = doctor.bytes_of(made.after)
-    done.backup, done.carried = written(before, data, run, details)
+    done.backup, done.carried = written(session, doctor.bytes_of(made.after), run, details)
     return done

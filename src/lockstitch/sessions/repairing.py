@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, Unreadable
 from lockstitch.files import Snapshot
-from lockstitch.formats import doctor
+from lockstitch.formats import doctor, running
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source
@@ -24,6 +24,7 @@ from lockstitch.sessions.checking import described
 from lockstitch.sessions.finding import opened, sources
 
 _TRIES = 5
+COPY = ", or give -o FILE to write a copy"
 T = TypeVar("T")
 
 
@@ -99,13 +100,29 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     if session.before is None:
         done.backup = _save_rows(session.source, mended, run, details)
         return done
-    data = doctor.bytes_of(mended.after)
-    done.backup, done.carried = written(session.before, data, run, details)
+    done.backup, done.carried = written(session, doctor.bytes_of(mended.after), run, details)
     return done
 
 
-def written(before: Snapshot, data: bytes, run: str, details: dict[str, Any]) -> tuple[str, int]:
+def require_closed(session: Opened, way: str = "") -> None:
+    """Raise Busy if a program has a session's file open, as far as it can be asked.
+
+    What looks like an open call may be at work there. Databases are asked when they are written.
+    """
+    source, known = session.source, session.transcript
+    if session.before is not None:
+        users = source.form.users(session.before.path, known.session, known.project)
+        running.require_closed(source.form.title, users, way)
+
+
+def written(
+    session: Opened, data: bytes, run: str, details: dict[str, Any]
+) -> tuple[str | None, int]:
     """Replace a file, with a backup; gives where that is, and how many bytes were carried over."""
+    before = session.before
+    if before is None:
+        return None, 0
+    require_closed(session, COPY)
     backup, replaced = backups.replace(before, data, run, details)
     if not replaced.carried:
         _keep_time(before)

@@ -11,7 +11,6 @@ import ctypes
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,6 +18,8 @@ from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
+
+from lockstitch import processes
 
 _NANO = 1_000_000_000
 
@@ -42,7 +43,8 @@ class Holder(Struct, frozen=True):
 def myself() -> Holder:
     """Describe this process, with a token that nobody else has."""
     pid = os.getpid()
-    return Holder(_host(), _boot(), _namespace(), pid, _start(pid) or "", secrets.token_hex(8))
+    start = processes.start(pid) or ""
+    return Holder(_host(), _boot(), processes.namespace(), pid, start, secrets.token_hex(8))
 
 
 def is_gone(holder: Holder) -> bool:
@@ -51,9 +53,9 @@ def is_gone(holder: Holder) -> bool:
         return False
     if holder.boot != _boot():
         return True
-    if not holder.start or not holder.namespace or holder.namespace != _namespace():
+    if not holder.start or not holder.namespace or holder.namespace != processes.namespace():
         return False
-    start = _start(holder.pid)
+    start = processes.start(holder.pid)
     return start is not None and start != holder.start
 
 
@@ -96,51 +98,3 @@ def _sysctl(name: bytes) -> str:
     size = ctypes.c_size_t(len(value))
     failed = ctypes.CDLL(None).sysctlbyname(name, value, ctypes.byref(size), None, 0)
     return "" if failed else value.value.decode("ascii", "replace")
-
-
-def _namespace() -> str:
-    """The namespace that process numbers belong to; not kept, since a fork can be in a new one."""
-    if sys.platform != "linux":
-        return sys.platform
-    with suppress(OSError):
-        return str(Path("/proc/self/ns/pid").readlink())
-    return ""
-
-
-def _start(pid: int) -> str | None:
-    """The moment a process started, "" if there is none alive, None if that cannot be told."""
-    start: str | None = None
-    if sys.platform == "linux":
-        start = _start_on_linux(pid)
-    elif sys.platform == "darwin":
-        start = _start_by_ps(pid)
-    return start
-
-
-def _start_on_linux(pid: int) -> str | None:
-    try:
-        # The name in parentheses may hold anything, spaces and parentheses too.
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return "" if _is_nobody(pid) else None
-    return "" if fields[0] in {"Z", "X"} else fields[19]
-
-
-def _is_nobody(pid: int) -> bool:
-    # Asked for itself, because processes of others may be hidden in /proc.
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _start_by_ps(pid: int) -> str | None:
-    command = ["/bin/ps", "-p", str(pid), "-o", "lstart="]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode("ascii", "replace").strip()

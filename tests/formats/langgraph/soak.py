@@ -19,7 +19,7 @@ from langgraph.types import Command
 
 from lockstitch import backups, sessions
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats import rows
+from lockstitch.formats import row_undo
 from lockstitch.formats.doctor import Options
 from lockstitch.rules import ERROR
 from tests.formats.databases import rows as every_row
@@ -106,7 +106,7 @@ class Life:
             return
         self.repairs += 1
         if self.chance.random() < 1 / 2:
-            backups.undo(str(self.path), restore=rows.restore)
+            backups.undo(str(self.path), restore=row_undo.restore)
             assert every_row(self.path) == before, self.log
             sessions.repair(found[0], options)
         self.go_on(number)

@@ -161,8 +161,8 @@ from lockstitch import backups, sessions
 from lockstitch.formats import rows
 keep = backups.keep_rows
 
-def die(*words):
-    keep(*words)
+def die(*words, **more):
+    keep(*words, **more)
     os.kill(os.getpid(), signal.SIGKILL)
 
 backups.keep_rows = die
@@ -175,10 +175,28 @@ def test_a_repair_that_is_killed_has_done_nothing(threads: Path, lockstitch: Run
     done = subprocess.run([sys.executable, "-c", DIES, str(threads)], timeout=600, check=False)
     assert done.returncode == -signal.SIGKILL
     assert every_row(threads) == before
-    assert lockstitch("undo", threads)[0] == 0
+    status, printed = lockstitch("undo", threads)
+    assert (status, "no backup to go back to" in printed) == (2, True)
     assert every_row(threads) == before
     assert lockstitch("repair", "--yes", threads, "--session", "agent-halted")[0] == 0
     assert found(lockstitch, threads, "--session", "agent-halted") == {"agent-halted": []}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["as repaired", "the other way"])
+def test_each_thread_goes_back_alone(
+    threads: Path, lockstitch: Run, order: tuple[int, int]
+) -> None:
+    names = ["agent-halted", "agent-killed"]
+    before = every_row(threads)
+    for name in names:
+        assert lockstitch("repair", "--yes", threads, "--session", name)[0] == 0
+    for number in order:
+        state = every_row(threads)
+        status, printed = lockstitch("undo", threads, "--session", names[number])
+        assert (status, names[number] in printed) == (0, True)
+        assert every_row(threads) != state
+    assert every_row(threads) == before
+    assert lockstitch("undo", threads, "--session", names[0])[0] == 2
 
 
 def test_several_can_scan_one_database(threads: Path) -> None:

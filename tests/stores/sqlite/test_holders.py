@@ -10,6 +10,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
+from lockstitch import processes
 from lockstitch.stores import holders
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="what Linux tells of processes")
@@ -26,7 +27,7 @@ def test_i_am_there_and_each_holder_is_another() -> None:
 @LINUX
 def test_a_process_that_ended_is_gone_waited_for_or_not() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        start = holders._start(process.pid)  # noqa: SLF001
+        start = processes.start(process.pid)
         holder = replace(holders.myself(), pid=process.pid, start=start)
         assert not holders.is_gone(holder)
         process.kill()

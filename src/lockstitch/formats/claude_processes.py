@@ -1,0 +1,151 @@
+"""Which processes of Claude Code have a session open.
+
+Since 2.1.112 at the latest every process keeps a file ``sessions/<pid>.json`` in the folder that
+holds ``projects``, as long as it lives: its number, its session, when it was started (in
+milliseconds since 1970, and as the system counts it), and in the newest versions the machine and
+the namespace that its number belongs to. Versions without such files can only be told by their
+name and their working directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from lockstitch import processes
+from lockstitch.formats.running import SLACK, User, working
+
+NAME = "claude"
+_PROJECTS = "projects"
+_LONGEST = 200  # a longer name of a project is cut, and has a digest behind it
+# So long after its last sign of life a process counts that cannot be asked.
+_SILENCE = 3600.0
+
+
+class ProcessFile(Struct, rename="camel"):
+    """What a process says of itself."""
+
+    session_id: str
+    started_at: float = 0
+    proc_start: str = ""
+    pid_domain: str = ""
+
+
+def users(path: str, session: str | None) -> Iterator[User]:
+    """Give the processes that have a session's file open, as far as can be told."""
+    file = Path(os.path.realpath(path))
+    folders = _config_folders(path)
+    if not folders:
+        return
+    known: set[int] = set()
+    for record in (record for folder in folders for record in _records(folder)):
+        pid = int(record.stem)
+        own = _read(record)
+        known.add(pid)
+        if own is not None and own.session_id in _ids(file, session):
+            yield from _alive(pid, own, record, file)
+    for user in working((NAME,), path, lambda folder: _is_project(file, folder)):
+        if user.pid not in known and _is_at_home(user.pid, folders):
+            yield user
+
+
+def _config_folders(path: str) -> list[Path]:
+    """Return the folders of settings that a session is under: by its name, and by its real one.
+
+    A session that lies anywhere else is a copy, which no process has open.
+    """
+    found: dict[Path, None] = {}
+    for name in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100 - not resolved
+        found |= {one.parent: None for one in Path(name).parents if one.name == _PROJECTS}
+    moved = os.environ.get("CLAUDE_CONFIG_DIR")
+    usual = Path(moved) if moved else Path.home() / ".claude"
+    real = os.path.realpath(usual / _PROJECTS)
+    if Path(os.path.realpath(path)).is_relative_to(real):
+        found[usual] = None
+    return list(found)
+
+
+def _records(folder: Path) -> list[Path]:
+    try:
+        return [one for one in (folder / "sessions").glob("*.json") if one.stem.isdecimal()]
+    except OSError:
+        return []
+
+
+def _read(record: Path) -> ProcessFile | None:
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(record.read_bytes(), type=ProcessFile)
+    return None
+
+
+def _ids(file: Path, session: str | None) -> set[str | None]:
+    """Return the ids of the session that a file belongs to: a sub-agent's is its parent's."""
+    parents = {one.parent.name for one in file.parents if one.name == "subagents"}
+    return {file.stem, session, *parents}
+
+
+def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[User]:
+    """Give the process of a process file if it is alive, and still the one that wrote it."""
+    start = processes.start(pid) if _is_here(own) else None
+    if start is None:
+        if time.time() - max(map(_changed, (record, file))) < _SILENCE:
+            yield User(pid, record=str(record))
+    elif start and (start == own.proc_start if _is_counted(own) else _is_older(pid, own)):
+        yield User(pid)
+
+
+def _is_counted(own: ProcessFile) -> bool:
+    """Whether a process says when it started as the system here does: in ticks since the boot."""
+    return sys.platform == "linux" and own.proc_start.isdecimal()
+
+
+def _is_here(own: ProcessFile) -> bool:
+    """Whether the number of a process means something here: not in another container."""
+    space = processes.namespace()
+    return not own.pid_domain or not space.startswith("pid:") or own.pid_domain.endswith(space)
+
+
+def _is_older(pid: int, own: ProcessFile) -> bool:
+    """Whether a process was there when its file was written, so that its number is not reused."""
+    since = processes.started(pid)
+    return since is None or since <= own.started_at / 1000 + SLACK or NAME in _names(pid)
+
+
+def _names(pid: int) -> set[str]:
+    try:
+        return processes.names_of(pid)
+    except OSError:
+        return set()
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_project(file: Path, folder: str) -> bool:
+    """Whether the sessions of a working directory are kept where a file is."""
+    name = re.sub(r"[^a-zA-Z0-9]", "-", folder)
+    names = [one.name for one in file.parents]
+    if len(name) <= _LONGEST:
+        return name in names
+    return any(one.startswith(f"{name[:_LONGEST]}-") for one in names)
+
+
+def _is_at_home(pid: int, folders: list[Path]) -> bool:
+    """Whether a process keeps its sessions in one of these folders, as far as it can be told."""
+    environ = processes.environ(pid)
+    if environ is None:
+        return True
+    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", ""), ".claude")  # noqa: PTH118
+    return any(os.path.realpath(home) == os.path.realpath(folder) for folder in folders)

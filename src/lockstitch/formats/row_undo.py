@@ -1,0 +1,161 @@
+"""Repairs of rows taken back: each row only if it is still what the repair left."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lockstitch import backups
+from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.formats.registry import format_named
+from lockstitch.formats.row_images import Change, Images, change_of
+from lockstitch.formats.rows import COUNTERS, applied, checked_form, require_unused, stored
+from lockstitch.formats.sqlite import quoted, reading, writing
+from lockstitch.formats.tables import Row
+from lockstitch.manifests import Backup
+
+_NOT_LEFT = "is no longer what the repair left; nothing was written"
+_WENT_ON = "went on from what the repair left; nothing was written"
+
+# What a counter was before a repair, by its table and what it was after that.
+Counts = dict[tuple[str, int], int]
+
+
+def session_of(backup: Backup) -> str | None:
+    """Return the session whose rows a backup holds; older backups do not name it themselves."""
+    if backup.manifest.session is not None or backup.rows is None:
+        return backup.manifest.session
+    form = checked_form(format_named(str(backup.rows["format"])))
+    for change in map(change_of, backup.rows["rows"]):
+        columns = change.before or change.after or {}
+        with suppress(KeyError):
+            return form.session_of(Row("", None, table=change.table, stored=columns))
+    return None
+
+
+def restore(backup: Backup, *, rehearse: bool = False) -> None:
+    """Take the repair of some rows back, row for row; or only find out whether that can be done.
+
+    Raises Conflict if they are no longer what the repair left, and Busy while another process
+    has the database open: it may have gone on from them without having written that yet.
+    """
+    if backup.rows is None:
+        raise UsageError("is the backup of a file, not of rows")
+    require_unused(backup.path)
+    try:
+        take_back(backup.path, backup.rows, _passed_counts(backup), rehearse=rehearse)
+    except Conflict as error:
+        later = _later(backup)
+        if later is None or isinstance(error, Busy):
+            raise
+        raise Conflict(f"{error}: it was repaired again, take run {later} back first") from error
+
+
+def is_undone(backup: Backup) -> bool:
+    """Whether all rows of a backup are as they were before, as if nothing had been repaired."""
+    with reading(backup.path, follow=False) as base:
+        return all(_is_undone(base, change) for change in _changes_in(backup))
+
+
+def _changes_in(backup: Backup) -> list[Change]:
+    """Return the changes of a program's own rows that a backup is of."""
+    images = (backup.rows or {}).get("rows", ())
+    return [change for change in map(change_of, images) if change.table != COUNTERS]
+
+
+def _later(backup: Backup) -> str | None:
+    """Return the run of the last repair of the same session since, if it is in force."""
+    own = session_of(backup)
+    for other in backups.listed(backup.path):
+        if other.stem == backup.stem:
+            return None
+        if other.status != "undone" and session_of(other) == own:
+            return other.run
+    return None
+
+
+def _passed_counts(backup: Backup) -> Counts:
+    """Return the counts that other repairs passed on to this one's, and that they had found.
+
+    Sessions share SQLite's counters: an undo that is not of the last repair leaves them as they
+    are, and the undo of the last one then puts back what was there before both.
+    """
+    return {
+        (change.before["name"], change.after["seq"]): change.before["seq"]
+        for other in backups.listed(backup.path)
+        if other.status == "undone" and other.rows is not None
+        for change in map(change_of, other.rows["rows"])
+        if change.table == COUNTERS and change.before and change.after
+    }
+
+
+class _Rehearsed(Exception):
+    """Everything could be taken back, and nothing is to be."""
+
+
+def take_back(
+    path: str | Path,
+    images: Images,
+    passed: Counts | None = None,
+    *,
+    follow: bool = False,
+    rehearse: bool = False,
+) -> None:
+    """Put back what rows were before a repair; does nothing if that is what they are.
+
+    ``passed`` are counts that repairs which were undone since have left to this one's. To
+    ``rehearse`` is to raise what it would raise, and to change nothing.
+    """
+    changes = [change_of(image) for image in images["rows"]]
+    with suppress(_Rehearsed), writing(path, follow=follow) as base:
+        if all(_is_undone(base, change) for change in changes if change.table != COUNTERS):
+            return
+        _require_last(base, str(images["format"]), changes)
+        for change in reversed(changes):
+            if change.table != COUNTERS:
+                _put_back(base, change)
+        for change in changes:
+            if change.table == COUNTERS:
+                _count_back(base, change, passed or {})
+        if rehearse:
+            raise _Rehearsed
+
+
+def _put_back(base: sqlite3.Connection, change: Change) -> None:
+    try:
+        applied(base, Change(change.table, change.after, change.before))
+    except Conflict:
+        raise Conflict(_NOT_LEFT) from None
+
+
+def _count_back(base: sqlite3.Connection, change: Change, passed: Counts) -> None:
+    """Put a counter back if nobody has counted on: to what it was before all that was undone."""
+    if change.before is None:
+        return
+    name, count = change.before["name"], change.before["seq"]
+    while passed.get((name, count), count) < count:
+        count = passed[name, count]
+    query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
+    highest: int = base.execute(query).fetchone()[0] or 0
+    before = {**change.before, "seq": count} if highest <= count else change.before
+    with suppress(Conflict):
+        applied(base, Change(COUNTERS, change.after, before))
+
+
+def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]) -> None:
+    """Raise Conflict if the program has gone on from a row that the repair added."""
+    form = checked_form(format_named(name))
+    for change in changes:
+        if change.before is None and change.after is not None:
+            own = {key: value for key, value in change.after.items() if key != "rowid"}
+            if form.is_followed(base, change.table, own):
+                thread = own.get("thread_id")
+                raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
+
+
+def _is_undone(base: sqlite3.Connection, change: Change) -> bool:
+    if change.before is None:
+        return change.after is None or stored(base, change.table, change.after["rowid"]) is None
+    return stored(base, change.table, change.before["rowid"]) == change.before
