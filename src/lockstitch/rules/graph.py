@@ -14,8 +14,9 @@ DANGLING_PARENT = rule(
     summary="a record names a parent that is not in the file",
     help="repair links it to the record before it",
     what=(
-        "Claude Code from 2.1.112 on goes on at the record before it in the file; older versions "
-        "and pi stop there and leave everything before it behind, without a word."
+        "Claude Code from 2.1.112 on goes on at the record before it in the file if that is at most "
+        "five seconds older. Otherwise, and with older versions and pi always, a resume leaves "
+        "everything before it behind, without a word: that is an error."
     ),
     cause="The parent was never written, was removed by hand, or stands in another file.",
     repair="The record is linked to the record before it, where healthy files have the parent.",
@@ -58,8 +59,10 @@ CUT_OFF = rule(
     what="A record without a parent ends the walk, and a resume leaves all before it behind.",
     cause="A parent that was lost when the record was written.",
     repair=(
-        "The record is linked to the last turn before it, if it is no prompt or follows too "
-        "closely for a rewind; a prompt that replaced the first one on purpose is left alone."
+        "The record is linked to the last turn before it, unless there is evidence that a person "
+        "cleared the context or went back to its start: a hook of a session's start, a plan that "
+        "is carried out, a compaction, a prompt that the client counted as the first one, or fewer "
+        "tokens sent than before. Such a beginning is left alone and noted."
     ),
     failures=("F77",),
 )
@@ -88,17 +91,19 @@ SECOND_WRITER = rule(
     name="second-writer",
     severity=ERROR,
     formats=TREES,
-    summary="a second process wrote turns that a resume leaves behind",
+    summary="a second window wrote turns that a resume leaves behind",
     help="repair puts the turns of both into one line",
     what=(
-        "Two processes went on from the same record. A resume reads the branch that was written "
-        "last and drops the other without a word."
+        "Two windows went on from the same record. A resume reads one branch and drops the other "
+        "without a word."
     ),
     cause="The same session was open in two places.",
     repair=(
-        "Where the branches were written at the same time, the other branch is put in front of the "
-        "newer one. Where one had ended before the other began it looks like a rewind and is left "
-        "alone; `repair --branch LINE -o FILE` writes it as a session of its own."
+        "Where there is evidence of two windows, the other branch is put in front of the newer one: "
+        "the two alternate in the file, a turn goes on behind the other's prompt, a window names "
+        "its leaf after the other has spoken or was closed before, or no rewind is noted where the "
+        "client notes every one. Without evidence it is taken for a rewind and left alone; "
+        "`repair --branch LINE -o FILE` writes it as a session of its own."
     ),
     failures=("F70",),
 )
@@ -110,7 +115,11 @@ SIDE_CHAIN = rule(
     formats=("claude-code",),
     summary="the conversation continues from a sub-agent's record",
     help="repair links it to the last record of the conversation itself",
-    what="A resume follows the sub-agent's records and leaves the conversation before behind.",
+    what=(
+        "A resume follows the sub-agent's records to their own beginning and leaves the "
+        "conversation before behind. Lines within the conversation that only say they are a "
+        "sub-agent's are sent like all others, and are left alone."
+    ),
     cause="The sub-agent's last record was taken for the conversation's.",
     repair="The record is linked to the last record of the main conversation before it.",
     failures=("F78", "F85"),
