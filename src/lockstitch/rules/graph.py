@@ -14,8 +14,8 @@ DANGLING_PARENT = rule(
     summary="a record names a parent that is not in the file",
     help="repair links it to the record before it",
     what=(
-        "Claude Code from 2.1.112 on goes on at the record before it in the file if that is at most "
-        "five seconds older. Otherwise, and with older versions and pi always, a resume leaves "
+        "Claude Code from 2.1.112 on goes on at the record before it in the file if that is at "
+        "most five seconds older. Otherwise, and with older versions and pi always, a resume leaves "
         "everything before it behind, without a word: that is an error."
     ),
     cause="The parent was never written, was removed by hand, or stands in another file.",
@@ -99,7 +99,7 @@ SECOND_WRITER = rule(
     ),
     cause="The same session was open in two places.",
     repair=(
-        "Where there is evidence of two windows, the other branch is put in front of the newer one: "
+        "Where there is evidence of two windows, the other branch is put before the newer one: "
         "the two alternate in the file, a turn goes on behind the other's prompt, a window names "
         "its leaf after the other has spoken or was closed before, or no rewind is noted where the "
         "client notes every one. Without evidence it is taken for a rewind and left alone; "
