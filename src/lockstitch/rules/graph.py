@@ -15,8 +15,8 @@ DANGLING_PARENT = rule(
     help="repair links it to the record before it",
     what=(
         "Claude Code from 2.1.112 on goes on at the record before it in the file if that is at "
-        "most five seconds older. Otherwise, and with older versions and pi always, a resume leaves "
-        "everything before it behind, without a word: that is an error."
+        "most five seconds older. Otherwise, and with older versions and pi always, a resume "
+        "leaves everything before it behind, without a word: that is an error."
     ),
     cause="The parent was never written, was removed by hand, or stands in another file.",
     repair="The record is linked to the record before it, where healthy files have the parent.",
