@@ -349,7 +349,8 @@ def test_r18_long_ids_with_the_same_beginning() -> None:
     keys = ["mcp__server__" + "x" * 60 + tail for tail in ("one", "two")]
     items: list[Any] = [{"role": "user", "content": "go"}]
     for key in keys:
-        call = {"type": "function_call", "call_id": key, "name": "read", "arguments": f'{{"q": "{key}"}}'}
+        said = json.dumps({"q": key})
+        call = {"type": "function_call", "call_id": key, "name": "read", "arguments": said}
         items.append(call)
     items += [{"type": "function_call_output", "call_id": key, "output": key[-3:]} for key in keys]
     healed = lockstitch.heal(items, "openai-responses")

@@ -99,7 +99,7 @@ def mend(
                 run(draft)
         rendered = draft.render()
         left = _examined(draft, rendered)
-        if not any(f.severity == ERROR and f.code not in spared for f in left):
+        if not any((f.fixable or f.severity == ERROR) and f.code not in spared for f in left):
             break
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]

@@ -197,9 +197,9 @@ REASONING_SHAPE = rule(
     ),
     summary="a reasoning item lacks a field the provider requires",
     help="heal adds the empty `summary`",
-    what="`summary` is required, even when it is empty.",
+    what="`summary` is required, even when it is empty, and may hold only texts.",
     cause="A clean-up removed empty values, or another provider wrote the item.",
-    repair="An empty `summary` is added.",
+    repair="An empty `summary` is added; what is no text in one goes to the quarantine.",
     failures=("F34",),
 )
 THOUGHT_SIGNATURE = rule(
@@ -413,19 +413,32 @@ def reasoning_items(case: Case) -> Iterator[Finding]:
             yield case.find(LONE_REASONING, case.place(part), text, severity=severity, id=part.id)
         elif not isinstance(part.raw.get("summary"), list):
             yield case.find(REASONING_SHAPE, case.place(part), "`summary` is missing")
+        elif whole_summary(part) != part.raw["summary"]:
+            text = "`summary` holds what is no text"
+            yield case.find(REASONING_SHAPE, case.place(part), text, lossy=True)
+
+
+def whole_summary(part: Part) -> list[Any]:
+    """Return what of a reasoning item's summary is a text."""
+    listed = part.raw.get("summary")
+    return [
+        text
+        for text in (listed if isinstance(listed, list) else ())
+        if isinstance(text, dict) and isinstance(text.get("text"), str) and text.get("type")
+    ]
 
 
 def points_at_nothing(part: Part) -> bool:
     """Tell whether an item is only a reference to state at the provider."""
     if part.flavor == "item_reference":
         return True
-    named = part.kind == REASONING and part.id is not None
+    named = part.kind == REASONING and part.raw.get("id") is not None
     return named and not part.raw.get("encrypted_content")
 
 
 def is_lone_reasoning(messages: list[Message], position: int) -> bool:
     """Tell whether no model item follows a reasoning item that asks for one by its id."""
-    if messages[position].parts[0].id is None:
+    if messages[position].parts[0].raw.get("id") is None:
         return False
     for behind in range(position + 1, len(messages)):
         message = messages[behind]
