@@ -93,6 +93,10 @@ class Dialect(ABC):
         """Make a result of another format's tool message, where this format has no such role."""
         return None
 
+    def beside_payload(self, part: Part) -> Any:
+        """Return what a result keeps beside what it carries, None if that is nothing."""
+        return None
+
     def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
         """Return the parts for a message's list of calls, in formats that have such a list."""
         return []

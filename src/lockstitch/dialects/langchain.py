@@ -285,6 +285,9 @@ class LangChain(Dialect):
     def payload(self, part: Part) -> Any:
         return fields_of(part.raw).get("content")
 
+    def beside_payload(self, part: Part) -> Any:
+        return fields_of(part.raw).get("artifact")
+
     def with_payload(self, part: Part, payload: Any) -> Part:
         return self._with_field(part, "content", payload)
 

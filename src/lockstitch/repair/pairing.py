@@ -132,7 +132,8 @@ class _Weaver:
         for part in parts:
             part.home, part.at = result.home, result.at
         self.as_text[id(result)] = parts
-        if not isinstance(draft.dialect.payload(result), str):
+        dialect = draft.dialect
+        if not isinstance(dialect.payload(result), str) or dialect.beside_payload(result):
             draft.ledger.set_aside(rule, draft.place(result), result.raw)
         note = f"the result for {label(result)} was kept as labelled text"
         draft.ledger.note(rule, "rewritten", draft.place(result), note)
