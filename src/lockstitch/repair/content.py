@@ -142,7 +142,9 @@ def _house_calls(draft: Draft) -> None:
         if len(kept) != len(message.parts):
             draft.keep_parts(message, kept)
         if calls:
-            housed.append(draft.dialect.new_message(ASSISTANT, calls))
+            # some servers refuse null, none an empty text beside calls
+            words = draft.dialect.text_part("", ASSISTANT)
+            housed.append(draft.dialect.new_message(ASSISTANT, [words, *calls]))
         known += [part.raw for part in (*kept, *calls) if part.kind == CALL]
     draft.messages[:] = housed
 
