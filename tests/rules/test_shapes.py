@@ -136,6 +136,12 @@ def test_lone_reasoning_with_half_a_character() -> None:
     assert "KEPT" in str(lockstitch.plan([ASKED, lone, ASKED], "openai-responses").quarantine)
 
 
+@pytest.mark.parametrize("dialect", ["openai-responses", "openai-chat"])
+def test_a_name_with_nul_and_nothing_under_it(dialect: str) -> None:
+    healed = healed_once([{**ASKED, "metadata": {"a\x00": None}}], dialect)
+    assert healed == [{**ASKED, "metadata": {"a\ufffd": None}}]
+
+
 def test_lone_reasoning_without_an_id_is_fine() -> None:
     lone = {"type": "reasoning", "summary": [], "encrypted_content": "abc"}
     messages = [ASKED, lone, ASKED]
