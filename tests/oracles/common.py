@@ -46,6 +46,11 @@ def is_json(text: Any) -> bool:
     return True
 
 
+def is_object(text: Any) -> bool:
+    """Whether *text* is a string of JSON that is an object, as arguments must be."""
+    return is_json(text) and isinstance(json.loads(text), dict)
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 

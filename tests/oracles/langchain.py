@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .common import filled, is_json, repeated, unsendable, unwrap
+from .common import filled, is_json, is_object, repeated, unsendable, unwrap
 
 TYPES = {
     "HumanMessage": "human",
@@ -91,20 +91,22 @@ def _shape(message: Any, place: str) -> Iterator[str]:
             yield f"{place}.content.{index}: not a block with a type"
     if kind == "tool" and not filled(message.get("tool_call_id")):
         yield f"{place}.tool_call_id: missing"
+    if kind == "tool" and message.get("tool_calls"):
+        yield f"{place}: tool_calls of a tool"
     if kind == "ai":
         yield from _calls_shape(message, place)
 
 
 def _is_block(block: Any) -> bool:
+    if isinstance(block, dict) and block.get("type") == "text":
+        return isinstance(block.get("text"), str)
     return isinstance(block, str) or (isinstance(block, dict) and filled(block.get("type")))
 
 
 def _calls_shape(message: Message, place: str) -> Iterator[str]:
     for index, call in enumerate(_list(message, "tool_calls")):
-        if not isinstance(call, dict) or not filled(call.get("id")):
-            yield f"{place}.tool_calls.{index}: no id"
-        elif not _has_arguments(call):
-            yield f"{place}.tool_calls.{index}: no readable arguments"
+        if wrong := _call_fault(call):
+            yield f"{place}.tool_calls.{index}: {wrong}"
     for index, call in enumerate(_list(message, "invalid_tool_calls")):
         if not isinstance(call, dict) or not is_json(call.get("args")):
             yield f"{place}.invalid_tool_calls.{index}.args: not JSON"
@@ -117,11 +119,19 @@ def _calls_shape(message: Message, place: str) -> Iterator[str]:
                 yield f"{place}: a call in the content with a broken input"
 
 
+def _call_fault(call: Any) -> str:
+    if not isinstance(call, dict) or not filled(call.get("id")):
+        return "no id"
+    if not _has_arguments(call):
+        return "no readable arguments"
+    return "" if filled((call.get("function") or call).get("name")) else "no name"
+
+
 def _has_arguments(call: dict[str, Any]) -> bool:
     """A call may also be written as OpenAI has it."""
     function = call.get("function")
     if isinstance(function, dict) and "args" not in call:
-        return is_json(function.get("arguments"))
+        return is_object(function.get("arguments"))
     return isinstance(call.get("args"), dict)
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .common import filled, is_json, repeated, unsendable, unwrap
+from .common import filled, is_object, repeated, unsendable, unwrap
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -43,8 +43,10 @@ def _shape(message: Any, place: str) -> Iterator[str]:
         yield f"{place}.role: {role!a}"
     yield from _content_shape(message, place)
     if message.get("tool_calls") is not None:
-        if role != "assistant" and message["tool_calls"]:
+        if role != "assistant":
             yield f"{place}: tool_calls of {role!a}"
+        if message["tool_calls"] == []:
+            yield f"{place}.tool_calls: [] is too short"
         if not isinstance(message["tool_calls"], list):
             yield f"{place}.tool_calls: not a list"
     for index, call in enumerate(_calls(message)):
@@ -92,8 +94,8 @@ def _call_shape(call: Any, place: str) -> Iterator[str]:
     function = call.get("function")
     if not isinstance(function, dict) or not filled(function.get("name")):
         yield f"{place}.function: no name"
-    elif not is_json(function.get("arguments")):
-        yield f"{place}.function.arguments: not JSON"
+    elif not is_object(function.get("arguments")):
+        yield f"{place}.function.arguments: not an object"
 
 
 def _pairs(messages: list[Message]) -> Iterator[str]:

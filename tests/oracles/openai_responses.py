@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .common import filled, is_json, repeated, unsendable, unwrap
+from .common import filled, is_object, repeated, unsendable, unwrap
 
 LIMIT = 64
 OUTPUTS = {
@@ -22,6 +22,7 @@ OUTPUTS = {
 }
 CALL_OF = {output: call for call, output in OUTPUTS.items()}
 PREFIXES = {"function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
+TEXTS = ("input_text", "output_text", "text")
 ROLES = ("user", "assistant", "system", "developer")
 
 Item = dict[str, Any]
@@ -73,8 +74,8 @@ def _shape(item: Any, place: str) -> Iterator[str]:
         yield f"{place}: says neither what it is nor what it refers to"
     elif kind in OUTPUTS or kind in CALL_OF:
         yield from _call_shape(item, place)
-    elif kind == "reasoning" and not isinstance(item.get("summary"), list):
-        yield f"{place}.summary: missing"
+    elif kind == "reasoning":
+        yield from _summary_shape(item.get("summary"), f"{place}.summary")
 
 
 def _call_shape(item: Item, place: str) -> Iterator[str]:
@@ -85,10 +86,19 @@ def _call_shape(item: Item, place: str) -> Iterator[str]:
         yield f"{place}.call_id: longer than {LIMIT}"
     if kind == "function_call" and not filled(item.get("name")):
         yield f"{place}.name: missing"
-    if kind == "function_call" and not is_json(item.get("arguments")):
-        yield f"{place}.arguments: not JSON"
+    if kind == "function_call" and not is_object(item.get("arguments")):
+        yield f"{place}.arguments: not an object"
     if kind == "function_call_output":
         yield from _parts_shape(item.get("output"), f"{place}.output")
+
+
+def _summary_shape(summary: Any, place: str) -> Iterator[str]:
+    if not isinstance(summary, list):
+        yield f"{place}: missing"
+        return
+    for index, part in enumerate(summary):
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            yield f"{place}.{index}: no text"
 
 
 def _message_shape(item: Item, place: str) -> Iterator[str]:
@@ -104,6 +114,8 @@ def _parts_shape(content: Any, place: str) -> Iterator[str]:
     for index, part in enumerate(content if isinstance(content, list) else []):
         if not isinstance(part, dict) or not filled(part.get("type")):
             yield f"{place}.{index}: not a part with a type"
+        elif part["type"] in TEXTS and not isinstance(part.get("text"), str):
+            yield f"{place}.{index}.text: missing"
 
 
 def _item_ids(items: list[Item]) -> Iterator[str]:
@@ -153,9 +165,12 @@ def _fits(call: str, output: str) -> bool:
 
 
 def _reasoning(items: list[Item]) -> Iterator[str]:
-    """A reasoning item is followed by what it led to: more reasoning, a call or the answer."""
+    """A reasoning item is followed by what it led to: more reasoning, a call or the answer.
+
+    One that is sent without an id asks for nothing.
+    """
     for index, item in enumerate(items):
-        if _kind(item) != "reasoning":
+        if _kind(item) != "reasoning" or item.get("id") is None:
             continue
         if index + 1 == len(items) or _is_client_input(items[index + 1]):
             yield f"input.{index}: reasoning without its following item"

@@ -40,6 +40,7 @@ bad_id = st.sampled_from(["", "read:0", "has space", "x" * 70, "x" * 64 + "_y", 
 call_id = often(good_id, bad_id, weight=8)
 
 name = st.sampled_from(["read_file", "grep"])
+no_name = st.sampled_from(["", None, 3])
 
 good_object = st.sampled_from([{"q": "<A§>"}, {}, {"q": ["<A§>", {"deep": 1.5}]}])
 broken_json = st.sampled_from(
@@ -47,9 +48,12 @@ broken_json = st.sampled_from(
 )
 good_json = st.sampled_from(['{"q": "<A§>"}', "{}", ' {"q": [1, "<A§>"]} '])
 arguments_text = often(
-    good_json, broken_json, st.sampled_from(['{"q": "<A§>\\u0000"}', {"q": "<A§>"}, {}, None])
+    good_json,
+    broken_json,
+    st.sampled_from(['{"q": "<A§>\\u0000"}', {"q": "<A§>"}, {}, None]),
+    st.sampled_from(["[]", "null", "3", '"<A§>"', " ", [], 3]),
 )
-arguments_object = often(good_object, broken_json, st.sampled_from([None, ["<A§>"], 7]))
+arguments_object = often(good_object, broken_json, st.sampled_from([None, ["<A§>"], 7, [], "null"]))
 
 scalars = st.one_of(
     st.none(),

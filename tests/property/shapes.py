@@ -11,6 +11,7 @@ from .pieces import (
     arguments_text,
     call_id,
     name,
+    no_name,
     odd_payload,
     often,
     result_text,
@@ -29,7 +30,13 @@ def _some(*blocks: Strategy, most: int = 4) -> Strategy:
 # Anthropic ---------------------------------------------------------------------------------------
 
 cache_control = just({"type": "ephemeral"})
-a_text = fixed({"type": just("text"), "text": text}, optional={"cache_control": cache_control})
+hollow = pick([{"type": "text"}, {"type": "text", "text": None}, {"type": "text", "text": 3}])
+a_text = often(
+    fixed({"type": just("text"), "text": text}, optional={"cache_control": cache_control}),
+    hollow,
+    fixed({"type": just("text"), "cache_control": cache_control}),
+    weight=12,
+)
 a_image = fixed(
     {
         "type": just("image"),
@@ -49,7 +56,12 @@ a_document = fixed(
     }
 )
 a_call = fixed(
-    {"type": just("tool_use"), "id": call_id, "name": name, "input": arguments_object},
+    {
+        "type": just("tool_use"),
+        "id": call_id,
+        "name": often(name, no_name, weight=9),
+        "input": arguments_object,
+    },
     optional={"cache_control": cache_control},
 )
 a_result = fixed(
@@ -115,7 +127,7 @@ anthropic = often(
 
 # OpenAI Chat -------------------------------------------------------------------------------------
 
-c_text = fixed({"type": just("text"), "text": text})
+c_text = often(fixed({"type": just("text"), "text": text}), hollow, weight=12)
 c_image = just({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}})
 c_refusal = just({"type": "refusal", "refusal": "<T§>"})
 c_call = often(
@@ -123,7 +135,9 @@ c_call = often(
         {
             "id": call_id,
             "type": just("function"),
-            "function": fixed({"name": name, "arguments": arguments_text}),
+            "function": fixed(
+                {"name": often(name, no_name, weight=9), "arguments": arguments_text}
+            ),
         }
     ),
     fixed(
@@ -138,7 +152,7 @@ c_content = often(text, _some(c_text, most=2), weight=3)
 c_assistant = fixed(
     {"role": just("assistant"), "content": often(c_content, just(None), weight=2)},
     optional={
-        "tool_calls": st.lists(c_call, min_size=1, max_size=3),
+        "tool_calls": often(st.lists(c_call, min_size=1, max_size=3), just([])),
         "refusal": pick([None, "<T§>"]),
         "reasoning_content": just("<R§>"),
         "name": just("helper"),
@@ -152,6 +166,9 @@ c_tool = fixed(
     },
     optional={"name": name},
 )
+c_tool_with_calls = c_tool.flatmap(
+    lambda tool: st.lists(c_call, max_size=2).map(lambda calls: {**tool, "tool_calls": calls})
+)
 openai_chat = often(
     st.one_of(
         fixed({"role": just("user"), "content": often(c_content, _some(c_text, c_image))}),
@@ -161,6 +178,7 @@ openai_chat = often(
         c_tool,
     ),
     fixed({"role": pick(["system", "developer"]), "content": c_content}),
+    c_tool_with_calls,
     fixed({"role": just("assistant"), "content": _some(c_text, c_refusal, most=2)}),
     fixed({"role": pick(["user", "system"]), "content": just(None)}),
     fixed({"role": just("user"), "content": text}, optional={"tool_calls": st.lists(c_call)}),
@@ -177,11 +195,14 @@ KINDS = {
     "computer_call": "computer_call_output",
 }
 item_id = pick(["fc_1", "fc_2", "rs_1", "msg_1", "ctc_1", "item_1", "fc_" + "z" * 70])
+r_text = often(
+    fixed({"type": just("input_text"), "text": text}), just({"type": "input_text"}), weight=12
+)
 r_user = fixed(
     {
         "type": just("message"),
         "role": pick(["user", "user", "developer", "system"]),
-        "content": often(_some(fixed({"type": just("input_text"), "text": text})), text, weight=1),
+        "content": often(_some(r_text), text, weight=1),
     }
 )
 r_assistant = fixed(
@@ -209,7 +230,7 @@ r_output = fixed(
     {
         "type": just("function_call_output"),
         "call_id": call_id,
-        "output": often(result_text, odd_payload),
+        "output": often(result_text, odd_payload, _some(r_text, most=2)),
     }
 )
 r_custom = fixed(
@@ -246,12 +267,21 @@ r_patch_output = fixed(
         "output": result_text,
     }
 )
-r_reasoning = fixed(
-    {"type": just("reasoning"), "id": pick(["rs_1", "rs_2"])},
-    optional={
-        "summary": pick([[], [{"type": "summary_text", "text": "<R§>"}]]),
-        "encrypted_content": just("gAAA"),
-    },
+summary = pick(
+    [
+        [],
+        [{"type": "summary_text", "text": "<R§>"}],
+        [{"type": "summary_text", "text": "<R§>\ud83d"}],
+        [{"type": "summary_text"}, {"type": "summary_text", "text": "<R§>"}],
+    ]
+)
+r_reasoning = often(
+    fixed(
+        {"type": just("reasoning"), "id": pick(["rs_1", "rs_2"])},
+        optional={"summary": summary, "encrypted_content": just("gAAA")},
+    ),
+    fixed({"type": just("reasoning"), "summary": summary, "encrypted_content": just("gAAA")}),
+    weight=2,
 )
 r_hosted = pick(
     [
@@ -283,7 +313,12 @@ def _gemini(keys: tuple[str, str, str, str]) -> Strategy:
     g_text = fixed({"text": text}, optional={signature: just("c2ln")})
     g_thought = just({"text": "<R§>", "thought": True})
     g_call = fixed(
-        {call: fixed({"name": name, "args": arguments_object}, optional={"id": gemini_id})},
+        {
+            call: fixed(
+                {"name": often(name, no_name, weight=9), "args": arguments_object},
+                optional={"id": gemini_id},
+            )
+        },
         optional={signature: just("c2ln")},
     )
     output = often(fixed({"output": result_text}), odd_payload)
@@ -319,6 +354,7 @@ b_result = fixed(
                 "content": often(
                     st.lists(fixed({"text": result_text}), min_size=1, max_size=2),
                     just([{"json": {"answer": "<T§>"}}]),
+                    just([{"text": None}, {"text": "<T§>"}]),
                     just([]),
                     odd_payload,
                 ),
@@ -353,12 +389,15 @@ bedrock = often(
 
 l_call = fixed(
     {
-        "name": name,
-        "args": often(pick([{"q": "<A§>"}, {}]), pick(['{"q": "<A§>"}', "<A§>", None])),
+        "name": often(name, no_name, weight=9),
+        "args": often(
+            pick([{"q": "<A§>"}, {}]), pick(['{"q": "<A§>"}', "<A§>", None, [], ["<A§>"], 3])
+        ),
         "id": call_id,
         "type": just("tool_call"),
     }
 )
+l_bare = pick([{}, {"id": "call00001"}, {"args": {"q": "<A§>"}}, {"function": {"name": "grep"}}])
 l_invalid = fixed(
     {
         "name": name,
@@ -368,14 +407,14 @@ l_invalid = fixed(
         "type": just("invalid_tool_call"),
     }
 )
-l_block = fixed({"type": just("text"), "text": text})
+l_block = often(fixed({"type": just("text"), "text": text}), hollow, weight=12)
 l_thinking = just({"type": "thinking", "thinking": "<R§>", "signature": "EqMB"})
 l_use = fixed({"type": just("tool_use"), "id": call_id, "name": name, "input": just({"q": "<A§>"})})
 l_ai = fixed(
     {
         "type": just("ai"),
         "content": often(text, _some(l_block, l_thinking, l_use, most=3), weight=3),
-        "tool_calls": st.lists(l_call, max_size=3),
+        "tool_calls": st.lists(often(l_call, l_bare, weight=9), max_size=3),
     },
     optional={
         "invalid_tool_calls": st.lists(l_invalid, max_size=1),
@@ -386,14 +425,19 @@ l_ai = fixed(
 l_tool = fixed(
     {
         "type": just("tool"),
-        "content": often(result_text, odd_payload),
+        "content": often(result_text, odd_payload, _some(l_block, most=2)),
         "tool_call_id": call_id,
     },
     optional={"status": pick(["success", "error"]), "artifact": just({"rows": 1}), "name": name},
 )
+l_tool_with_calls = l_tool.flatmap(
+    lambda tool: st.lists(l_call, max_size=2).map(lambda calls: {**tool, "tool_calls": calls})
+)
 l_human = fixed({"type": just("human"), "content": often(text, _some(l_block, most=2))})
 l_system = fixed({"type": just("system"), "content": text})
-l_plain = st.one_of(l_human, l_ai, l_ai, l_tool, l_tool, l_system)
+l_plain = often(
+    st.one_of(l_human, l_ai, l_ai, l_tool, l_tool, l_system), l_tool_with_calls, weight=9
+)
 
 
 MESSAGES: dict[str, Strategy] = {

@@ -204,16 +204,17 @@ def test_names_fit(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "7", "null", '"words"', '{"a": "\\u0000b"}'])
-@pytest.mark.parametrize("target", PROFILES)
+@pytest.mark.parametrize("target", [name for name in PROFILES if name != "openai-chat"])
 def test_arguments_of_every_kind(text: str, target: str) -> None:
     calls = [openai_chat.call("call_1", arguments=text)]
     messages = [openai_chat.said("user", "Go"), openai_chat.said("assistant", "", tool_calls=calls)]
-    made = _to(target, [*messages, openai_chat.tool("call_1")], "openai-chat")
+    made = rendered([*messages, openai_chat.tool("call_1")], "openai-chat", target)
+    assert lockstitch.check(made, target) == []
     [(_, given, _)] = gist(made, target).calls
     value = json.loads(text.replace("\\u0000", "\ufffd"))
     if not isinstance(value, dict):
         value = {} if value is None else {"arguments": value}
-    assert given == value or target == "openai-chat"
+    assert given == value
 
 
 def test_other_kinds_of_calls_are_calls() -> None:

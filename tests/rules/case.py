@@ -15,6 +15,7 @@ class Case:
     ``error`` is what the provider says, to the letter: None where the catalogue knows no wording,
     ``...`` where nobody has quoted one. With ``offset`` it goes on with an offset into bytes that
     only the sender of the request knows.
+    ``severity`` is given where this place is judged otherwise than the rule in general.
     ``loses`` says that the repair cannot keep everything; ``also`` names the other rules that the
     same list breaks, each with the reason why it cannot be written without.
     """
@@ -29,6 +30,7 @@ class Case:
     model: str | None = None
     loses: bool = False
     fixable: bool = True
+    severity: str = ""
     note: str = ""
     also: Mapping[str, str] = field(default_factory=dict)
 

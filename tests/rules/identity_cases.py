@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -293,7 +294,41 @@ def bad_arguments() -> list[Case]:
             place="messages.1.tool_calls.0",
             loses=True,
         ),
+        Case(
+            code="LS207",
+            dialect="openai-chat",
+            note="bad JSON of the model's own",
+            broken=_changed(_pair(CHAT), paths["openai-chat"], '{path: "/ca"}'),
+            whole=_pair(CHAT),
+            place="messages.1.tool_calls.0",
+            severity="warning",
+            loses=True,
+        ),
+        *(
+            Case(
+                code="LS207",
+                dialect=name,
+                note=f"{kind} for an object",
+                broken=_changed(_pair(KITS[name]), path, _as_json(name, value)),
+                whole=_pair(KITS[name]),
+                place=KITS[name].at_call(1),
+                error="messages.1.content.0.tool_use.input: Input should be a valid dictionary"
+                if name == "anthropic"
+                else None,
+                loses=value is not None,
+            )
+            for name, path in paths.items()
+            for kind, value in (("a list", ["/ca"]), ("nothing", None), ("a number", 3))
+            # Gemini: no arguments is what it sends itself for a call without any.
+            if (name, value) != ("gemini", None)
+        ),
     ]
+
+
+def _as_json(name: str, value: Any) -> Any:
+    if not name.startswith("openai"):
+        return value
+    return "" if value is None else json.dumps(value)
 
 
 def dead_references() -> list[Case]:
@@ -360,6 +395,7 @@ def bad_names() -> list[Case]:
         "openai-responses": (1, "name"),
         "gemini": (1, "parts", 0, "functionCall", "name"),
         "bedrock": (1, "content", 0, "toolUse", "name"),
+        "langchain": (1, "tool_calls", 0, "name"),
     }
     errors = {
         "anthropic": "messages.1.content.0.tool_use.name: String should match pattern "
@@ -380,7 +416,7 @@ def bad_names() -> list[Case]:
         )
         for name, path in paths.items()
         for note, wrong in (("no name", ""), ("parameters glued on", 'ls path="/"'))
-        if wrong == "" or name != "gemini"
+        if wrong == "" or name not in ("gemini", "langchain")
     ]
 
 

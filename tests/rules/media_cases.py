@@ -233,6 +233,7 @@ def characters() -> list[Case]:
                 place=place,
                 error=error if name == "anthropic" else None,
                 offset=name == "anthropic",
+                severity="note" if (name, rule) == ("openai-responses", "LS506") else "",
             )
             cases.append(case)
     return cases

@@ -244,6 +244,8 @@ def reasoning_items() -> list[Case]:
     def body(item: Any, *, store: bool = False) -> dict[str, Any]:
         return {"input": [*RESPONSES.user(), item, *RESPONSES.assistant()], "store": store}
 
+    nameless = {key: value for key, value in REASONING.items() if key != "id"}
+
     return [
         Case(
             code="LS307",
@@ -253,6 +255,29 @@ def reasoning_items() -> list[Case]:
             place="input.1",
             error="Item 'rs_1' of type 'reasoning' was provided without its required following "
             "item.",
+            loses=True,
+        ),
+        Case(
+            code="LS307",
+            dialect="openai-responses",
+            note="without an id",
+            broken=[*RESPONSES.user(), REASONING, *RESPONSES.user("More.")],
+            whole=[*RESPONSES.user(), nameless, *RESPONSES.user("More.")],
+            place="input.1",
+            error="Item 'rs_1' of type 'reasoning' was provided without its required following "
+            "item.",
+            loses=True,
+        ),
+        Case(
+            code="LS307",
+            dialect="openai-responses",
+            note="sealed and not stored",
+            broken={"store": False, "input": [*RESPONSES.user(), REASONING]},
+            whole={"store": False, "input": [*RESPONSES.user(), nameless]},
+            place="input.1",
+            error="Item 'rs_1' of type 'reasoning' was provided without its required following "
+            "item.",
+            severity="warning",
             loses=True,
         ),
         Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from .case import Case
@@ -17,6 +18,7 @@ from .kits import (
     MISTRAL,
     RESPONSES,
     A,
+    B,
     Chat,
     Kit,
     LangChain,
@@ -514,6 +516,16 @@ def odd_results() -> list[Case]:
             error=f"{error}but got an object instead." if name == "openai-chat" else None,
         )
         cases.append(case)
+        if name in HOLLOW:
+            hollow = deepcopy(whole)
+            node = hollow[2]
+            for step in path:
+                node = node[step]
+            node[last] = [HOLLOW[name]]
+            kind = "but got a block without what it should hold instead."
+            note, other = "a text block without text", error + kind
+            other = other if name == "openai-chat" else None
+            cases.append(replace(case, note=note, broken=hollow, error=other))
     return cases
 
 
@@ -616,7 +628,32 @@ def misplaced_parts() -> list[Case]:
         place="messages.0.content.1",
         error=call.replace("messages.1", "messages.0"),
     )
-    return [*calls, results, mixed]
+    listed = [
+        Case(
+            code="LS413",
+            dialect=kit.dialect,
+            note="calls in a tool message",
+            broken=[*kit.user(), *kit.calls(A), _with_calls(kit, B), *kit.results(B)],
+            whole=[*kit.user(), *kit.calls(A), *kit.results(A), *kit.calls(B), *kit.results(B)],
+            place="messages.2.tool_calls",
+            also={"LS103": "nobody else has made the call"},
+        )
+        for kit in (CHAT, LANGCHAIN)
+    ]
+    asked = Case(
+        code="LS413",
+        dialect="openai-chat",
+        note="calls in a prompt",
+        broken=[{**CHAT.user()[0], "tool_calls": CHAT.calls(A)[0]["tool_calls"]}],
+        whole=[*CHAT.user(), *CHAT.calls(A), *CHAT.results(A)],
+        place="messages.0.tool_calls",
+    )
+    return [*calls, results, mixed, *listed, asked]
+
+
+def _with_calls(kit: Kit, *calls: str) -> dict[str, Any]:
+    """A result that lists calls, as no tool could make them."""
+    return kit.results(A)[0] | {"tool_calls": kit.calls(*calls)[0]["tool_calls"]}
 
 
 def _wrong_role(kit: Kit) -> list[Any]:
@@ -686,7 +723,57 @@ def malformed() -> list[Case]:
             place="messages.1.tool_calls",
             loses=True,
         ),
+        Case(
+            code="LS414",
+            dialect="openai-chat",
+            note="no calls",
+            broken=[*Chat().user(), {"role": "assistant", "content": "I look.", "tool_calls": []}],
+            whole=[*Chat().user(), {"role": "assistant", "content": "I look.", "tool_calls": None}],
+            place="messages.1.tool_calls",
+            error="[] is too short - 'messages.1.tool_calls'",
+        ),
+        Case(
+            code="LS414",
+            dialect="openai-chat",
+            note="neither calls nor content",
+            broken=[*Chat().user(), {"role": "assistant", "content": None, "tool_calls": []}],
+            whole=[*Chat().user(), {"role": "assistant", "content": ""}],
+            place="messages.1.tool_calls",
+            error="[] is too short - 'messages.1.tool_calls'",
+            also={"LS404": "there is no content either"},
+        ),
+        *(
+            Case(
+                code="LS414",
+                dialect=name,
+                note="a text block without text",
+                broken=_with_block(KITS[name], block),
+                whole=_with_block(KITS[name], None),
+                place=f"{KITS[name].key}.0.content.1",
+                loses=True,
+                error=...,
+            )
+            for name, block in HOLLOW.items()
+        ),
     ]
+
+
+HOLLOW = {
+    "anthropic": {"type": "text"},
+    "openai-chat": {"type": "text"},
+    "openai-responses": {"type": "input_text", "text": None},
+    "bedrock": {"text": None},
+    "langchain": {"type": "text"},
+}
+
+
+def _with_block(kit: Kit, block: Any) -> list[Any]:
+    """A prompt of a text block, with another behind it."""
+    first = {"text": "Look."} if kit is BEDROCK else _text("Look.")
+    if kit is RESPONSES:
+        first["type"] = "input_text"
+    message = {**kit.user()[0], "content": [first, *([block] if block else [])]}
+    return [message]
 
 
 CASES = [

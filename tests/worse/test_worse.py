@@ -349,13 +349,14 @@ def test_r18_long_ids_with_the_same_beginning() -> None:
     keys = ["mcp__server__" + "x" * 60 + tail for tail in ("one", "two")]
     items: list[Any] = [{"role": "user", "content": "go"}]
     for key in keys:
-        call = {"type": "function_call", "call_id": key, "name": "read", "arguments": f'"{key}"'}
+        said = json.dumps({"q": key})
+        call = {"type": "function_call", "call_id": key, "name": "read", "arguments": said}
         items.append(call)
     items += [{"type": "function_call_output", "call_id": key, "output": key[-3:]} for key in keys]
     healed = lockstitch.heal(items, "openai-responses")
     assert problems("openai-responses", healed) == []
     for said, got in pairs("openai-responses", healed):
-        assert json.loads(json.loads(said)["arguments"])[-3:] == json.loads(got)["output"]
+        assert json.loads(json.loads(said)["arguments"])["q"][-3:] == json.loads(got)["output"]
 
 
 def test_r18_ids_that_need_no_change() -> None:

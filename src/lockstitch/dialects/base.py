@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.dialects.placeholders import is_partial, is_placeholder
 from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, MEDIA, TEXT, Message, Part, Path
 from lockstitch.model.stretches import Walker
 
@@ -93,6 +93,14 @@ class Dialect(ABC):
         """Make a result of another format's tool message, where this format has no such role."""
         return None
 
+    def beside_payload(self, part: Part) -> Any:
+        """Return what a result keeps beside what it carries, None if that is nothing."""
+        return None
+
+    def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
+        """Return the parts for a message's list of calls, in formats that have such a list."""
+        return []
+
     def payload(self, part: Part) -> Any:
         """Give what a result carries; ``UNSET`` where it may carry nothing."""
         return part.raw.get("content", UNSET)
@@ -105,13 +113,14 @@ class Dialect(ABC):
         """Tell whether this format lets a result carry a value of this kind."""
         if type(value) is str or value is UNSET:
             return True
-        return type(value) is list and all(map(is_typed_block, value))
+        return type(value) is list and all(map(is_whole_block, value))
 
     def as_payload(self, value: Any) -> Any:
         """Spell any value as something a result may carry, keeping all of it."""
-        if isinstance(value, list):
-            return [b if is_typed_block(b) else self.note_block(as_text(b)) for b in value]
-        return as_text(value)
+        if not isinstance(value, list):
+            return as_text(value)
+        said = (block for block in value if not is_hollow(block))
+        return [b if is_whole_block(b) else self.note_block(as_text(b)) for b in said] or ""
 
     def note_block(self, text: str) -> Any:
         """Make a text block that can stand in the place of a media block."""
@@ -127,6 +136,10 @@ class Dialect(ABC):
         if isinstance(payload, list) and len(payload) > 1:
             return False
         return is_placeholder(self.result_text(part)) and not self.result_media(part)
+
+    def says_nothing(self, part: Part) -> bool:
+        """Whether a result is a placeholder that holds nothing of the real one."""
+        return self.is_placeholder(part) and not is_partial(self.result_text(part))
 
     def same_result(self, one: Part, other: Part) -> bool:
         """Tell whether two results say the same."""
@@ -185,6 +198,12 @@ class BlockDialect(Dialect):
         raise NotImplementedError
 
 
+# Why a block is broken: a list of calls without any, and calls in another's than the assistant's
+# message.
+NO_CALLS = "no-calls"
+CALLS_ELSEWHERE = "calls-elsewhere"
+
+
 def broken(raw: Any, at: Path, home: int, why: str) -> Part:
     """A block nothing can be made of; ``flavor`` says why."""
     return Part(BROKEN, raw, at, home, flavor=why)
@@ -193,6 +212,26 @@ def broken(raw: Any, at: Path, home: int, why: str) -> Part:
 def is_typed_block(value: Any) -> bool:
     """Tell whether this is a block that says what it is."""
     return isinstance(value, dict) and isinstance(value.get("type"), str) and bool(value["type"])
+
+
+_TEXTS = ("text", "input_text", "output_text")
+_LABELS = ("type", "cache_control")
+
+
+def is_whole_block(value: Any) -> bool:
+    """Whether this is a block that says what it is and, if it is a text, has one."""
+    if not is_typed_block(value):
+        return False
+    return value["type"] not in _TEXTS or isinstance(value.get("text"), str)
+
+
+def is_hollow(value: Any) -> bool:
+    """Whether this is a text block that holds nothing at all, not even an empty text."""
+    return (
+        is_typed_block(value)
+        and value["type"] in _TEXTS
+        and all(held in (None, [], {}) for key, held in value.items() if key not in _LABELS)
+    )
 
 
 def as_text(value: Any) -> str:
@@ -237,6 +276,11 @@ def replaced(raw: Any, path: Path, value: Any) -> Any:
         return [*raw[:at], replaced(raw[at], path[1:], value), *raw[at + 1 :]]
     fields = raw if isinstance(raw, dict) else {}
     return {**fields, path[0]: replaced(fields.get(path[0]), path[1:], value)}
+
+
+def without_calls(raw: dict[str, Any]) -> dict[str, Any]:
+    """Copy a message without the calls listed in it."""
+    return {key: value for key, value in raw.items() if key != "tool_calls"}
 
 
 def without_id(raw: dict[str, Any]) -> dict[str, Any]:

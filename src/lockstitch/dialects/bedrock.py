@@ -178,11 +178,14 @@ class Bedrock(BlockDialect):
 
     def as_payload(self, value: Any) -> Any:
         values = value if isinstance(value, list) else [value]
-        return [v if _is_block(v) else _as_block(v) for v in values if v is not None]
+        said = (v for v in values if v is not None and v != {"text": None})
+        return [v if _is_block(v) else _as_block(v) for v in said]
 
 
 def _is_block(value: Any) -> bool:
-    return isinstance(value, dict) and any(key in value for key in _RESULT_BLOCKS)
+    if not isinstance(value, dict) or not isinstance(value.get("text", ""), str):
+        return False
+    return any(key in value for key in _RESULT_BLOCKS)
 
 
 def _as_block(value: Any) -> dict[str, Any]:

@@ -13,15 +13,18 @@ from typing import Any
 from msgspec import json
 
 from lockstitch.dialects.base import (
+    CALLS_ELSEWHERE,
     Dialect,
     as_id,
     as_json,
     broken,
     is_typed_block,
+    is_whole_block,
     media_blocks,
     replaced,
     reseat,
     text_of_blocks,
+    without_calls,
 )
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -104,12 +107,25 @@ class LangChain(Dialect):
         fields = fields_of(raw)
         role = _TYPES.get(type_of(raw), UNKNOWN)
         if role == TOOL:
-            call = as_id(fields.get("tool_call_id"))
-            return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, flavor="tool")])
+            return self._tool_message(index, raw, fields)
         parts, flaw = self._content(fields, prefix, index)
         if role in (ASSISTANT, UNKNOWN):
             parts += self._calls(fields, prefix, index)
         return Message(raw, index, role, parts, flaw=flaw)
+
+    def _tool_message(self, index: int, raw: dict[str, Any], fields: dict[str, Any]) -> Message:
+        """View a result; calls that stand in its message are no part of it."""
+        call, calls = as_id(fields.get("tool_call_id")), fields.get("tool_calls")
+        result = Part(RESULT, raw, (), index, call, flavor="tool")
+        if not calls:
+            return Message(raw, index, TOOL, [result])
+        result.raw = _with_fields(raw, without_calls(fields))
+        why = CALLS_ELSEWHERE if isinstance(calls, list) else "tool_calls"
+        listed = broken(calls, (*prefix_of(raw), "tool_calls"), index, why)
+        return Message(raw, index, TOOL, [result, listed])
+
+    def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
+        return [self._call(c, ("tool_calls", i), home, "tool_calls") for i, c in enumerate(calls)]
 
     def _content(self, fields: dict[str, Any], prefix: Path, home: int) -> tuple[list[Part], str]:
         content = fields.get("content")
@@ -129,8 +145,11 @@ class LangChain(Dialect):
         if not is_typed_block(raw):
             return broken(raw, at, home, "not-an-object")
         kind = raw["type"]
-        if kind == "text" and isinstance(raw.get("text"), str):
-            return Part(TEXT, raw, at, home, flavor="text", text=raw["text"])
+        if kind == "text":
+            text = raw.get("text")
+            if isinstance(text, str):
+                return Part(TEXT, raw, at, home, flavor="text", text=text)
+            return broken(raw, at, home, "text")
         if kind in _TWINS:
             twin = as_id(raw.get("call_id") if kind == "function_call" else raw.get("id"))
             return Part(OTHER, raw, at, home, twin, as_id(raw.get("name")), "twin")
@@ -162,7 +181,7 @@ class LangChain(Dialect):
         ]
 
     def _call(self, raw: Any, at: Path, home: int, flavor: str) -> Part:
-        if not isinstance(raw, dict):
+        if not isinstance(raw, dict) or not isinstance(raw.get("function", {}), dict):
             return broken(raw, at, home, flavor)
         name = _raw_name(raw) if "function" in raw else as_id(raw.get("name"))
         return Part(CALL, raw, at, home, as_id(raw.get("id")), name, flavor)
@@ -202,8 +221,7 @@ class LangChain(Dialect):
     def _enveloped(self, message: Message, fields: dict[str, Any]) -> Any:
         raw = message.raw if isinstance(message.raw, dict) else None
         if raw is not None and _TYPES.get(type_of(raw), UNKNOWN) == message.role:
-            envelope = envelope_of(raw)
-            return fields if envelope == BARE else {**raw, envelope: fields}
+            return _with_fields(raw, fields)
         return self._fresh(_WIRE[message.role], fields)
 
     def _fresh(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -242,15 +260,14 @@ class LangChain(Dialect):
         return self._with_field(part, "tool_call_id", new_id, id=new_id)
 
     def _with_field(self, part: Part, key: str, value: Any, **changes: Any) -> Part:
-        fields = {**fields_of(part.raw), key: value}
-        envelope = envelope_of(part.raw)
-        raw = fields if envelope == BARE else {**part.raw, envelope: fields}
+        raw = _with_fields(part.raw, {**fields_of(part.raw), key: value})
         return reseat(part, raw, **changes)
 
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT:
             return part
-        return reseat(part, {**part.raw, "name": name}, name=name)
+        path = ("function", "name") if "function" in part.raw else ("name",)
+        return reseat(part, replaced(part.raw, path, name), name=name)
 
     def arguments(self, part: Part) -> Any:
         if part.flavor != "tool_calls":
@@ -268,12 +285,15 @@ class LangChain(Dialect):
     def payload(self, part: Part) -> Any:
         return fields_of(part.raw).get("content")
 
+    def beside_payload(self, part: Part) -> Any:
+        return fields_of(part.raw).get("artifact")
+
     def with_payload(self, part: Part, payload: Any) -> Part:
         return self._with_field(part, "content", payload)
 
     def is_payload(self, value: Any) -> bool:
         if isinstance(value, list):
-            return all(isinstance(item, str) or is_typed_block(item) for item in value)
+            return all(isinstance(item, str) or is_whole_block(item) for item in value)
         return value is None or isinstance(value, str)
 
     def call_from_twin(self, twin: Part) -> Part:
@@ -319,6 +339,12 @@ def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
     envelope = envelope_of(raw)
     fields: dict[str, Any] = raw if envelope == BARE else raw[envelope]
     return fields
+
+
+def _with_fields(raw: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Copy a message with other fields, in its own envelope."""
+    envelope = envelope_of(raw)
+    return fields if envelope == BARE else {**raw, envelope: fields}
 
 
 def type_of(raw: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.dialects.base import (
+    CALLS_ELSEWHERE,
+    NO_CALLS,
     Dialect,
     as_id,
     as_json,
@@ -18,6 +20,7 @@ from lockstitch.dialects.base import (
     reseat,
     slot_path,
     text_of_blocks,
+    without_calls,
 )
 from lockstitch.dialects.walkers import ChatWalker
 from lockstitch.model.parts import (
@@ -66,8 +69,7 @@ class OpenAIChat(Dialect):
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
         neutral = _role(raw.get("role"))
         if neutral == TOOL:
-            result = Part(RESULT, raw, (), index, as_id(raw.get("tool_call_id")), None, "tool")
-            return Message(raw, index, TOOL, [result])
+            return self._tool_message(index, raw)
         content = raw.get("content")
         if type(content) is str:
             parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
@@ -78,6 +80,15 @@ class OpenAIChat(Dialect):
             parts += self._calls(calls, index, neutral)
         odd = content is not None and type(content) not in (str, list)
         return Message(raw, index, neutral, parts, flaw="content" if odd else "")
+
+    def _tool_message(self, index: int, raw: dict[str, Any]) -> Message:
+        """View a result; calls that stand in its message are no part of it."""
+        call = as_id(raw.get("tool_call_id"))
+        if raw.get("tool_calls") is None:
+            return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, None, "tool")])
+        result = Part(RESULT, without_calls(raw), (), index, call, None, "tool")
+        calls = self._calls(raw["tool_calls"], index, TOOL)
+        return Message(raw, index, TOOL, [result, *calls])
 
     def _content(self, content: Any, home: int) -> list[Part]:
         if content is None:
@@ -102,8 +113,14 @@ class OpenAIChat(Dialect):
         return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
 
     def _calls(self, calls: Any, home: int, role: str) -> list[Part]:
-        if not isinstance(calls, list) or role not in (ASSISTANT, UNKNOWN):
+        if not isinstance(calls, list):
             return [broken(calls, ("tool_calls",), home, "tool_calls")]
+        if not calls or role not in (ASSISTANT, UNKNOWN):
+            why = CALLS_ELSEWHERE if calls else NO_CALLS
+            return [broken(calls, ("tool_calls",), home, why)]
+        return self.listed_calls(calls, home)
+
+    def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
         return [self._call(call, slot_path("tool_calls", i), home) for i, call in enumerate(calls)]
 
     def _call(self, raw: Any, at: Path, home: int) -> Part:

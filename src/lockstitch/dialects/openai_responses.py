@@ -179,6 +179,11 @@ class OpenAIResponses(Dialect):
             fresh.raw["status"] = "completed"
         return reseat(result, fresh.raw, flavor=fresh.flavor)
 
+    def is_placeholder(self, part: Part) -> bool:
+        if part.flavor == "tool_search_output":
+            return part.raw.get("status") == "incomplete" and not part.raw.get("tools")
+        return super().is_placeholder(part)
+
     def result_text(self, part: Part) -> str:
         output = part.raw.get("output")
         if isinstance(output, str):

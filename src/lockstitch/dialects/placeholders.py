@@ -1,7 +1,8 @@
 """Texts that programs write where the real result of a tool call is missing.
 
 A result that is only such a text says nothing about what the tool did, so a real result beats it.
-Listed are texts that stand in for a lost result, each with the release or file it was read in.
+Listed are texts that stand in for a lost result, each with the release or file it was read in, and
+all that Lockstitch itself ever writes in such a place: no other module words one.
 What a person decided ("the user doesn't want to proceed") and what a tool reported is not listed.
 """
 
@@ -22,6 +23,8 @@ TIMED_OUT = (
     "[lockstitch] This tool call did not finish in time. It may have taken effect, "
     "in whole or in part."
 )
+# Stands behind the part of an output that had been shown.
+PARTIAL = "[lockstitch] The tool was still running when this was recorded. Its outcome is unknown."
 
 
 class Known(NamedTuple):
@@ -40,6 +43,7 @@ KNOWN: tuple[Known, ...] = (
     Known("lockstitch", "exact", RUNNING, "this file"),
     Known("lockstitch", "exact", CANCELLED, "this file"),
     Known("lockstitch", "exact", TIMED_OUT, "this file"),
+    Known("lockstitch", "exact", PARTIAL, "this file"),
     Known(
         "claude-code",
         "prefix",
@@ -279,8 +283,19 @@ _REGEXES = tuple(
 
 
 def is_placeholder(text: str) -> bool:
-    """Tell whether a result is nothing but a known stand-in for a lost one."""
-    return vendor_of(text) is not None
+    """Tell whether a result is a known stand-in for a lost one, so that a real one beats it."""
+    return vendor_of(text) is not None or is_partial(text)
+
+
+def is_partial(text: str) -> bool:
+    """Whether a stand-in of ours holds a part of the real output."""
+    return bool(shown_part(text))
+
+
+def shown_part(text: str) -> str:
+    """Return the part of an output that a stand-in of ours holds, "" for any other text."""
+    found = text.rstrip()
+    return found.removesuffix(PARTIAL).strip() if found.endswith(PARTIAL) else ""
 
 
 def vendor_of(text: str) -> str | None:

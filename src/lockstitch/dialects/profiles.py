@@ -23,7 +23,8 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     ``native_ids`` receivers were trained on the ids they mint: those are never rewritten.
     ``rejects_text`` is ``blank`` (white space counts as empty), ``empty`` or ``anything`` goes.
-    ``arguments`` is ``object``, ``json`` (a string that parses) or ``json-object``.
+    ``arguments`` is ``object``, ``json-object`` (text that must hold one) or ``json`` (text that
+    should hold one: this receiver does not look into it).
     """
 
     dialect: str
@@ -131,6 +132,7 @@ LANGCHAIN = Profile(
     vendor="LangChain",
     layout="single",
     ids_unique=False,
+    name_pattern=r"(?s:.+)",
     arguments="object",
 )
 

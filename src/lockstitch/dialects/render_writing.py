@@ -64,8 +64,7 @@ class Writer(ABC):
 
     def arguments(self, call: Call) -> str:
         """Write a call's arguments as JSON text."""
-        wants_object = self.profile.arguments == "json-object" or call.arguments is None
-        return arguments_text(as_object(call.arguments) if wants_object else call.arguments)
+        return arguments_text(as_object(call.arguments))
 
 
 class GroupedWriter(Writer):

@@ -148,7 +148,7 @@ class ChatWalker:
                     return index
                 role, content = message["role"], message["content"]
                 if role == "tool":
-                    if not waiting or type(content) is not str:
+                    if not waiting or type(content) is not str or "tool_calls" in message:
                         return index
                     if message["tool_call_id"] != waiting.pop():
                         return index
@@ -180,7 +180,8 @@ class ChatWalker:
                 return False
             if not number or number in waiting or number in self.noted:
                 return False
-            _DECODE(arguments)
+            if type(_DECODE(arguments)) is not dict:
+                return False
             self.homes[number] = SEVERAL if number in self.homes else index
             waiting.append(number)
             self.names.add(name)

@@ -42,7 +42,8 @@ class Codex(Format):
     places = (".codex/sessions/*/*/*/rollout-*.jsonl", ".codex/archived_sessions/*.jsonl")
     variable = "CODEX_HOME"
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
-    tolerated = frozenset({"LS207"})
+    # So is reasoning whose turn was interrupted behind it.
+    tolerated = frozenset({"LS207", "LS307"})
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]

@@ -43,7 +43,10 @@ _EVENT = Table(
         "type LIKE 'message.part.updated%' AND data LIKE '%\"status\"%' AND EXISTS ("
         "SELECT 1 FROM part WHERE part.session_id = event.aggregate_id "
         "AND instr(event.data, part.id) > 0 "
-        "AND (part.data LIKE '%\"running\"%' OR part.data LIKE '%\"pending\"%'))"
+        "AND (part.data LIKE '%\"running\"%' OR part.data LIKE '%\"pending\"%' "
+        # what a repair may have written in place of a result
+        "OR part.data LIKE '%[lockstitch]%' "
+        "OR part.data LIKE '%[Tool execution was interrupted]%'))"
     ),
     optional=True,
 )

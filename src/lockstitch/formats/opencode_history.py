@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from lockstitch.dialects.placeholders import PARTIAL, is_placeholder
 from lockstitch.formats.blocks import Fields, medium, words_block
 from lockstitch.formats.history import History
 from lockstitch.model.parts import Path
@@ -23,7 +24,6 @@ OPEN = ("pending", "running")
 INTERRUPTED = "[Tool execution was interrupted]"
 CLEARED = "[Old tool result content cleared]"
 
-_PARTIAL = "[lockstitch] The tool was still running when this was recorded. Its outcome is unknown."
 _SUMMARISED = "What did we do so far?"
 _SUBTASK = "The following tool was executed by the user"
 _ABORTED = "MessageAbortedError"
@@ -304,19 +304,33 @@ def _metadata(state: Fields) -> Fields:
 def evidence(telling: Telling, events: Mapping[str, Fields]) -> dict[str, Fields]:
     """Give results of open calls that were stored, by the call's id in the history.
 
-    ``events`` are the last known states of parts, from the program's log. A result is left where
+    Open is also a call that was closed with a text in place of its result. ``events`` are the
+    last known states of parts, from the program's log. A result is left where
     it is if the model has reasoned on without it: signed reasoning is valid only behind exactly
     what it was given.
     """
     found: dict[str, Fields] = {}
     for own, piece in telling.calls.items():
-        if not is_open(piece) or any(map(_is_signed, telling.behind(piece))):
+        if not (is_open(piece) or _is_stood_in(piece)):
             continue
-        outcome = _recorded(events.get(piece.id)) or _streamed(state_of(piece))
+        if any(map(_is_signed, telling.behind(piece))):
+            continue
+        outcome = _recorded(events.get(piece.id))
+        if outcome is None and is_open(piece):
+            outcome = _streamed(state_of(piece))
         if outcome is not None:
             block = {"type": "tool_result", "tool_use_id": own, "content": outcome[0]}
             found[own] = {**block, "is_error": True} if outcome[1] else block
     return found
+
+
+def _is_stood_in(piece: Piece) -> bool:
+    """Whether a call was closed with a text in place of its result."""
+    state = state_of(piece)
+    if piece.data.get("type") != "tool" or _status(piece) not in ("completed", "error"):
+        return False
+    content = _outcome(state)[0]
+    return type(content) is str and is_placeholder(content)
 
 
 def _is_signed(piece: Piece) -> bool:
@@ -327,7 +341,9 @@ def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
     if state is None or state.get("status") not in ("completed", "error"):
         return None
     content, failed = _outcome(state)
-    return (content, failed) if content else None
+    if not content or (type(content) is str and is_placeholder(content)):
+        return None
+    return content, failed
 
 
 def _streamed(state: Fields) -> tuple[str, bool] | None:
@@ -338,4 +354,4 @@ def _streamed(state: Fields) -> tuple[str, bool] | None:
         return None
     if type(metadata.get("exit")) is int:
         return output, False
-    return f"{output}\n\n{_PARTIAL}", True
+    return f"{output}\n\n{PARTIAL}", True

@@ -110,6 +110,7 @@ class _Import:
             reply=reply,
             index=index,
             outcome="error" if failed else "ok",
+            synthetic=self.dialect.is_placeholder(part),
             dialect="" if is_text else self.dialect.name,
             payload=text_payload(self.dialect.result_text(part)) if is_text else _payload(payload),
         )

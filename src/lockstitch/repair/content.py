@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstitch.dialects.base import replaced, reseat
+from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, replaced, reseat
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.model.parts import (
     ASSISTANT,
     BROKEN,
+    CALL,
     CHANGED,
     COSMETIC,
     RESULT,
@@ -59,9 +60,14 @@ def _clear_parts(draft: Draft, message: Message) -> None:
         message.touch()
         note = "the content was put into the form of this format"
         draft.ledger.note(rules.MALFORMED, "rewritten", draft.place_at(message), note)
-    kept = [part for part in message.parts if part.kind != BROKEN]
+    kept = [p for p in message.parts if p.kind != BROKEN or p.flavor == CALLS_ELSEWHERE]
     for part in message.parts:
-        if part.kind == BROKEN:
+        if part.flavor == CALLS_ELSEWHERE:
+            continue
+        if part.flavor == NO_CALLS:
+            note = "an empty list of calls was removed"
+            draft.ledger.note(rules.MALFORMED, "removed", draft.place(part), note)
+        elif part.kind == BROKEN:
             rule = rules.EMPTY_CONTENT if part.flavor == "empty" else rules.MALFORMED
             draft.drop(rule, part, "a block that cannot be read was removed")
         elif part.flavor == "bare" and part.kind == TEXT:
@@ -91,8 +97,9 @@ def _with_payload(draft: Draft, part: Part) -> Part:
 
 
 def house_parts(draft: Draft) -> None:
-    """LS413: move calls out of user messages and results out of assistant messages."""
+    """LS413: move calls into messages of the assistant, and results out of them."""
     if draft.profile.layout != GROUPED:
+        _house_calls(draft)
         return
     housed: list[Message] = []
     dialect = draft.profile.dialect
@@ -122,6 +129,43 @@ def _split_by_role(draft: Draft, message: Message) -> list[Message]:
     if others:
         draft.ledger.set_aside(rules.MISPLACED_PART, draft.place_at(message), others)
     return messages
+
+
+def _house_calls(draft: Draft) -> None:
+    """Give calls that another's message lists a message of the assistant, right behind it."""
+    housed: list[Message] = []
+    known: list[Any] = []
+    for message in draft.messages:
+        housed.append(message)
+        calls = [call for part in message.parts for call in _calls_elsewhere(draft, part, known)]
+        kept = [part for part in message.parts if part.flavor != CALLS_ELSEWHERE]
+        if len(kept) != len(message.parts):
+            draft.keep_parts(message, kept)
+        if calls:
+            # some servers refuse null, none an empty text beside calls
+            words = draft.dialect.text_part("", ASSISTANT)
+            housed.append(draft.dialect.new_message(ASSISTANT, [words, *calls]))
+        known += [part.raw for part in (*kept, *calls) if part.kind == CALL]
+    draft.messages[:] = housed
+
+
+def _calls_elsewhere(draft: Draft, part: Part, known: list[Any]) -> list[Part]:
+    """Return the calls that have to move; what is no call, and what was said before, goes."""
+    if part.flavor != CALLS_ELSEWHERE:
+        return []
+    calls: list[Part] = []
+    for call in draft.dialect.listed_calls(part.raw, part.home):
+        call.at = (*part.at, *call.at[-1:])
+        if call.kind != CALL:
+            draft.drop(rules.MALFORMED, call, "a call that cannot be read was removed")
+        elif call.raw in known:
+            note = f"an exact repeat of call {shown(call.id)} was removed"
+            draft.ledger.note(rules.MISPLACED_PART, "removed", draft.place(call), note)
+        else:
+            note = f"call {shown(call.id)} was moved into a message of the assistant"
+            draft.ledger.note(rules.MISPLACED_PART, "moved", draft.place(call), note)
+            calls.append(call)
+    return calls
 
 
 def fill_blanks(draft: Draft) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects.quick import narrowed
 from lockstitch.model.parts import CHANGED, REASONING, Part
+from lockstitch.model.zones import FLAT
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
 from lockstitch.repair.draft import Draft
 from lockstitch.repair.ledger import Change, Quarantined
@@ -98,7 +99,7 @@ def mend(
                 run(draft)
         rendered = draft.render()
         left = _examined(draft, rendered)
-        if not any(f.severity == ERROR and f.code not in spared for f in left):
+        if not any((f.fixable or f.severity == ERROR) and f.code not in spared for f in left):
             break
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]
@@ -113,9 +114,10 @@ def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tup
     clean = [_scrubbed(message) for message in raw]
     fresh = Case(case.request, case.dialect.read(clean))
     draft = Draft(fresh)
-    for index, (old, new) in enumerate(zip(raw, clean, strict=True)):
-        if new is not old:
-            _note_scrubbed(draft, index, old)
+    scrubbed = [n for n, (old, new) in enumerate(zip(raw, clean, strict=True)) if new is not old]
+    # from the end, since a reasoning item that is hit goes as a whole
+    for index in reversed(scrubbed):
+        _note_scrubbed(draft, index, raw[index])
     return fresh, draft
 
 
@@ -141,6 +143,9 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
             draft.ledger.set_aside(media_rules.LONE_SURROGATE, draft.place(part), before.raw)
         else:
             kept.append(part)
+    if draft.profile.layout == FLAT and len(kept) < len(message.parts):
+        reasoning.unlink_followers(draft, index)
+        del draft.messages[index]
     message.parts = kept
 
 

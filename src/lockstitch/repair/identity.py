@@ -181,16 +181,15 @@ def _with_good_arguments(draft: Draft, case: Any, part: Part) -> Part:
     if part.kind != CALL or not rules.argument_fault(case, part):
         return part
     place = draft.place(part)
-    value = draft.dialect.arguments(part)
-    whole = rules.whole_arguments(value)
+    whole = rules.whole_arguments(draft.dialect, part)
     if whole is not None:
         note = f"the arguments of call {shown(part.id)} were spelled as this format spells them"
         draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
         return draft.dialect.with_arguments(part, whole)
     note = f"the arguments of call {shown(part.id)} were emptied"
     draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
-    if part.flavor == "invalid_tool_calls":
-        value = part.raw.get("args")
+    invalid = part.flavor == rules.INVALID
+    value = part.raw.get("args") if invalid else draft.dialect.arguments(part)
     draft.ledger.set_aside(rules.BAD_ARGUMENTS, place, value)
     return draft.dialect.with_arguments(part, {})
 
@@ -202,7 +201,8 @@ def fit_names(draft: Draft) -> None:
         return
     pattern = re.compile(profile.name_pattern)
     for message in draft.messages:
-        parts = [_with_good_name(draft, pattern, part) for part in message.parts]
+        copies = {p.id: p.name for p in message.parts if "twin" in p.flavor and p.id}
+        parts = [_with_good_name(draft, pattern, part, copies) for part in message.parts]
         if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
             draft.keep_parts(message, parts)
     _name_responses(draft)
@@ -226,17 +226,19 @@ def _name_responses(draft: Draft) -> None:
         draft.ledger.note(rules.TOOL_NAME, "rewritten", draft.place(result), note)
 
 
-def _with_good_name(draft: Draft, pattern: re.Pattern[str], part: Part) -> Part:
+def _with_good_name(
+    draft: Draft, pattern: re.Pattern[str], part: Part, copies: dict[str, str | None]
+) -> Part:
     if part.kind != CALL or not rules.needs_name(part):
         return part
     if part.name and pattern.fullmatch(part.name):
         return part
-    head = pattern.match(part.name or "")
+    head = pattern.match(part.name or copies.get(part.id or "") or "")
     name = head[0] if head else _UNNAMED
     place = draft.place(part)
     note = f"the tool name of call {shown(part.id)} became {shown(name)}"
     draft.ledger.note(rules.TOOL_NAME, "rewritten", place, note)
-    draft.ledger.set_aside(rules.TOOL_NAME, place, part.name)
+    draft.ledger.set_aside(rules.TOOL_NAME, place, part.raw if part.name is None else part.name)
     return draft.dialect.with_name(part, name)
 
 

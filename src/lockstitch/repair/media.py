@@ -22,7 +22,7 @@ def scrub(value: Any) -> Any:
         return value if fresh == value else fresh
     if isinstance(value, dict):
         pairs = {_key(key): scrub(inner) for key, inner in value.items()}
-        same = all(pairs.get(key) is inner for key, inner in value.items())
+        same = all(key in pairs and pairs[key] is inner for key, inner in value.items())
         return value if same and len(pairs) == len(value) else pairs
     if isinstance(value, list):
         items = [scrub(inner) for inner in value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstitch.dialects.base import without_id
 from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
-from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING
+from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING, shown_part
 from lockstitch.model.pairing import ANSWER, DUPLICATE, NOWHERE
 from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Message, Part
 from lockstitch.model.zones import FLAT, GROUPED, Zone
@@ -103,18 +103,26 @@ class _Weaver:
         masked = number in pairing.masked
         rule = rules.MASKED_RESULT if masked else rules.DUPLICATE_RESULT
         dialect = self.draft.dialect
-        if dialect.is_placeholder(result) or dialect.same_result(result, answer):
+        stands_in = self._is_told_by(result, answer)
+        if stands_in or dialect.same_result(result, answer):
             self.taken.add(id(result))
-            what = "a placeholder" if dialect.is_placeholder(result) else "an exact repeat"
+            what = "a placeholder" if stands_in else "an exact repeat"
             note = f"{what} of the result for {label(result)} was removed"
             self.draft.ledger.note(rule, "removed", self.draft.place(result), note)
         else:
             self._keep_as_text(rule, result, SECOND_LABEL)
 
+    def _is_told_by(self, result: Part, answer: Part) -> bool:
+        """Whether a result is a placeholder, and all that it may hold is in the answer."""
+        dialect = self.draft.dialect
+        if not dialect.is_placeholder(result):
+            return False
+        return shown_part(dialect.result_text(result)) in dialect.result_text(answer)
+
     def _keep_as_text(self, rule: Rule, result: Part, heading: str) -> None:
         """Turn a result into labelled text; a placeholder says nothing worth keeping."""
         draft = self.draft
-        if draft.dialect.is_placeholder(result):
+        if draft.dialect.says_nothing(result):
             self.taken.add(id(result))
             note = f"a placeholder for {label(result)} was removed"
             draft.ledger.note(rule, "removed", draft.place(result), note)
@@ -124,7 +132,8 @@ class _Weaver:
         for part in parts:
             part.home, part.at = result.home, result.at
         self.as_text[id(result)] = parts
-        if not isinstance(draft.dialect.payload(result), str):
+        dialect = draft.dialect
+        if not isinstance(dialect.payload(result), str) or dialect.beside_payload(result):
             draft.ledger.set_aside(rule, draft.place(result), result.raw)
         note = f"the result for {label(result)} was kept as labelled text"
         draft.ledger.note(rule, "rewritten", draft.place(result), note)

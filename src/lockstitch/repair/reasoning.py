@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstitch.dialects.base import without_id
+from lockstitch.dialects.base import reseat, without_id
 from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.models import issuer_of
 from lockstitch.model.parts import ASSISTANT, REASONING, Message, Part
@@ -124,11 +124,19 @@ def mend_items(draft: Draft) -> None:
             _drop_item(draft, position, rules.STORED_STATE, "a reference to state not kept")
         elif part.kind == REASONING and rules.is_lone_reasoning(draft.messages, position):
             _drop_item(draft, position, rules.LONE_REASONING, "reasoning without its follower")
-        elif part.kind == REASONING and not isinstance(part.raw.get("summary"), list):
-            fresh = Part(REASONING, {**part.raw, "summary": []}, part.at, part.home, part.id)
-            draft.keep_parts(message, [fresh])
-            note = "an empty summary was added"
-            draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
+        elif part.kind == REASONING and rules.whole_summary(part) != part.raw.get("summary"):
+            _fit_summary(draft, message, part)
+
+
+def _fit_summary(draft: Draft, message: Message, part: Part) -> None:
+    """LS310: give a reasoning item a summary of texts, if only an empty one."""
+    before = part.raw.get("summary")
+    if before is not None:
+        draft.ledger.set_aside(rules.REASONING_SHAPE, draft.place(part), before)
+    fresh = {**part.raw, "summary": rules.whole_summary(part)}
+    draft.keep_parts(message, [reseat(part, fresh)])
+    note = "an empty summary was added" if before is None else "only texts stay in the summary"
+    draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
 
 
 def _drop_item(draft: Draft, position: int, rule: Rule, what: str) -> None:

@@ -115,6 +115,7 @@ class Case:
         message: str,
         *,
         wording: str = "",
+        severity: str = "",
         fixable: bool | None = None,
         lossy: bool | None = None,
         **fills: object,
@@ -122,13 +123,13 @@ class Case:
         """Make a finding that predicts the provider's own error text.
 
         ``wording`` picks one of several texts that a provider has for a rule.
-        Whether it can be mended, and whether that loses anything, is the rule's word unless this
-        very place is known to be different.
+        How bad it is, whether it can be mended, and whether that loses anything, is the rule's
+        word unless this very place is known to be different.
         """
         return Finding(
             code=rule.code,
             name=rule.name,
-            severity=rule.severity,
+            severity=severity or rule.severity,
             place=place,
             message=message,
             error=self.predicted(rule, place, wording, fills),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any
 
+from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
@@ -125,7 +126,7 @@ EMPTY_CONTENT = rule(
 MISPLACED_PART = rule(
     code="LS413",
     name="part-in-wrong-role",
-    dialects=BLOCKS,
+    dialects=(*BLOCKS, "openai-chat", "langchain"),
     errors=(
         ("anthropic", "messages.<N>: `tool_use` blocks can only be in `assistant` messages"),
         (
@@ -133,11 +134,14 @@ MISPLACED_PART = rule(
             "messages.<N>: `tool_result` blocks can only be in `user` messages",
         ),
     ),
-    summary="a call stands in a user message, or a result in an assistant message",
+    summary="a call stands in another's than the assistant's message, or a result in the "
+    "assistant's",
     help="heal moves the part into a message of the right role",
-    what="Calls belong to the assistant, results to the user's side.",
+    what="Calls belong to the assistant, results to the user's side. In OpenAI Chat and LangChain "
+    "this is about `tool_calls` in a message of another role, a `tool` message above all.",
     cause="Messages were rebuilt by role without looking at their blocks.",
-    repair="The part moves into a message of its own beside the old one.",
+    repair="The part moves into a message of its own beside the old one. Calls that repeat earlier "
+    "ones to the letter go.",
     failures=("F06",),
 )
 MALFORMED = rule(
@@ -150,10 +154,12 @@ MALFORMED = rule(
             "anthropic",
             "<place>: Input should be a valid dictionary or object to extract fields from",
         ),
+        ("openai-chat (no calls)", "[] is too short - 'messages.<N>.tool_calls'"),
     ),
     summary="a message or a block is not what this format calls one",
     help="heal removes it and lists it in the quarantine; text is kept",
-    what="A value is of the wrong type, or lacks the field that says what it is.",
+    what="A value is of the wrong type, lacks the field that says what it is or what it holds, or "
+    "is an empty list where none may stand (`tool_calls` of OpenAI Chat).",
     cause="A file was edited by hand, cut, or written by another program.",
     repair="What can be read as text stays; the rest is removed and kept in the quarantine list.",
     failures=("F40",),
@@ -189,11 +195,13 @@ ODD_RESULT = rule(
             "objects, but got <kind> instead.",
         ),
     ),
-    summary="a result carries a value that is neither text nor blocks",
+    summary="a result carries what is neither text nor blocks, or a text block without text",
     help="heal keeps the value, as text or in the form the format has for it",
-    what="A result must carry text, a list of blocks or, with Gemini, an object.",
+    what="A result must carry text, a list of blocks (a text block with its text) or, with Gemini, "
+    "an object.",
     cause="A tool returned a dict, a number or a list, and the program stored it as it was.",
-    repair="The value stays, all of it: as JSON text, or as the block the format has for data.",
+    repair="The value stays, all of it: as JSON text, or as the block the format has for data. A "
+    "text block that holds nothing goes.",
     failures=("F40",),
 )
 
@@ -330,6 +338,8 @@ def odd_results(case: Case) -> Iterator[Finding]:
         value = payload(part)
         if not is_payload(value):
             kind = _JSON_KINDS.get(type(value), "an object")
+            if isinstance(value, list) and all(isinstance(block, dict) for block in value):
+                kind = "a block without what it should hold"
             text = f"the result for {label(part)} carries {kind}"
             yield case.find(ODD_RESULT, case.place(part), text, kind=kind)
 
@@ -370,6 +380,15 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
             yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
 
 
+@finder("openai-chat", "langchain")
+def misplaced_calls(case: Case) -> Iterator[Finding]:
+    """LS413 for formats in which the calls of a message are a field of their own."""
+    for part in case.parts.rest:
+        if part.flavor == CALLS_ELSEWHERE:
+            text = f"calls stand in a {case.messages[part.home].role} message"
+            yield case.find(MISPLACED_PART, case.place(part), text)
+
+
 def is_misplaced(part: Part, role: str, dialect: str) -> bool:
     """Tell whether a part may not stand in a message of this role."""
     owner = owner_of(part, dialect)
@@ -397,7 +416,9 @@ def malformed(case: Case) -> Iterator[Finding]:
             lossy = not keeps_text(message)
             yield case.find(MALFORMED, case.place_at(message.index), text, lossy=lossy)
     for part in case.parts.rest:
-        if part.kind == BROKEN and not case.messages[part.home].flaw:
+        if part.kind != BROKEN or part.flavor == CALLS_ELSEWHERE:
+            continue
+        if not case.messages[part.home].flaw:
             yield _broken(case, part)
     for part in case.parts.texts:
         if part.flavor == "bare" and case.profile.dialect != "langchain":
@@ -413,6 +434,9 @@ def keeps_text(message: Message) -> bool:
 
 
 def _broken(case: Case, part: Part) -> Finding:
+    if part.flavor == NO_CALLS:
+        text = "an empty list of calls"
+        return case.find(MALFORMED, case.place(part), text, wording="no calls", lossy=False)
     rule_: Rule = EMPTY_CONTENT if part.flavor == "empty" else MALFORMED
     return case.find(rule_, case.place(part), "this block cannot be read as one")
 

@@ -9,16 +9,20 @@ from typing import Any
 
 import msgspec
 
+from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.openai_responses import ID_PREFIXES
 from lockstitch.model.pairing import NOWHERE
 from lockstitch.model.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import Finding, finder, rule, shown
+from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule, shown
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
 _ITEM_ID_MAX = 64
 _DECODE = msgspec.json.Decoder().decode
+_CUT_OFF = "cut off"
+_NO_JSON = "not valid JSON"
+INVALID = "invalid_tool_calls"
 
 REPEATED_CALL = rule(
     code="LS201",
@@ -156,11 +160,13 @@ BAD_ARGUMENTS = rule(
     ),
     summary="a call's arguments are not what they must be",
     help="heal empties them and keeps the original in the quarantine; nothing is guessed",
-    what="The arguments of a call do not parse, or are not an object.",
+    what="The arguments of a call do not parse, or are not an object. OpenAI itself does not look "
+    "into them, so there bad JSON of the model's own making is a warning; strict servers of the "
+    "same API, and other providers, refuse it.",
     cause="The stream was cut in the middle of the arguments, or the model wrote bad JSON.",
     repair="Complete arguments in another format's spelling (text for an object, an object for "
-    "text) are spelled anew. Otherwise they become `{}` and the original is quarantined. No valid "
-    "prefix is salvaged: that is how a truncated command gets run.",
+    "text, nothing for no arguments) are spelled anew. Otherwise they become `{}` and the original "
+    "is quarantined. No valid prefix is salvaged: that is how a truncated command gets run.",
     failures=("F21",),
 )
 TOOL_REFERENCE = rule(
@@ -206,7 +212,7 @@ TOOLS_MISSING = rule(
 TOOL_NAME = rule(
     code="LS210",
     name="bad-tool-name",
-    dialects=("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock"),
+    dialects=ALL,
     lossy=True,
     errors=(
         (
@@ -223,7 +229,8 @@ TOOL_NAME = rule(
     help="heal keeps the valid head of the name and quarantines the original",
     what="The name of a called tool does not fit the provider's pattern.",
     cause="A model glued parameters into the name, or the stream lost it.",
-    repair="The longest valid head is kept; a call without any name is called `unknown_tool`.",
+    repair="The longest valid head is kept. A call without any name gets the one that another copy "
+    "of it has (LangChain), else it is called `unknown_tool`.",
     failures=("F21", "F22"),
 )
 
@@ -345,13 +352,14 @@ def arguments(case: Case) -> Iterator[Finding]:
         fault = argument_fault(case, call)
         if fault:
             text = f"the arguments of call {shown(call.id)} are {fault}"
-            value = case.dialect.arguments(call)
-            at = _fault_position(value)
+            at = _fault_position(case.dialect.arguments(call))
+            taken = fault == _NO_JSON and case.profile.arguments == "json"
             yield case.find(
                 BAD_ARGUMENTS,
                 case.place(call),
                 text,
-                lossy=whole_arguments(value) is None,
+                severity=WARNING if taken else ERROR,
+                lossy=whole_arguments(case.dialect, call) is None,
                 id=call.id,
                 column=at + 1,
                 char=at,
@@ -367,28 +375,39 @@ def _is_faithful(value: Any) -> bool:
     return True
 
 
-def whole_arguments(value: Any) -> dict[str, Any] | None:
+def whole_arguments(dialect: Dialect, call: Part) -> dict[str, Any] | None:
     """Give arguments that are complete, only in another format's spelling; else None.
 
-    Text counts only if all of it parses: a valid beginning is never taken for the whole.
+    Text counts only if all of it parses: a valid beginning is never taken for the whole. Nothing
+    at all (null, or an empty text) says that there are no arguments. What LangChain itself lists
+    as invalid is never taken for whole.
     """
-    if isinstance(value, dict):
-        return value if _is_faithful(value) else None
-    if not isinstance(value, str):
+    value = dialect.arguments(call)
+    if call.flavor == INVALID:
         return None
+    if isinstance(value, str):
+        value = _decoded(value)
+    if isinstance(value, str):
+        value = _decoded(value)
+    if value is None or value is msgspec.UNSET:
+        return {}
+    return value if isinstance(value, dict) and _is_faithful(value) else None
+
+
+def _decoded(text: str) -> Any:
+    """Return what JSON text says: nothing for an empty one, 0 for what does not parse."""
     try:
-        decoded = _DECODE(value)
+        return _DECODE(text) if text.strip() else None
     except (ValueError, RecursionError, UnicodeError):
-        return None
-    return decoded if isinstance(decoded, dict) else None
+        return 0
 
 
 def _fault_position(arguments: Any) -> int:
-    """Give the offset at which JSON text stops making sense, as parsers report it."""
+    """Give the offset at which JSON text stops making sense; its end, if a string is left open."""
     try:
         json.loads(arguments)
     except json.JSONDecodeError as error:
-        return error.pos
+        return len(arguments) if error.msg.startswith("Unterminated") else error.pos
     except (TypeError, RecursionError):
         return 0
     return 0
@@ -408,13 +427,11 @@ def argument_fault(case: Case, call: Part) -> str:
     try:
         decoded: Any = _DECODE(value)
     except (ValueError, RecursionError, UnicodeError):
-        return "not valid JSON"
-    if case.profile.arguments == "json-object" and not isinstance(decoded, dict):
-        return "not a JSON object"
-    return ""
+        return _CUT_OFF if _fault_position(value) >= len(value.rstrip()) else _NO_JSON
+    return "" if isinstance(decoded, dict) else "not a JSON object"
 
 
-@finder("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock")
+@finder()
 def tool_names(case: Case) -> Iterator[Finding]:
     """LS210."""
     pattern = re.compile(case.profile.name_pattern)
@@ -425,7 +442,10 @@ def tool_names(case: Case) -> Iterator[Finding]:
         if call.name and pattern.fullmatch(call.name):
             good.add(call.name)
             continue
-        text = f"the tool name of call {shown(call.id)} does not match {case.profile.name_pattern}"
+        text = f"call {shown(call.id)} names no tool"
+        if call.name:
+            pattern_text = case.profile.name_pattern
+            text = f"the tool name of call {shown(call.id)} does not match {pattern_text}"
         yield case.find(TOOL_NAME, case.place(call), text, id=call.id)
     for result in unnamed_responses(case):
         text = f"the function response for {shown(result.id)} has no name"

@@ -18,7 +18,7 @@ from lockstitch.dialects.media import (
 from lockstitch.model.parts import MEDIA, Path
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import WARNING, Finding, Rule, finder, rule, word
+from lockstitch.rules.rule import ERROR, NOTE, WARNING, Finding, Rule, finder, rule, word
 
 _LONGEST_PATH = 16
 GIANT = 10 * 1024 * 1024
@@ -138,10 +138,12 @@ NUL = rule(
     ),
     summary="a text holds a NUL character",
     help="heal replaces it by U+FFFD",
-    what="NUL ends the text for some parsers and is refused by others (PostgreSQL's jsonb).",
+    what="NUL ends the text for some parsers and is refused by others (PostgreSQL's jsonb). The "
+    "Responses API takes it, so there this is a note.",
     cause="Binary command output was stored as text.",
     repair="Each NUL becomes U+FFFD; nothing else of the text changes.",
     failures=("F54",),
+    known="Codex sends output with NUL to the Responses API, and is answered",
 )
 GIANT_RESULT = rule(
     code="LS507",
@@ -273,7 +275,13 @@ def characters(case: Case) -> Iterator[Finding]:
         for path, text in bad_texts(message.raw):
             kind = LONE_SURROGATE if _SURROGATE.search(text) else NUL
             what = "a lone surrogate" if kind is LONE_SURROGATE else "a NUL character"
-            yield case.find(kind, case.place_at(message.index, path), f"{what} in this text")
+            taken = kind is NUL and case.profile.dialect == "openai-responses"
+            yield case.find(
+                kind,
+                case.place_at(message.index, path),
+                f"{what} in this text",
+                severity=NOTE if taken else ERROR,
+            )
 
 
 def bad_texts(value: Any) -> Iterator[tuple[Path, str]]:

@@ -9,7 +9,7 @@ from lockstitch.dialects.gemini import signature_of
 from lockstitch.dialects.models import issuer_of
 from lockstitch.model.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, USER, Message, Part
 from lockstitch.rules.case import Case
-from lockstitch.rules.rule import Finding, finder, rule
+from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule
 
 SIGNED = ("anthropic", "bedrock")
 _CHANGED_TEXT = (
@@ -135,10 +135,13 @@ LONE_REASONING = rule(
     ),
     summary="a reasoning item is not followed by what it produced",
     help="heal drops the reasoning item and lists it in the quarantine",
-    what="A reasoning item and the item it produced are one unit.",
+    what="A reasoning item that is sent with its id and the item it produced are one unit. Without "
+    "an id nothing is asked for, and with `store: false` and its encrypted content OpenAI takes it "
+    "alone (a warning there, since other servers of this API do not).",
     cause="The output item was dropped, filtered or cut off behind the reasoning.",
     repair="The lone reasoning item is dropped.",
     failures=("F31",),
+    known="only items with an id; Codex sends lone reasoning after an interrupt, and is answered",
 )
 STORED_STATE = rule(
     code="LS308",
@@ -194,9 +197,9 @@ REASONING_SHAPE = rule(
     ),
     summary="a reasoning item lacks a field the provider requires",
     help="heal adds the empty `summary`",
-    what="`summary` is required, even when it is empty.",
+    what="`summary` is required, even when it is empty, and may hold only texts.",
     cause="A clean-up removed empty values, or another provider wrote the item.",
-    repair="An empty `summary` is added.",
+    repair="An empty `summary` is added; what is no text in one goes to the quarantine.",
     failures=("F34",),
 )
 THOUGHT_SIGNATURE = rule(
@@ -405,20 +408,38 @@ def reasoning_items(case: Case) -> Iterator[Finding]:
             continue
         elif is_lone_reasoning(case.messages, position):
             text = "this reasoning item is not followed by what it produced"
-            yield case.find(LONE_REASONING, case.place(part), text, id=part.id)
+            taken = unstored and part.raw.get("encrypted_content")
+            severity = WARNING if taken else ERROR
+            yield case.find(LONE_REASONING, case.place(part), text, severity=severity, id=part.id)
         elif not isinstance(part.raw.get("summary"), list):
             yield case.find(REASONING_SHAPE, case.place(part), "`summary` is missing")
+        elif whole_summary(part) != part.raw["summary"]:
+            text = "`summary` holds what is no text"
+            yield case.find(REASONING_SHAPE, case.place(part), text, lossy=True)
+
+
+def whole_summary(part: Part) -> list[Any]:
+    """Return what of a reasoning item's summary is a text."""
+    listed = part.raw.get("summary")
+    return [
+        text
+        for text in (listed if isinstance(listed, list) else ())
+        if isinstance(text, dict) and isinstance(text.get("text"), str) and text.get("type")
+    ]
 
 
 def points_at_nothing(part: Part) -> bool:
     """Tell whether an item is only a reference to state at the provider."""
     if part.flavor == "item_reference":
         return True
-    return part.kind == REASONING and not part.raw.get("encrypted_content")
+    named = part.kind == REASONING and part.raw.get("id") is not None
+    return named and not part.raw.get("encrypted_content")
 
 
 def is_lone_reasoning(messages: list[Message], position: int) -> bool:
-    """Tell whether no model item follows a reasoning item."""
+    """Tell whether no model item follows a reasoning item that asks for one by its id."""
+    if messages[position].parts[0].raw.get("id") is None:
+        return False
     for behind in range(position + 1, len(messages)):
         message = messages[behind]
         if not message.parts or message.parts[0].kind != REASONING:

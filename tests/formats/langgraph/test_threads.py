@@ -133,6 +133,29 @@ def test_messages_that_were_there_stay_what_they_are(
     assert all(ids)
 
 
+@pytest.mark.parametrize("thread", HALTED)
+def test_a_result_written_after_the_repair_replaces_what_was_made_up(
+    thread: str, threads: Path, lockstitch: Run
+) -> None:
+    with saving(threads) as saver:
+        broken_off = saver.get_tuple(config(thread))
+    assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0
+    assert results(messages_of(state_of(threads, thread)))["call_1"] == UNKNOWN_OUTCOME
+    late = ToolMessage("At last.", tool_call_id="call_1", id="late")
+    with saving(threads) as saver:
+        saver.put_writes(broken_off.config, [("messages", [late])], "late-task")
+    assert codes(lockstitch, threads, thread) == ["LS901"]
+    assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0
+    found = results(messages_of(state_of(threads, thread)))
+    assert found == {
+        "call_0": RESULT.format("call_0"),
+        "call_1": "At last.",
+        "call_2": RESULT.format("call_2"),
+    }
+    assert codes(lockstitch, threads, thread) == []
+    assert results(asked_again(threads, thread)[0]) == found
+
+
 def test_a_batch_whose_results_are_all_there_needs_nothing_made_up(
     threads: Path, lockstitch: Run
 ) -> None:

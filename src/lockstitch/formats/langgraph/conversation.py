@@ -189,12 +189,18 @@ def is_due(reading: Reading, name: str) -> bool:
     return False
 
 
-def open_calls(items: Sequence[Item]) -> set[str]:
-    """Give the ids of the calls in a conversation that have no answer in it."""
+def open_calls(items: Sequence[Item], *, real: bool = False) -> set[str]:
+    """Give the ids of the calls in a conversation that have no answer in it.
+
+    With ``real`` a placeholder is no answer.
+    """
     calls: set[str] = set()
     answered: set[str] = set()
-    for message in LangChain().read([item.view for item in items]):
+    dialect = LangChain()
+    for message in dialect.read([item.view for item in items]):
         for part in message.parts:
-            if part.id and part.kind in (CALL, RESULT):
-                (calls if part.kind == CALL else answered).add(part.id)
+            if part.id and part.kind == CALL:
+                calls.add(part.id)
+            elif part.id and part.kind == RESULT and not (real and dialect.is_placeholder(part)):
+                answered.add(part.id)
     return calls - answered

@@ -93,7 +93,7 @@ def _place(transcript: Transcript, record: int, *steps: Any) -> str:
 
 
 def unanswered(snapshot: Snapshot, channel: str | None = None) -> tuple[str, set[str]]:
-    """Give the channel of the conversation, and the calls in it that have no result.
+    """Give the channel of the conversation, and the calls in it that have no real result.
 
     An earlier step may have left their results, which are then ``Snapshot.earlier``. None where a
     person is asked, and where nothing can be told.
@@ -107,7 +107,7 @@ def unanswered(snapshot: Snapshot, channel: str | None = None) -> tuple[str, set
         return "", set()
     if reading.channel is None or reading.asked:
         return "", set()
-    return reading.channel, open_calls(reading.items)
+    return reading.channel, open_calls(reading.items, real=True)
 
 
 # What is wrong
@@ -124,7 +124,7 @@ def _describe(transcript: Transcript) -> None:
     transcript.notes += _notes(reading, still_open, is_waiting=transcript.waiting)
     transcript.findings += [*_missing(transcript), *_lost(transcript)]
     if not transcript.waiting:
-        transcript.findings += [*_hidden(transcript, still_open), *_doubled(transcript)]
+        transcript.findings += [*_hidden(transcript), *_doubled(transcript)]
         transcript.findings += [*_left_behind(transcript)]
     transcript.left = sum(lost.turns for lost in reading.snapshot.lost)
     if following(reading.snapshot.head.id) is None:
@@ -200,9 +200,10 @@ def _lost(transcript: Transcript) -> Iterator[Finding]:
         yield find("LS905", _place(transcript, transcript.state.snapshot.head.record), text)
 
 
-def _hidden(transcript: Transcript, still_open: set[str]) -> Iterator[Finding]:
+def _hidden(transcript: Transcript) -> Iterator[Finding]:
     """What hangs on the head and a new prompt would hide: the input of its run, and results."""
     reading: Reading = transcript.state
+    lacking = open_calls(reading.base, real=True)
     known = {id(item) for item in reading.base}
     begun = START in reading.snapshot.head.values
     for item in reading.items:
@@ -210,7 +211,7 @@ def _hidden(transcript: Transcript, still_open: set[str]) -> Iterator[Finding]:
             continue
         place = _place(transcript, item.record, *item.path)
         call = fields_of(item.view).get("tool_call_id")
-        if type(call) is str and call in still_open:
+        if type(call) is str and call in lacking:
             yield find("LS901", place, f"the result of call {shown(call)} {HIDDEN}")
         elif begun:
             yield find("LS908", place, f"a message of the input {HIDDEN}")
@@ -221,7 +222,7 @@ def _hidden(transcript: Transcript, still_open: set[str]) -> Iterator[Finding]:
 def _left_behind(transcript: Transcript) -> Iterator[Finding]:
     """Results that an earlier step left beside its checkpoint, and a prompt has hidden since."""
     reading: Reading = transcript.state
-    lacking = open_calls(reading.items)
+    lacking = open_calls(reading.items, real=True)
     for write in reading.snapshot.earlier if lacking else ():
         for item in _results(reading, write):
             call = fields_of(item.view).get("tool_call_id")
@@ -233,10 +234,18 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
 
 
 def _results(reading: Reading, write: Write) -> list[Item]:
+    """Return the real results that a step wrote."""
     try:
-        return [item for item in updated([], [write], reading.codings) if item.type == "tool"]
+        items = [item for item in updated([], [write], reading.codings) if item.type == "tool"]
     except Undecodable:
         return []
+    dialect = LangChain()
+    views = dialect.read([item.view for item in items])
+    return [
+        item
+        for item, view in zip(items, views, strict=True)
+        if not any(map(dialect.is_placeholder, view.parts))
+    ]
 
 
 def _doubled(transcript: Transcript) -> Iterator[Finding]:

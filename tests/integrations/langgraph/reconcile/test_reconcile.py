@@ -11,7 +11,7 @@ from langgraph.types import Command
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
-from lockstitch.integrations.langgraph import areconcile, reconcile
+from lockstitch.integrations.langgraph import HealMiddleware, areconcile, reconcile
 from lockstitch.integrations.langgraph.repairing.report import Reconciled
 from lockstitch.integrations.langgraph.repairing.settling import settled
 from tests.integrations.langgraph.agents import (
@@ -391,3 +391,49 @@ def test_the_work_itself_takes_results_from_ancestors() -> None:
     found = settled(thread.head, next_version=next_version, ancestors=[past])
     assert found is not None
     assert found.report.results == len(FINISHED)
+
+
+def _closed_by_heal(thread: Thread) -> Any:
+    """What a message on top of the interrupt, and `HealMiddleware`, make of the state."""
+    thread.graph.update_state(THREAD, asked("And now?"), as_node="__start__")
+    update = HealMiddleware().before_model({"messages": thread.stored}, None)
+    return thread.graph.update_state(THREAD, update, as_node="__start__")
+
+
+@both_sources
+def test_what_the_middleware_made_up_gives_way_to_results_left_behind(source: str) -> None:
+    thread = Thread("agent").break_off()
+    _closed_by_heal(thread)
+    assert [is_placeholder(text) for text in texts(thread.stored)] == [True] * len(JOBS)
+    report = reconciled(thread, source)
+    assert report.results == len(FINISHED)
+    assert [is_placeholder(text) for text in texts(thread.stored)] == [job == STUCK for job in JOBS]
+    assert not reconciled(thread, source).changed
+
+
+def test_what_reconcile_made_up_gives_way_to_a_result_written_later() -> None:
+    thread = Thread("agent").break_off()
+    past = thread.head
+    reconcile(thread.saver, THREAD)
+    assert sum(map(is_placeholder, texts(thread.stored))) == 1
+    (call,) = (
+        message.tool_call_id
+        for message in thread.stored
+        if isinstance(message, ToolMessage) and is_placeholder(str(message.text))
+    )
+    late = ToolMessage("It took its time.", tool_call_id=call)
+    thread.saver.put_writes(past.config, [("messages", [late])], "late-task")
+    report = reconcile(thread.saver, THREAD)
+    assert report.results == 1
+    assert "It took its time." in texts(thread.stored)
+    assert not any(map(is_placeholder, texts(thread.stored)))
+
+
+def test_a_text_in_place_of_a_result_is_never_taken_for_one_left_behind() -> None:
+    thread = Thread("agent").break_off()
+    _closed_by_heal(thread)
+    before = reconcile(thread.saver, THREAD)
+    thread.graph.update_state(THREAD, asked("Once more."), as_node="__start__")
+    again = reconcile(thread.saver, THREAD)
+    assert before.results == len(FINISHED)
+    assert (again.results, again.synthetic) == (0, 0)

@@ -33,6 +33,7 @@ from lockstitch.formats.langgraph.naming import (
     is_trigger,
     waiting,
 )
+from lockstitch.integrations.langgraph.repairing.healing import is_real
 from lockstitch.integrations.langgraph.repairing.identity import named
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def fields_of(given: Any) -> Mapping[str, Any] | None:
 def results_for(
     calls: Collection[Asked], ancestor: CheckpointTuple, channel: str
 ) -> list[ToolMessage] | None:
-    """Give the results of open calls that were left beside an ancestor.
+    """Give the real results of open calls that were left beside an ancestor.
 
     None if its conversation does not have these calls: then none before it has.
     """
@@ -234,7 +235,7 @@ def results_for(
         for _, name, value in finished(ancestor)
         if name == channel
         for message in converted(value)
-        if isinstance(message, ToolMessage) and message.tool_call_id in ids
+        if isinstance(message, ToolMessage) and message.tool_call_id in ids and is_real(message)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
@@ -115,12 +115,12 @@ class Settling:
             self.applied = applied
 
     def open_calls(self) -> set[pending.Asked]:
-        """Give the calls that nothing in the conversation or beside it answers.
+        """Give the calls that nothing real in the conversation or beside it answers.
 
         A call whose id is in use more than once is left out where only ids could tell.
         """
         whole = self._whole()
-        calls = _unanswered(self._mended(whole).messages, {id(message) for message in whole})
+        calls = _unanswered(self._mended(whole).messages)
         if self.channel in self.delta or any(message.id is None for message in self.held):
             used = Counter(call for call, _ in pending.calls_in(whole))
             calls = {asked for asked in calls if used[asked[0]] == 1}
@@ -296,14 +296,14 @@ class Settling:
         return {name: count for name, count in known.items() if name != self.channel}
 
 
-def _unanswered(messages: Iterable[BaseMessage], known: Container[int]) -> set[pending.Asked]:
-    """Give the calls behind which an answer was made up: each is in the reply before it."""
+def _unanswered(messages: Iterable[BaseMessage]) -> set[pending.Asked]:
+    """Give the calls with a text in place of an answer, whoever wrote it: in the reply before."""
     reply: str | None = None
     found: set[pending.Asked] = set()
     for message in messages:
         if isinstance(message, AIMessage):
             reply = message.id
-        elif isinstance(message, ToolMessage) and id(message) not in known and not is_real(message):
+        elif isinstance(message, ToolMessage) and not is_real(message):
             found.add((message.tool_call_id, reply))
     return found
 
