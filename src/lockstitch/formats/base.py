@@ -84,8 +84,9 @@ class Format(ABC):
     ``places`` are globs under the home directory, ``variable`` names the environment variable
     that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
     JSON document (a file whose only record is the whole of it), or an SQLite database.
-    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``survived``
-    is the rule under which a result is brought back from where it survived.
+    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``refused``
+    are rules on bytes that others only warn of, but for which this program refuses the session;
+    ``survived`` is the rule under which a result is brought back from where it survived.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Format(ABC):
     places: tuple[str, ...] = ()
     variable: str = ""
     tolerated: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     survived: str = "LS708"
 
     @abstractmethod

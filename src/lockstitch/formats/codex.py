@@ -6,7 +6,6 @@ Pythons that are supported knows no Zstandard. Codex unpacks them when they are 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from lockstitch.formats import codex_repair
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
+from lockstitch.formats.codex_head import id_in
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record, as_str
@@ -24,7 +24,6 @@ from lockstitch.rules import ERROR, WARNING, Finding
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
 
-_NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 # What the program answers with "aborted" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
 
@@ -39,6 +38,8 @@ class Codex(Format):
     variable = "CODEX_HOME"
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
     tolerated = frozenset({"LS207"})
+    # The first line must be its head, and with a byte order mark it is no JSON.
+    refused = frozenset({"LS604"})
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]
@@ -113,9 +114,7 @@ def _model(records: Sequence[Record]) -> str | None:
 
 
 def _session(thread: Thread, name: str) -> str | None:
-    known = as_str(thread.meta.get("id"))
-    match = _NAME.match(name)
-    return known or (match[1] if match else None)
+    return as_str(thread.meta.get("id")) or id_in(name)
 
 
 def _notes(thread: Thread) -> list[str]:

@@ -68,16 +68,21 @@ class Mended(Struct):
 def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
     """Say everything that is wrong with a session, in the order of its places."""
     found = [
-        *_storage_findings(transcript.records),
+        *_storage_findings(form, transcript.records),
         *transcript.findings,
         *_history_findings(form, transcript),
     ]
     return sorted(found, key=lambda finding: (place_order(finding.place), finding.code))
 
 
-def _storage_findings(records: Sequence[Record]) -> list[Finding]:
+def _storage_findings(form: Format, records: Sequence[Record]) -> list[Finding]:
     return [
-        find(code, record.place, _SAID[code].format(size=record.size))
+        find(
+            code,
+            record.place,
+            _SAID[code].format(size=record.size),
+            ERROR if code in form.refused else "",
+        )
         for record in records
         for code in record.codes
     ]

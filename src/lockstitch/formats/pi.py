@@ -24,6 +24,8 @@ class Pi(Format):
     name = "pi"
     title = "pi"
     dialect = "anthropic"
+    # The first line must be its head, and with a byte order mark it is no JSON.
+    refused = frozenset({"LS604"})
     places = (".pi/agent/sessions/*/*.jsonl", ".openclaw/agents/*/sessions/*.jsonl")
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
