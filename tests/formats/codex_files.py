@@ -274,7 +274,6 @@ _CHANGES: dict[str, Callable[[list[bytes]], bytes]] = {
     "bad_byte": lambda lines: joined(lines).replace(b"Read the", b"Read\xff the"),
     "byte_order_mark": lambda lines: b"\xef\xbb\xbf" + joined(lines),
     "null_line": lambda lines: joined([*lines[:3], b"null", *lines[3:]]),
-    "no_final_newline": lambda lines: joined(lines).removesuffix(b"\n"),
 }
 
 

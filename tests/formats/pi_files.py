@@ -244,7 +244,6 @@ _CHANGES: dict[str, Callable[[list[bytes]], bytes]] = {
     "glued": lambda lines: joined([*lines[:4], lines[4] + lines[5], *lines[6:]]),
     "nuls": lambda lines: joined([*lines[:4], b"\0" * 300 + lines[4], *lines[5:]]),
     "byte_order_mark": lambda lines: b"\xef\xbb\xbf" + joined(lines),
-    "no_final_newline": lambda lines: joined(lines).removesuffix(b"\n"),
 }
 
 

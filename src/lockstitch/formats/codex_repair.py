@@ -117,12 +117,11 @@ class _Round:
         if made is None:
             return None
         self._note("LS610", "inserted", number, "session_meta was written anew")
-        broken = [n for n, r in enumerate(self.records) if n == number and _is_head(r)]
-        for gone in broken:
-            self.ledger.set_aside(
-                RULES["LS610"], self.records[gone].place, self.records[gone].value
-            )
-        return [new_record("", made), *self._without(broken)]
+        old = self.records[number]
+        is_head = old.is_record and old.value.get("type") == META
+        if is_head:
+            self.ledger.set_aside(RULES["LS610"], old.place, old.value)
+        return [new_record("", made), *self._without([number] if is_head else [])]
 
     def number_anew(self) -> list[Record] | None:
         wrong = numbering(self.thread)
