@@ -165,7 +165,7 @@ def _one(name: str, source: Source, how: How) -> Done:
     if not mended.changed or how.diff:
         return name, outlook, False
     if how.output is not None:
-        files.write_atomically(how.output, sessions.copied(session, mended))
+        files.write_atomically(how.output, sessions.copied(session, mended, how.output))
         return name, outlook, True
     if not how.yes and not terminal.agreed(
         "Apply this? A backup is kept.", "--yes applies this plan"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LIST = "list"
 _DATABASE = b"SQLite format 3\0"
+_PACKED = b"\x28\xb5\x2f\xfd"  # Zstandard
 _SHOWN = 4
 
 
@@ -85,7 +86,7 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
         found = sessions.sources(target, format=form, session=session)
     except Unreadable:
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
-        if form is None and is_file and not _head(target, 16).startswith(_DATABASE):
+        if form is None and is_file and not _head(target, 16).startswith((_DATABASE, _PACKED)):
             return None
         raise
     if form is None and [(one.format, one.kind) for one in found] == [(_LIST, DOCUMENT)]:

@@ -1,7 +1,7 @@
 """Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event a line.
 
-Rollouts that the program has packed (``.jsonl.zst``) are not read: the standard library of the
-Pythons that are supported knows no Zstandard. Codex unpacks them when they are resumed.
+After a week Codex packs a rollout (``.jsonl.zst``); it unpacks it again when it is resumed, and
+reads no packed one beside which the same one stands unpacked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ class Codex(Format):
     name = "codex"
     title = "Codex"
     dialect = "openai-responses"
-    places = (".codex/sessions/*/*/*/rollout-*.jsonl", ".codex/archived_sessions/*.jsonl")
+    places = (
+        ".codex/sessions/*/*/*/rollout-*.jsonl",
+        ".codex/sessions/*/*/*/rollout-*.jsonl.zst",
+        ".codex/archived_sessions/*.jsonl",
+        ".codex/archived_sessions/*.jsonl.zst",
+    )
     variable = "CODEX_HOME"
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
     tolerated = frozenset({"LS207"})

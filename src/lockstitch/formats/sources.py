@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
 from lockstitch.files import Snapshot, snapshot
-from lockstitch.formats import lines
+from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
-from lockstitch.formats.records import BOM, SLIM, Record
+from lockstitch.formats.records import BOM, SLIM, TORN, Record
 from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.registry import NAMES, format_named, format_of
 
@@ -25,7 +25,7 @@ _HEAD_LINES = 40
 _BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
-_SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
+_SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
 
@@ -57,7 +57,8 @@ def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     for name in NAMES:
         form = format_named(name)
         for place in form.places:
-            yield from map(str, sorted(_matches(home, environ, form.variable, place)))
+            paths = map(str, sorted(_matches(home, environ, form.variable, place)))
+            yield from (path for path in paths if not packed.is_hidden(path))
 
 
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> Iterable[Path]:
@@ -73,8 +74,9 @@ def files_below(folder: str) -> Iterator[str]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
         for name in sorted(names):
-            if name.endswith(_SUFFIXES):
-                yield os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
+            path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
+            if name.endswith(_SUFFIXES) and not packed.is_hidden(path):
+                yield path
 
 
 def found(
@@ -107,11 +109,19 @@ def sources_of(path: str, name: str | None = None) -> list[Source]:
     head = _head(path)
     if head.startswith(_MAGIC):
         return _rows(path, name)
+    if head.startswith(packed.MAGIC):
+        head = packed.unpacked_head(path, _HEAD)
+        if not head:
+            raise Unreadable("is packed, and damaged before anything of it can be unpacked")
     kind, values = _values(path, head)
-    form = format_named(name) if name else format_of(kind, os.path.basename(path), values)  # noqa: PTH119
+    form = format_named(name) if name else format_of(kind, _name_of(path), values)
     if form is None:
         raise UnknownFormat("holds no session of a program that is known")
     return [Source(path, form.name, kind)]
+
+
+def _name_of(path: str) -> str:
+    return packed.plain_name(os.path.basename(path))  # noqa: PTH119 - pathlib costs start-up time
 
 
 def _rows(path: str, name: str | None) -> list[Source]:
@@ -142,7 +152,7 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
-    data = head if len(head) < _HEAD else Path(path).read_bytes()
+    data = head if len(head) < _HEAD else _unpacked(Path(path).read_bytes()).data
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except (ValueError, RecursionError):
@@ -198,12 +208,18 @@ def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
     return Opened(source, understood(source, before.data), before)
 
 
+def _unpacked(data: bytes) -> packed.Unpacked:
+    is_packed = data[: len(packed.MAGIC)] == packed.MAGIC
+    return packed.unpack(data) if is_packed else packed.Unpacked(data, whole=True)
+
+
 def glanced(source: Source) -> Opened:
     """Read a session for a look only: a large file is mapped, not loaded."""
     status = os.stat(source.path)  # noqa: PTH116 - pathlib costs start-up time
     # A mapped file that its program cuts short ends this process, so it must be at rest.
     at_rest = time.time() - status.st_mtime > _RESTING
-    if source.kind != LINES or status.st_size <= _LARGE or not at_rest:
+    is_plain = source.kind == LINES and not packed.is_packed(source.path)
+    if not is_plain or status.st_size <= _LARGE or not at_rest:
         return opened(source, follow_symlinks=True)
     with open(source.path, "rb") as file:  # noqa: PTH123 - as above
         mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -222,9 +238,18 @@ def _is_slim(transcript: Transcript) -> bool:
 
 def understood(source: Source, data: bytes, slim: lines.Decode | None = None) -> Transcript:
     """Understand the bytes of a session's file."""
-    name = os.path.basename(source.path)  # noqa: PTH119 - pathlib costs start-up time
-    context = Context(data, name, Beside(source.path))
-    return source.form.parse(records_of(source, data, slim), context)
+    held = _unpacked(data)
+    context = Context(held.data, _name_of(source.path), Beside(source.path))
+    records = records_of(source, held.data, slim)
+    if not held.whole:
+        records.append(_break(records, len(held.data)))
+    return source.form.parse(records, context)
+
+
+def _break(records: Sequence[Record], size: int) -> Record:
+    """Return the place where a packed file breaks off: a torn piece of which nothing is left."""
+    place = records[-1].place if records else "1"
+    return Record(place, None, TORN, size, size, b"", codes=("LS601",))
 
 
 def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) -> list[Record]:
