@@ -23,15 +23,11 @@ from lockstitch.formats.pi_blocks import (
     role_of,
     wire_id,
 )
+from lockstitch.formats.pi_head import HEADER, is_header
 from lockstitch.formats.records import Record
 from lockstitch.model.parts import Path
 
-HEADER, COMPACTION = "session", "compaction"
-
-
-def is_header(value: dict[str, Any]) -> bool:
-    """Tell whether a record is the head of a session's file."""
-    return value.get("type") == HEADER and type(value.get("id")) is str
+COMPACTION = "compaction"
 
 
 def is_prompt(value: dict[str, Any]) -> bool:
