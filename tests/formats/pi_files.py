@@ -302,9 +302,5 @@ def _healthy() -> Iterable[Stored]:
 
 
 CASES: list[Stored] = [
-    case
-    for build in (_pairing, _graph, _order, _headless, _bytes, _healthy)
-    for case in build()
-]
     case for build in (_pairing, _graph, _order, _headless, _bytes, _healthy) for case in build()
 ]
