@@ -14,6 +14,7 @@ _CLASSES = {
     "claude-code": ("claude_code", "ClaudeCode"),
     "codex": ("codex", "Codex"),
     "pi": ("pi", "Pi"),
+    "openclaw": ("openclaw", "OpenClaw"),
     "gemini-cli": ("gemini_cli", "GeminiCli"),
     "opencode": ("opencode", "OpenCode"),
     "opencode-export": ("opencode_export", "OpenCodeExport"),
@@ -24,7 +25,7 @@ _CLASSES = {
 }
 NAMES = tuple(_CLASSES)
 # Kept in databases alone, so that no file of another kind has to wait for them.
-_IN_DATABASES = ("openai-agents", "langgraph")
+_IN_DATABASES = ("openclaw", "openai-agents", "langgraph")
 _made: dict[str, Format] = {}
 
 
