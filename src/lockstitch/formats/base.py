@@ -26,6 +26,9 @@ LINES = "lines"
 DOCUMENT = "document"
 SQLITE = "sqlite"
 
+# A path of keys, in which None stands for any element of a list.
+Pattern = tuple[str | None, ...]
+
 
 class Context(Struct):
     """What stands around the records: the bytes of their file, and what other files hold.
@@ -86,7 +89,8 @@ class Format(ABC):
     JSON document (a file whose only record is the whole of it), or an SQLite database.
     ``tolerated`` are rules whose breach neither the program nor its provider minds; ``refused``
     are rules on bytes that others only warn of, but for which this program refuses the session;
-    ``survived`` is the rule under which a result is brought back from where it survived.
+    ``survived`` is the rule under which a result is brought back from where it survived;
+    ``lists`` are the lists of a document that is cut off which are read as far as they go.
     """
 
     name: str
@@ -98,6 +102,7 @@ class Format(ABC):
     tolerated: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
     survived: str = "LS708"
+    lists: tuple[Pattern, ...] = ()
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:

@@ -9,18 +9,18 @@ from typing import Any
 
 from msgspec import Struct
 
-# A path of keys, in which None stands for any element of a list.
-Pattern = tuple[str | None, ...]
+from lockstitch.formats.base import Pattern
+from lockstitch.formats.lines import decode
 
-_SIGN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_SIGN = re.compile(r'"(?:[^"\\]|\\.)*"|["{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
 
 
 class Closed(Struct, frozen=True):
-    """A document that was cut off: its whole value, and where in the text the torn rest starts."""
+    """A document that was cut off: its whole value, its bytes, and where the torn rest starts."""
 
     value: Any
-    text: str
+    data: bytes
     end: int
 
 
@@ -32,19 +32,22 @@ class _Open(Struct):
     named: bool = False
 
 
-def close(text: str, lists: Sequence[Pattern]) -> Closed | None:
+def close(data: bytes, lists: Sequence[Pattern]) -> Closed | None:
     """Return the document up to the last whole element of one of some lists, None without one.
 
     Which lists may end early is for the format to say: what stands in an object behind such a
     list is lost with the rest.
     """
     scan = _Scan(lists)
-    for match in _SIGN.finditer(text):
+    # Latin-1 keeps every byte at its own index, and all signs of JSON are ASCII.
+    for match in _SIGN.finditer(data.decode("latin-1")):
         if not scan.takes(match[0], match.end()):
             break
+    if not scan.end:
+        return None
     try:
-        whole = text[: scan.end] + scan.closers
-        return Closed(json.loads(whole), whole, scan.end) if scan.end else None
+        whole = data[: scan.end] + scan.closers.encode()
+        return Closed(decode(whole), whole, scan.end)
     except (ValueError, RecursionError):
         return None
 
@@ -66,7 +69,8 @@ class _Scan:
         if sign in _CLOSERS.values():
             opened = self.stack.pop().opener if self.stack else ""
             return _CLOSERS.get(opened) == sign and bool(self.stack) and self._ended(end)
-        if not self.stack:
+        # a quotation mark alone opens the text in which the document breaks off
+        if not self.stack or sign == '"':
             return False
         inner = self.stack[-1]
         if sign == ",":

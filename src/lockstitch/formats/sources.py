@@ -15,6 +15,7 @@ from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
 from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
+from lockstitch.formats.cut_off import close
 from lockstitch.formats.records import BOM, SLIM, TORN, Record
 from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.registry import NAMES, format_named, format_of
@@ -157,7 +158,21 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except (ValueError, RecursionError):
         # a first line that is longer than the head, as a prompt with a picture is
-        return LINES, values or [*_first_values(data)]
+        values = values or [*_first_values(data)]
+    torn = None if any(type(value) is dict for value in values) else _torn_document(data)
+    return (LINES, values) if torn is None else (DOCUMENT, [torn])
+
+
+def _torn_document(data: bytes) -> Any:
+    """Return what is whole of a document of a program that breaks off, None if it is none."""
+    if not data.removeprefix(_BOM).lstrip().startswith(b"{") or b'"messages"' not in data:
+        return None
+    for name in NAMES:
+        form = format_named(name)
+        found = close(data.removeprefix(_BOM), form.lists) if form.lists else None
+        if found is not None and form.claims("", [found.value]):
+            return found.value
+    return None
 
 
 def _is_document(values: Sequence[Any], head: bytes) -> bool:
@@ -257,13 +272,18 @@ def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) ->
     if source.kind == LINES:
         return lines.read(data, source.form.is_record, slim)
     text = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        value = lines.decode(text)
-    except (ValueError, RecursionError):
-        raise Unreadable("is not JSON, or is cut off") from None
     start = len(data) - len(text)
     bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
-    return [*bom, Record("1", value, WHOLE, start, len(data), b"")]
+    try:
+        return [*bom, Record("1", lines.decode(text), WHOLE, start, len(data), b"")]
+    except (ValueError, RecursionError):
+        closed = close(text, source.form.lists)
+    if closed is None:
+        raise Unreadable("is not JSON, or is cut off")
+    end = start + closed.end
+    whole = Record("1", closed.value, WHOLE, start, end, b"", closed.data)
+    place = f"messages.{len(closed.value['messages'])}"
+    return [*bom, whole, Record(place, None, TORN, end, len(data), b"", codes=("LS601",))]
 
 
 class Beside(Mapping[str, bytes]):
