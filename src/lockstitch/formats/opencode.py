@@ -45,7 +45,8 @@ _PART = Table("part", "data", order=("message_id", "id"))
 _WANTED = """
 (type LIKE 'message.part.updated%' AND EXISTS (SELECT 1 FROM json_each((
    SELECT json_group_array(id) FROM part WHERE session_id = ?1 AND (
-     data LIKE '%"running"%' OR data LIKE '%"pending"%' OR {part}))) AS wanted
+     data LIKE '%"running"%' OR data LIKE '%"pending"%' OR data LIKE '%[lockstitch]%'
+     OR data LIKE '%[Tool execution was interrupted]%' OR {part}))) AS wanted
    WHERE instr(event.data, wanted.value) > 0))
 OR (type LIKE 'message.updated%' AND EXISTS (SELECT 1 FROM json_each((
    SELECT json_group_array(id) FROM message WHERE session_id = ?1 AND {message})) AS wanted
