@@ -8,7 +8,7 @@ BIN := .venv/bin
 # longest to compile what they import, so that is kept, whatever the machine is set to.
 PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test clients docs bench
+.PHONY: demo test clients sessions precision docs bench
 
 demo: .venv/.installed-demo
 	$(BIN)/python examples/run.py
@@ -23,6 +23,15 @@ test: .venv/.installed-dev
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
 clients: .venv/.installed-dev
 	LOCKSTITCH_CLIENTS=all $(PYTEST) tests/clients
+
+# Sessions of the real Claude Code, made by typing into it; they stay out of version control.
+sessions: .venv/.installed-dev
+	$(BIN)/python -m tests.clients.sessions $(ARGS)
+
+# How right the findings are on real sessions: make precision FOLDER=~/.claude/projects
+FOLDER ?= .cache/sessions
+precision: .venv/.installed-dev
+	$(BIN)/python -m tests.precision $(FOLDER) $(ARGS)
 
 docs: .venv/.installed-dev
 	$(BIN)/python scripts/generate_docs.py

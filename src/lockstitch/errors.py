@@ -52,7 +52,14 @@ class Unreadable(LockstitchError):
 
 
 class UnknownFormat(Unreadable):
-    """The input is the session of no program that is known; nothing was changed."""
+    """The input is the session of no program that is known; nothing was changed.
+
+    ``likeness`` says what it looks like without being it; empty if it looks like nothing.
+    """
+
+    def __init__(self, message: str = "", likeness: str = "") -> None:
+        super().__init__(message)
+        self.likeness = likeness
 
 
 class Conflict(LockstitchError):

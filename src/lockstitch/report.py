@@ -19,7 +19,8 @@ class Report(Struct):
 
     ``reachable`` and ``unreachable`` count turns, ``left`` the bytes of those that a resume leaves
     behind. ``notes`` says what was left on purpose, ``records`` counts those of a session in a
-    store of Lockstitch's own.
+    store of Lockstitch's own. ``is_unknown`` says of a file that no program is known that writes
+    such ones, so that there may be no session in it at all.
     """
 
     target: str
@@ -37,6 +38,7 @@ class Report(Struct):
     notes: list[str] = field(default_factory=list)
     error: str | None = None
     records: int = 0
+    is_unknown: bool = False
 
     @property
     def status(self) -> str:

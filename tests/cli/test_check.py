@@ -31,7 +31,9 @@ def test_text_reads_like_a_linter(lockstitch: Any, saved: Any, broken: Any) -> N
     path = saved(broken)
     done = lockstitch("check", path.name, cwd=path.parent)
     first, *more = done.stdout.decode().splitlines()
-    assert re.fullmatch(r"conversation\.json:messages\.1\.content\.0: LS\d{3} \[\*\] .+", first)
+    assert re.fullmatch(
+        r"conversation\.json:messages\.1\.content\.0: error LS\d{3} \[\*\] .+", first
+    )
     assert more[0].startswith("  = Anthropic: ")
     assert "`tool_use` ids were found without `tool_result` blocks" in more[0]
     assert more[1].startswith("  = help: ")
@@ -53,7 +55,7 @@ def test_stdin(lockstitch: Any, broken: Any) -> None:
 
 def test_jsonl(lockstitch: Any, saved: Any, broken: Any) -> None:
     lines = "\n".join(map(json.dumps, broken)).encode()
-    assert b"a.jsonl:2.content.0: LS" in lockstitch("check", saved(lines, "a.jsonl")).stdout
+    assert b"a.jsonl:2.content.0: error LS" in lockstitch("check", saved(lines, "a.jsonl")).stdout
 
 
 def test_every_file_is_printed_and_the_unreadable_one_named(
@@ -105,7 +107,7 @@ def test_sarif(lockstitch: Any, saved: Any, broken: Any, clean: Any, tmp_path: P
     for rule in driver["rules"]:
         assert rule["shortDescription"]["text"]
         assert rule["fullDescription"]["text"]
-        assert rule["defaultConfiguration"]["level"] in {"error", "warning"}
+        assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
     [result] = run["results"]
     assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
     assert result["level"] == "error"
@@ -168,7 +170,7 @@ def test_colours_only_on_a_terminal_that_wants_them(
     lockstitch: Any, saved: Any, broken: Any
 ) -> None:
     path = str(saved(broken))
-    assert "\x1b[1;31mLS" in on_a_terminal("check", path)
+    assert "\x1b[1;31merror LS" in on_a_terminal("check", path)
     assert "\x1b" not in on_a_terminal("check", path, NO_COLOR="1")
     assert "\x1b" not in on_a_terminal("check", path, TERM="dumb")
     assert b"\x1b" not in lockstitch("check", path).stdout

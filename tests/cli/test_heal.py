@@ -143,7 +143,7 @@ def test_what_cannot_be_healed_comes_out_as_it_was(
     assert done.returncode == 1
     result = (tmp_path / "out.json").read_bytes() if output else done.stdout
     assert result == path.read_bytes()
-    assert b": LS504 " in done.stderr
+    assert b": error LS504 " in done.stderr
     assert done.stderr.endswith(b"Not healed, the original stands. Left: 1 error.\n")
 
 

@@ -89,7 +89,7 @@ def test_damage_is_found_and_named(here: Any, store: str) -> None:
     damage(store, "ticket-42", 7)
     done = here("check", store)
     [line, *_] = done.stdout.decode().splitlines()
-    assert line.startswith(f"{places.public(store)}:ticket-42:7: LS611 ")
+    assert line.startswith(f"{places.public(store)}:ticket-42:7: error LS611 ")
     assert done.returncode == 1
     assert b"Found 1 error (0 fixable)." in done.stderr
     small, ticket = json.loads(here("check", store, "--json").stdout)["sessions"]
@@ -344,7 +344,7 @@ def test_show_what_is_left_of_a_damaged_session(here: Any, store: str) -> None:
     done = here("show", store, "--session", "ticket-42")
     shown = done.stdout.decode()
     assert done.returncode == 1
-    assert "ticket-42:12: LS611" in shown
+    assert "ticket-42:12: error LS611" in shown
     assert "Fix the failing test" in shown
     assert "The test is fixed." not in shown
 

@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lockstitch.provider.desk import Desk, Entry, Records
-from lockstitch.provider.judge import chosen
+from lockstitch.provider.desk import Answer, Desk, Entry, Records
+from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.wire import Wire
 
 from .install import NotInstalled, installed
 
@@ -35,12 +36,25 @@ PATIENCE = 600
 _BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
+class Open(Desk):
+    """A provider that takes every request, whatever this project thinks of it."""
+
+    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A scratch home, a folder to work in, and what the provider there was sent."""
+    """A scratch home, a folder to work in, and what the provider there was sent.
+
+    ``desk`` judges what is sent, ``more_environ`` is what else a client shall find in its
+    environment.
+    """
 
     root: Path
     log: list[Entry] = field(default_factory=list)
+    desk: type[Desk] = Desk
+    more_environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
@@ -54,7 +68,7 @@ class Place:
     def provider(self, *replies: Reply) -> Iterator[str]:
         """A provider that keeps what it is sent; gives its address."""
         records = Records(self.root / "sent")
-        desk = Desk(
+        desk = self.desk(
             chosen([]), Script(replies), clock=time.time, log=self.log.append, records=records
         )
         self.home.mkdir(parents=True, exist_ok=True)
@@ -161,7 +175,12 @@ class Client(ABC):
         )
 
     def _environ(self, place: Place, url: str) -> dict[str, str]:
-        return {**_BARE, "HOME": str(place.home), **self.environ(place.home, url)}
+        return {
+            **_BARE,
+            "HOME": str(place.home),
+            **self.environ(place.home, url),
+            **place.more_environ,
+        }
 
     @abstractmethod
     def folder(self, home: Path, work: Path) -> Path:

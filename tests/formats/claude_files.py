@@ -21,7 +21,8 @@ Json = dict[str, Any]
 
 CWD = "/home/ada/project"
 START = datetime(2026, 9, 1, 10, 0, tzinfo=UTC)
-STEP = timedelta(milliseconds=1237)
+# The lines of one layout follow each other at once, those of the other with a person's pauses.
+STEPS = {"linear": timedelta(milliseconds=1237), "tree": timedelta(milliseconds=23741)}
 VERSIONS = {"linear": "2.0.50", "tree": "2.1.325"}
 LAYOUTS = ("linear", "tree")
 MARK = re.compile(r"MARK-[0-9a-z_]+-\d\d")
@@ -59,6 +60,7 @@ class Case:
     ``pairs`` maps the mark of a result to the mark of the call that it answers.
     ``side`` are the files beside the session, by their path relative to its folder.
     ``touched`` is how many of the original lines may lose their bytes, None where it depends.
+    ``noted`` is a session with nothing but notes, which is healthy, too.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Case:
     pairs: Mapping[str, str] = field(default_factory=dict)
     side: Mapping[str, bytes] = field(default_factory=dict)
     healthy: bool = False
+    noted: bool = False
     touched: int | None = None
 
     def __str__(self) -> str:
@@ -110,6 +113,7 @@ class Book:
         self.tip: str | None = None
         self.now = START
         self._messages = 0
+        self._depths: dict[str | None, int] = {None: 0}
 
     @property
     def is_tree(self) -> bool:
@@ -132,12 +136,12 @@ class Book:
 
     def stamp(self) -> str:
         """The next point in time."""
-        self.now += STEP
+        self.now += STEPS[self.layout]
         return self.now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def wait(self, seconds: float) -> None:
         """Let time pass; the next record is this much later than the last one, and no more."""
-        self.now += timedelta(seconds=seconds) - STEP
+        self.now += timedelta(seconds=seconds) - STEPS[self.layout]
 
     def link(self, kind: str, **fields: Any) -> Json:
         """Write a record of the chain, with the fields that all of them have."""
@@ -155,6 +159,7 @@ class Book:
             record = {**head, "type": kind, **fields, **tail, **who, **where}
         else:
             record = {**head, "userType": "external", **where, "type": kind, **fields, **tail}
+        self._depths[uuid] = self._depths.get(self.tip, 0) + 1
         self.tip = uuid
         return self.add(record)
 
@@ -206,7 +211,7 @@ class Book:
         return [
             self.link(
                 "assistant",
-                message=_message(message_id, [block], stop),
+                message=_message(message_id, [block], stop, self._depths.get(self.tip, 0)),
                 requestId=counted_id("req", message_id),
                 **fields,
             )
@@ -400,11 +405,12 @@ def _thought(text: str) -> Json:
     return {"type": "thinking", "thinking": text, "signature": f"Eq{signature}"}
 
 
-def _message(message_id: str, content: list[Json], stop: str | None) -> Json:
+def _message(message_id: str, content: list[Json], stop: str | None, depth: int) -> Json:
+    """A message of the model; the provider counts more of a longer conversation."""
     usage = {
         "input_tokens": 6,
         "cache_creation_input_tokens": 412,
-        "cache_read_input_tokens": 15310,
+        "cache_read_input_tokens": 15310 + 25 * depth,
         "output_tokens": 87,
         "service_tier": "standard",
     }

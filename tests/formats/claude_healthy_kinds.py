@@ -6,6 +6,7 @@ from .claude_files import Book, Case, counted_uuid, joined, opened, sidechain, s
 from .claude_kinds import kind
 
 SURVIVORS = 4
+NOWHERE = "00000000-0000-0000-0000-000000000000"
 
 
 @kind("compacted")
@@ -46,11 +47,14 @@ def rewound(book: Book) -> Case:
 
 @kind("rewound_to_the_start")
 def rewound_to_the_start(book: Book) -> Case:
+    """What the model is sent shrinks; the newest client notes the rewind, too."""
     opened(book)
     given_up = [*book.marks]
     book.tip = None
     book.wait(40)
-    book.work("Run the tests instead.", "tests")
+    book.ask("Run the tests instead.")
+    book.note("last-prompt", leafUuid=NOWHERE, explicit=True) if book.is_tree else None
+    book.say("They pass.")
     return book.case(aside=given_up, healthy=True)
 
 
@@ -120,7 +124,9 @@ def leaves_of_hooks(book: Book) -> Case:
 @kind("unknown_records")
 def unknown_records(book: Book) -> Case:
     opened(book)
+    tip = book.tip
     book.link("hologram", payload={"depth": 3, "ratio": 1.0, "big": 2**70})
+    book.tip = tip
     book.ask("Go on.")
     book.note("shimmer", state=[1, None, {"x": "\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}])
     book.say("I go on.")

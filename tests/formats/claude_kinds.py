@@ -146,7 +146,7 @@ def torn_in_a_character(book: Book) -> Case:
 @kind("06_no_final_newline")
 def no_final_newline(book: Book) -> Case:
     opened(book)
-    return book.case(joined(book.lines()).removesuffix(b"\n"), touched=0)
+    return book.case(joined(book.lines()).removesuffix(b"\n"), noted=True)
 
 
 @kind("07_two_of_three")
@@ -410,7 +410,7 @@ def blank_text(book: Book) -> Case:
     book.result(call["id"], book.words("built"), record["uuid"])
     book.pairs[book.last] = mark
     book.say("It is built.")
-    return book.case(touched=2)
+    return book.case(noted=True)
 
 
 @kind("h2_parameters_in_the_name")

@@ -15,7 +15,7 @@ from tests.together import Together
 
 from . import claude_oracle as oracle
 from .campaign import Home, Ran, named_lines, quarantined, session_of
-from .claude_cases import BROKEN, CASES, HEALTHY
+from .claude_cases import BROKEN, CASES, HEALTHY, NOTED
 from .claude_files import MARK, Case, joined
 
 each = Together()
@@ -56,7 +56,7 @@ def put(home: Home, case: Case) -> Path:
 def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home = Home(tmp_path_factory.mktemp("home"), {"PYTHONHASHSEED": "0"})
     broken = [put(home, case) for case in BROKEN]
-    healthy = [put(home, case) for case in HEALTHY]
+    healthy = [put(home, case) for case in (*HEALTHY, *NOTED)]
     before = {path: path.read_bytes() for path in broken}
     first_check = home.each("check", "--json", targets=broken)
     diff = home.run("repair", "--diff", *broken)
@@ -218,6 +218,25 @@ def test_a_healthy_file_keeps_every_byte(life: Life, case: Case) -> None:
     assert life.mended[str(case)] == case.data
 
 
+@pytest.mark.parametrize("case", NOTED, ids=str)
+def test_a_file_with_notes_only_is_healthy_and_keeps_every_byte(life: Life, case: Case) -> None:
+    report = life.report(life.healthy, case)
+    assert report["status"] == "notes"
+    assert {found["severity"] for found in report["findings"]} == {"note"}
+    assert life.mended[str(case)] == case.data
+
+
+@pytest.mark.parametrize("case", NOTED, ids=str)
+def test_notes_are_mended_when_asked_for(tmp_path: Path, case: Case) -> None:
+    home = Home(tmp_path)
+    path = put(home, case)
+    assert home.run("check", path).status == 0
+    assert home.run("repair", "--yes", "--notes", path).status == 0
+    data = path.read_bytes()
+    assert oracle.violations(data) == []
+    assert set(case.history) <= oracle.marks(data)
+
+
 def test_what_need_not_write_does_not_write(life: Life) -> None:
     runs = (life.first_check, life.diff, life.healthy, life.second_check, life.second_repair)
     assert [ran.changed for ran in runs] == [()] * len(runs)
@@ -250,7 +269,8 @@ def test_looking_at_all_files_changes_nothing(reading: Home, words: tuple[str, .
 def test_scan_finds_every_session(reading: Home) -> None:
     found = reading.run("scan", "--json").sessions
     statuses = {str(case): found[str(reading.paths[str(case)])]["status"] for case in CASES}
-    expected = {str(case): "ok" if case.healthy else "broken" for case in CASES}
+    states = {True: "ok", False: "broken"}
+    expected = {str(c): "notes" if c.noted else states[c.healthy] for c in CASES}
     assert statuses == expected
 
 

@@ -31,3 +31,13 @@ def test_every_rule_is_found_in_some_broken_file() -> None:
 @pytest.mark.parametrize("case", HEALTHY, ids=str)
 def test_none_is_found_in_a_healthy_file(case: Case) -> None:
     assert found(case) == set()
+
+
+def test_what_is_not_mended_does_not_say_that_it_is() -> None:
+    from lockstitch.formats.base import find
+
+    rule = lockstitch.RULES["LS610"]
+    assert find("LS610", "1", "has no head").help == rule.help
+    left = find("LS610", "1", "has no head", fixable=False)
+    assert not left.fixable
+    assert "repair leaves this as it is" in left.help

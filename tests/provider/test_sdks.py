@@ -96,6 +96,16 @@ class TestAnthropic:
         assert final.stop_reason == "tool_use"
         assert len({block.id for block in final.content[1:]}) == 2
 
+    def test_thinking_is_signed(self, provider: Start, anthropic: Client) -> None:
+        running = provider(Reply("Yes.", thinking="Is it so?"), Reply("Yes.", thinking="Is it so?"))
+        whole = anthropic(running).messages.create(messages=ASK, **ANTHROPIC)
+        with anthropic(running).messages.stream(messages=ASK, **ANTHROPIC) as stream:
+            streamed = stream.get_final_message()
+        for thinking, said in (whole.content, streamed.content):
+            assert (thinking.type, thinking.thinking) == ("thinking", "Is it so?")
+            assert thinking.signature
+            assert said.text == "Yes."
+
     @pytest.mark.parametrize("stream", [False, True])
     def test_refused(self, provider: Start, anthropic: Client, stream: bool) -> None:
         running = provider()

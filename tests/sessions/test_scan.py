@@ -147,3 +147,30 @@ def test_a_failure_of_our_own_does_not_end_the_scan(
     assert report.status == "unreadable"
     assert (report.error or "").startswith("internal error: KeyError at ")
     assert "secret words" not in (report.error or "")
+
+
+def test_a_session_with_only_notes_is_healthy(home: Path) -> None:
+    """A missing line break at the end harms nobody: it is said, and nothing is done about it."""
+    folder = home / ".claude" / "projects" / "-home-ada-project"
+    for name in ("5ee0c484.jsonl", "torn.jsonl"):
+        (folder / name).unlink()
+    file = folder / f"{claude.SESSION}.jsonl"
+    file.write_text(claude.healthy().removesuffix("\n"), encoding="utf-8")
+    before = file.read_bytes()
+    done = run(home, "scan", "--all")
+    assert done.returncode == 0
+    assert "1 (1 with notes)" in done.stdout
+    assert "healthy with notes: LS608" in done.stdout
+    assert "1 session: 1 healthy (1 with notes), 0 broken." in done.stderr
+    assert "healthy with notes" not in run(home, "scan").stdout
+    done = run(home, "check", file)
+    assert done.returncode == 0
+    assert ": note LS608 [*] " in done.stdout
+    assert done.stderr == "Healthy with notes: 1 note, nothing broken.\n"
+    done = run(home, "check", file, "--json")
+    assert json.loads(done.stdout)["sessions"][0]["status"] == "notes"
+    done = run(home, "repair", "--yes", file)
+    assert (done.returncode, file.read_bytes()) == (0, before)
+    assert "Healthy with notes: 1 note, nothing broken, nothing changed." in done.stderr
+    assert run(home, "repair", "--yes", "--notes", file).returncode == 0
+    assert file.read_bytes() == before + b"\n"

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 import lockstitch
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, reading, terminal, text
@@ -25,6 +25,7 @@ from lockstitch.cli.databases import reports as threads
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import is_own, own_below, stored
 from lockstitch.dialects.detect import confirmed
+from lockstitch.dialects.detect import listed as listed_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.places import brief, public
@@ -113,7 +114,8 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
             yield from threads(target, asked or Asked(session=session))
             return
         own = own_below(target) if is_folder and form in (None, OWN) else []
-        found = None if dialect else [] if form == OWN else stored(target, form, session)
+        is_named = dialect is not None or (model is not None and form is None)
+        found = None if is_named else [] if form == OWN else stored(target, form, session)
     except (Unreadable, UsageError) as error:
         yield Report(public(target), form, error=brief(str(error), target))
         return
@@ -150,9 +152,17 @@ def journals(
 
 def listed(target: str, dialect: str | None, model: str | None) -> Report:
     """Read and check one message list; what cannot be read becomes a report with an error."""
+    from lockstitch.formats.plain import doubt_of
+    from lockstitch.formats.sources import unknown
+
     try:
         document = reading.read(target)
         with reading.limits():
+            if document.requests:
+                return _requests(document, dialect, model)
+            like = "" if dialect else doubt_of(document.value)
+            if like:
+                return Report(target, error=unknown(like))
             dialect = confirmed(document.value, dialect)
             findings = lockstitch.check(document.value, dialect, model=model)
     except (Unreadable, UsageError) as error:
@@ -160,6 +170,30 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
     count = document.messages
     return Report(
         target, "list", messages=count, reachable=count, dialect=dialect, findings=findings
+    )
+
+
+def _requests(document: reading.Document, dialect: str | None, model: str | None) -> Report:
+    """Check a file of which every line is a request."""
+    from lockstitch.formats.requests import Requests, dialect_in
+    from lockstitch.formats.sources import unknown
+
+    like = "" if dialect else Requests().doubt(document.value)
+    if like:
+        return Report(document.target, error=unknown(like))
+    dialect = dialect or dialect_in(document.value)
+    findings = [
+        structs.replace(found, place=f"{line}.{found.place}")
+        for line, body in document.requests
+        for found in lockstitch.check(body, dialect, model=model)
+    ]
+    return Report(
+        document.target,
+        "requests",
+        messages=sum(len(listed_in(body)) for _, body in document.requests),
+        reachable=len(document.requests),
+        dialect=dialect,
+        findings=findings,
     )
 
 
@@ -180,7 +214,7 @@ def _status(tally: Tally) -> int:
     if tally.kinds.keys() - {NOTE}:
         terminal.note(text.counted(tally.kinds, tally.fixable))
     elif tally.kinds and not tally.failed:
-        terminal.note(f"Nothing is broken ({several(tally.kinds[NOTE], 'note')}).")
+        terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
     elif not tally.failed:
         terminal.note("All clean.")
     broken = tally.kinds.keys() - {NOTE}

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from lockstitch.cli.reading import Document
 
 
+_MANY = (
+    "holds a request on every line: `lockstitch repair` repairs each of them in place, and heal "
+    "takes one of them, in a file of its own"
+)
+
+
 def run(  # noqa: PLR0913 - one keyword an option
     *,
     file: str | None,
@@ -31,7 +37,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise UsageError("--diff and --json exclude each other")
     [target] = reading.inputs([file] if file else [])
     try:
-        document = reading.read(target)
+        document = _read(target)
         with reading.limits():
             named = confirmed(document.value, dialect)
             plan = lockstitch.plan(document.value, named, model=model)
@@ -45,6 +51,13 @@ def run(  # noqa: PLR0913 - one keyword an option
         terminal.emit(shown)
     _summarise(target, plan)
     return FINDINGS if plan.remaining else CLEAN
+
+
+def _read(target: str) -> Document:
+    document = reading.read(target)
+    if document.requests:
+        raise Unreadable(_MANY)
+    return document
 
 
 def _write(output: str, data: bytes) -> None:

@@ -34,6 +34,12 @@ def report(sessions: Sequence[Report]) -> bytes:
     return encode(sessions=[session(checked) for checked in sessions])
 
 
+def scanned(sessions: Sequence[Report], others: Sequence[Report]) -> bytes:
+    """The report of ``scan --json``: the sessions, and the files of programs that are not known."""
+    unknown = [{"target": other.target, "error": other.error} for other in others]
+    return encode(sessions=[session(checked) for checked in sessions], unknown=unknown)
+
+
 def streamed(sessions: Iterable[Report]) -> Iterator[bytes]:
     """The same report, byte for byte, one session at a time."""
     return joined(session(checked) for checked in sessions)

@@ -104,8 +104,8 @@ COMMAND = Command(
         "not. What the real provider would refuse it refuses, with status 400 and the provider's "
         "own words; everything else it answers with `ok`, or with the replies of a file: a JSON "
         'list such as [{"text": "on it", "calls": [{"name": "bash", "arguments": '
-        '{"command": "ls"}}]}]. A reply with calls waits for a request that offers those tools. '
-        "Ctrl-C ends it."
+        '{"command": "ls"}}]}]. A reply with calls waits for a request that offers those tools; '
+        'with "thinking" it begins with signed thinking, in Anthropic\'s API. Ctrl-C ends it.'
     ),
     examples=(
         "lockstitch provider",

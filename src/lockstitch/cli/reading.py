@@ -42,6 +42,17 @@ class Document(msgspec.Struct, frozen=True):
             value = value[list_key(value)]
         return len(value) if isinstance(value, list) else 1
 
+    @property
+    def requests(self) -> list[tuple[int, dict[str, Any]]]:
+        """The requests of a document of which every line is one, each with its line; or none."""
+        is_body = (
+            isinstance(body, dict) and "role" not in body and list_key(body) for body in self.value
+        )
+        if not self.lines or not all(is_body):
+            return []
+        numbers = [number for number, _ in numbered_lines(self.data)]
+        return list(zip(numbers, self.value, strict=True))
+
 
 def list_key(body: dict[str, Any]) -> str | None:
     """The key under which a request body holds its messages, if it is one."""

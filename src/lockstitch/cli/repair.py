@@ -258,7 +258,8 @@ def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) ->
     elif repaired and not findings:
         terminal.note("All clean.")
     elif repaired and not is_broken(findings):
-        terminal.note(f"Nothing is broken and nothing was changed; {text.tally(findings)}.")
+        said = text.tally(findings)
+        terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     if backups_made and not how.quiet:
         terminal.note(f"Backup: {text.shown(backups_made[0])}")
         more = len(backups_made) - 1

@@ -25,6 +25,8 @@ _ADVICE = "`lockstitch repair TARGET` mends them; `lockstitch show TARGET` shows
 # Below this many bytes in all, starting other processes costs more than it saves.
 _WORTH_WORKERS = 32 << 20
 _DATABASES = (".db", ".sqlite", ".sqlite3")
+# So many files of programs that are not known are named where nobody asked for all of them.
+_NAMED = 5
 # A part of a file: which one, of how many.
 Piece = tuple[str, int, int]
 
@@ -36,6 +38,7 @@ class Row(Struct):
     project: str
     sessions: int = 0
     broken: int = 0
+    noted: int = 0
     unreachable: int = 0
     size: int = 0
     updated: float = 0.0
@@ -44,6 +47,7 @@ class Row(Struct):
         """Count a session in."""
         self.sessions += 1
         self.broken += report.status not in HEALTHY
+        self.noted += report.status == "notes"
         self.unreachable += report.unreachable
         self.size += report.size
         self.updated = max(self.updated, report.updated)
@@ -73,17 +77,30 @@ def run(  # noqa: PLR0913 - one keyword an option
         terminal.complain(f"{text.shown(path)}: no such file or folder")
     given = [path for path in paths if path not in missing]
     files = [] if missing and not given else list(sessions.paths(given))
-    found = list(_scanned(files, _workers(workers, files)))
-    others = len(files) - len({report.target for report in found})
+    scanned = list(_scanned(files, _workers(workers, files)))
+    found = [report for report in scanned if not report.is_unknown]
+    others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
     if as_json:
         from lockstitch.cli import machine
 
-        terminal.emit(machine.report(found))
+        terminal.emit(machine.scanned(found, others))
     else:
         _print(found, every)
-    if others:
-        terminal.note(f"{others} other files belong to no program that is known.")
-    return _status(found, failed=bool(missing))
+        _name_others(others, given, every=every)
+    # a file that was named is asked about; those that only lie in a folder are not
+    declined = any(report.target in given for report in others)
+    return _status(found, failed=bool(missing) or declined)
+
+
+def _name_others(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
+    """Say which files are of programs that are not known: all, or the first of many."""
+    named = others if every else [one for one in others if one.target in given] or others[:_NAMED]
+    for report in named:
+        terminal.note(f"{text.shown(report.target)}: {terminal.harmless(report.error or '')}")
+    more = len(others) - len(named)
+    if more:
+        noun = "other file is" if more == 1 else "other files are"
+        terminal.note(f"{more} {noun} not of a program that is known; --all names them.")
 
 
 def _all_of(
@@ -94,7 +111,9 @@ def _all_of(
         if not os.path.lexists(path):
             yield Report(path, error="no such file or folder")
     files = list(sessions.paths([path for path in paths if os.path.lexists(path)])) if paths else []
-    yield from _scanned(files, _workers(workers, files))
+    for report in _scanned(files, _workers(workers, files)):
+        if not report.is_unknown:
+            yield report
     for url in stores:
         yield from everything(url, asked)
 
@@ -248,7 +267,8 @@ def _print_table(table: Sequence[Row]) -> None:
     lines: list[tuple[str, ...]] = [_HEADS]
     for row in table:
         when = datetime.fromtimestamp(row.updated, UTC).strftime("%Y-%m-%d")
-        healthy = row.sessions - row.broken
+        aside = f" ({row.noted} with notes)" if row.noted else ""
+        healthy = f"{row.sessions - row.broken}{aside}"
         counts = (row.sessions, healthy, row.broken, row.unreachable)
         project = terminal.harmless(row.project)
         lines.append((row.program, project, *map(str, counts), when, size(row.size)))
@@ -278,7 +298,8 @@ def _line(report: Report) -> str:
     listed = ", ".join(f"{code} x{n}" if n > 1 else code for code, n in sorted(codes.items()))
     lost = f"{several(report.unreachable, 'turn')} ({size(report.left)})"
     left = f"; {lost} unreachable"
-    return f"{name}: {listed or 'ok'}{left if report.unreachable else ''}"
+    state = "healthy with notes: " if report.status == "notes" else ""
+    return f"{name}: {state}{listed or 'ok'}{left if report.unreachable else ''}"
 
 
 def _status(found: Sequence[Report], *, failed: bool) -> int:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lockstitch.cli.reading import STDIN
-from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.formats.base import DOCUMENT
+from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.places import is_postgres, public
 from lockstitch.report import OWN
 
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
 
     from lockstitch.formats.sources import Source
 
-_LIST = "list"
+_REQUESTS = "requests"
 _DATABASE = b"SQLite format 3\0"
 _PACKED = b"\x28\xb5\x2f\xfd"  # Zstandard
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 _SHOWN = 4
 
 
@@ -77,20 +77,21 @@ def own_below(folder: str) -> list[str]:
 
 
 def stored(target: str, form: str | None, session: str | None) -> list[Source] | None:
-    """The sessions that a target names; None if it is a message list, or nothing that is known."""
+    """The sessions that a target names; None if it is one list or request, or cannot be told."""
     if target == STDIN or (form is None and _starts_as_list(target)):
         return None
     from lockstitch import sessions
 
     try:
         found = sessions.sources(target, format=form, session=session)
-    except Unreadable:
+    except UnknownFormat as error:
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
-        if form is None and is_file and not _head(target, 16).startswith((_DATABASE, _PACKED)):
+        is_base = target.endswith(_DATABASES)
+        is_base = is_base or _head(target, 16).startswith((_DATABASE, _PACKED))
+        # what looks like nothing is read once more, by who can say where it stops being JSON
+        if form is None and is_file and not is_base and not error.likeness:
             return None
         raise
-    if form is None and [(one.format, one.kind) for one in found] == [(_LIST, DOCUMENT)]:
-        return None
     return found
 
 
@@ -151,4 +152,9 @@ def one(target: str | None, form: str | None, session: str | None) -> Source:
         count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
         many = count if is_postgres(given) else f"{len(found)} sessions"
         raise UsageError(f"{name}: holds {many}; name one with --session{more}")
+    if found[0].format == _REQUESTS:
+        raise UsageError(
+            f"{name}: holds a request on every line; check and repair take such a file, "
+            "this command takes one request, in a file of its own"
+        )
     return found[0]

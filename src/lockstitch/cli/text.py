@@ -37,8 +37,8 @@ def labelled(target: str, form: str | None, session: str | None) -> str:
 
 
 def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:
-    """One finding: place, code and message, then the provider's words and what heal would do."""
-    code = paint(found.code, "bold", COLOURS[found.severity], stream=stream)
+    """One finding: place, severity, code and message, then the provider's words and the help."""
+    code = paint(f"{found.severity} {found.code}", "bold", COLOURS[found.severity], stream=stream)
     mark = f" {paint('[*]', 'cyan', stream=stream)}" if found.fixable else ""
     lines = [f"{_place(target, found.place, stream)}: {code}{mark} {harmless(found.message)}"]
     if found.error:

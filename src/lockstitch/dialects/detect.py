@@ -13,6 +13,7 @@ from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.openai_responses import CALL_KINDS, OUTPUTS, OpenAIResponses
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.shapes import foreign_calls
 from lockstitch.errors import AmbiguousDialect, UsageError
 
 CLASSES: dict[str, type[Dialect]] = {
@@ -23,7 +24,8 @@ CLASSES: dict[str, type[Dialect]] = {
     "bedrock": Bedrock,
     "langchain": LangChain,
 }
-_ENOUGH = 2000
+# So many messages tell what a list is.
+ENOUGH = 2000
 _LANGCHAIN = frozenset({"human", "ai", "AIMessageChunk"})
 _ANTHROPIC = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
@@ -45,10 +47,14 @@ def new_dialect(name: str) -> Dialect:
 
 
 def dialect_of(value: Any) -> str:
-    """Name the dialect of a list or body; raises ``AmbiguousDialect`` if several fit."""
-    marks = set(_marks(value))
+    """Name the dialect of a list or body; raises ``AmbiguousDialect`` unless exactly one fits."""
+    marks = marks_of(value)
     if len(marks) == 1:
-        return marks.pop()
+        [found] = marks
+        why = foreign_calls(listed(value)[:ENOUGH], found)
+        if why:
+            raise AmbiguousDialect(f"this looks like {found}, but {why}; name the dialect")
+        return found
     if not isinstance(value, (list, dict)):
         raise UsageError(f"expected a list of messages or a request body, got {_kind(value)}")
     if not marks:
@@ -69,10 +75,23 @@ def confirmed(value: Any, dialect: str | None) -> str:
     if dialect is None:
         return dialect_of(value)
     named = profile_named(dialect).dialect
-    marks = set(_marks(value))
+    marks = marks_of(value)
     if named in marks or len(marks) != 1 or (named == "langchain" and marks == {"openai-chat"}):
         return dialect
     raise UsageError(f"this is {marks.pop()}, not {named}; leave the dialect out or name that one")
+
+
+def marks_of(value: Any) -> set[str]:
+    """Return the dialects that left a mark in a list or body."""
+    return set(_marks(value))
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the messages of a list or a body; none if it has no list of them."""
+    if isinstance(value, dict):
+        lists = (value.get(key) for key in ("messages", "input", "contents"))
+        value = next((found for found in lists if isinstance(found, list)), None)
+    return value if isinstance(value, list) else []
 
 
 def _kind(value: Any) -> str:
@@ -108,7 +127,7 @@ def _body_marks(body: dict[str, Any]) -> Iterator[str]:
 
 
 def _list_marks(messages: Sequence[Any]) -> Iterator[str]:
-    for message in messages[:_ENOUGH]:
+    for message in messages[:ENOUGH]:
         if isinstance(message, dict):
             yield from _message_marks(message)
 

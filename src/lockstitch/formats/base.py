@@ -17,11 +17,13 @@ from lockstitch.errors import UsageError
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
-from lockstitch.rules import RULES, WARNING, Finding
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
 
+# The help of a finding under a rule that mends most, but not this one.
+_LEFT = "repair leaves this as it is: the file does not hold what it would take"
 LINES = "lines"
 DOCUMENT = "document"
 SQLITE = "sqlite"
@@ -48,7 +50,8 @@ class Transcript(Struct):
     ``evidence`` holds, by call id, results that survived outside the history, as parts of the
     dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
     ``notes`` says what was left behind on purpose. ``size`` is that of the session in a database
-    of many. ``waiting`` says that a person is asked, so that nothing is changed unless it is
+    of many. ``messages`` counts those of a file of several requests, of which none goes on another.
+    ``waiting`` says that a person is asked, so that nothing is changed unless it is
     ``forced``; ``sealed`` that too little of the store can be read to change anything. ``state``
     is the format's own.
     """
@@ -60,6 +63,7 @@ class Transcript(Struct):
     session: str | None = None
     project: str | None = None
     turns: int = 0
+    messages: int = 0
     left: int = 0
     left_size: int = 0
     notes: list[str] = field(default_factory=list)
@@ -106,7 +110,14 @@ class Format(ABC):
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
-        """Tell whether a store is of this format: by its first records, or its tables."""
+        """Whether a store is surely of this format, by its first records or its tables.
+
+        A repair of another program's file would take it apart, so what only looks alike is left.
+        """
+
+    def doubt(self, head: Any) -> str:
+        """Return what speaks against records that look like this format's; empty if nothing."""
+        return ""
 
     @abstractmethod
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -167,10 +178,15 @@ class Format(ABC):
         """Say how bad a finding on the history is for a resume with this program."""
         return found.severity
 
+    def stored_severity(self, found: Finding, transcript: Transcript) -> str:
+        """Say how bad a finding on the records is for a resume with this program."""
+        return ERROR if found.code in self.refused else found.severity
+
 
 def find(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:
     """Make a finding of a rule on stores."""
     rule = RULES[code]
+    is_left = rule.fixable and not flags.get("fixable", True)
     return Finding(
         code=code,
         name=rule.name,
@@ -180,7 +196,7 @@ def find(code: str, place: str, message: str, severity: str = "", **flags: bool)
         error=rule.errors[0][1] if rule.errors else None,
         fixable=flags.get("fixable", rule.fixable),
         lossy=flags.get("lossy", rule.lossy),
-        help=rule.help,
+        help=_LEFT if is_left else rule.help,
     )
 
 

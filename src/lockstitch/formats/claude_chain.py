@@ -1,9 +1,11 @@
-"""The conversation in a Claude Code file: a tree of lines, read as the program reads it.
+"""The conversation in a Claude Code file: a tree of lines, read as the newest client reads it.
 
 One API message stands on several lines that share ``message.id``; the results of parallel calls
 hang on side branches; a compaction cuts the chain and may name lines before it that stay. So the
 chain is not a plain walk over ``parentUuid``: the leaf is chosen, the walk is made, and then the
 lines that belong to what was met are gathered.
+
+What the client does was measured with 2.1.325, and is said at the place that follows it.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.formats.claude_times import seconds_between
 from lockstitch.formats.graph import Graph, Node, Walk
 from lockstitch.formats.records import Record
 
 USER, ASSISTANT, SYSTEM, ATTACHMENT = "user", "assistant", "system", "attachment"
 SPEAKERS = (USER, ASSISTANT)
+LAST_PROMPT = "last-prompt"
 BOUNDARY = "compact_boundary"
 SYNTHETIC = "<synthetic>"
+# Beyond this the client does not take the line before for a parent that is missing (bisected).
+_BRIDGED_SECONDS = 5.0
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +87,13 @@ def queued_words(value: dict[str, Any]) -> str | None:
 
 
 def is_aside(value: dict[str, Any]) -> bool:
-    """Tell whether a line belongs to a sub-agent or a team mate, not to the conversation."""
-    return bool(value.get("isSidechain") or value.get("teamName"))
+    """Whether a line says that it belongs to a sub-agent, not to the conversation."""
+    return bool(value.get("isSidechain"))
+
+
+def may_end(value: dict[str, Any]) -> bool:
+    """Whether the client may resume behind a line: it reads past its own notes of progress."""
+    return value.get("type") != "progress"
 
 
 class Group(Struct):
@@ -96,15 +107,19 @@ class Chain:
     """What a resume of these records would read, in order.
 
     ``order`` numbers the records from the start of what is sent to the leaf, control records
-    included; ``walk`` is the plain path behind it. ``whole_file`` says that a file of a sub-agent
-    is read, in which every line is a side line.
+    included; ``walk`` is the plain path behind it. ``end`` is the line that a resume goes on
+    behind, ``leaf`` the last line of a speaker up to it, and ``overruled`` the line that it would
+    go on behind if no ``last-prompt`` record named another. ``whole_file`` says that a file of a
+    sub-agent is read, in which every line is a side line.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
         self.whole_file = _is_sub_agent(records)
-        self.graph = Graph(list(self._nodes()))
-        self.leaf = self._leaf()
+        self.graph = Graph(list(self._nodes()), self._bridges)
+        self._keep_preserved()
+        self.overruled: Node | None = None
+        self.end, self.leaf = self._end()
         self.walk = self.graph.walk(self.leaf) if self.leaf else Walk([], [])
         self.cut = self._last_boundary()
 
@@ -123,20 +138,71 @@ class Chain:
                 aside = is_aside(value) and not self.whole_file
                 yield Node(number, name, parent if type(parent) is str else None, aside)
 
-    def _leaf(self) -> Node | None:
-        """Choose the leaf as the program does: the end that is latest in the file."""
-        best: Node | None = None
-        for terminal in self._ends():
-            node = self._speaker_at(terminal)
-            if node is None or node.aside:
-                continue
-            if best is None or node.number > best.number:
-                best = node
-        return best
+    def _keep_preserved(self) -> None:
+        """Lead what hangs on the records that the last compaction kept through its summary."""
+        for node in reversed(self.graph.nodes):
+            if not node.aside and is_boundary(self.value(node.number)):
+                anchor, kept = self._preserved(self.value(node.number))
+                if kept and kept[0] < node.number and anchor in self.graph.by_id:
+                    self.graph.detours[kept[0]] = anchor
+                return
 
-    def _ends(self) -> list[Node]:
-        """Give the terminals; where all go round in circles, every record may be the end."""
-        return self.graph.terminals() or list(self.graph.by_id.values())
+    def _bridges(self, node: Node, before: Node) -> bool:
+        """Whether the client takes the line before for a parent that it cannot reach."""
+        gap = seconds_between(self.value(before.number), self.value(node.number))
+        return gap is not None and gap <= _BRIDGED_SECONDS
+
+    def _end(self) -> tuple[Node | None, Node | None]:
+        """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
+
+        That is the line that nobody hangs on and that is the latest in the file. The last
+        ``last-prompt`` record overrules it, unless the line hangs below what that record names.
+        """
+        ends = [node for node in self._terminals() if not node.aside]
+        line, named = self.named_leaf()
+        latest = max(ends, key=lambda node: node.number, default=None)
+        if named is not None and latest is not None and not named.aside:
+            speaker = self._speaker_at(named)
+            follows = latest.number > line and self.hangs_below(latest, named)
+            if speaker is not None and not follows:
+                self.overruled = latest if latest is not named else None
+                return named, speaker
+        for end in sorted(ends, key=lambda node: node.number, reverse=True):
+            speaker = self._speaker_at(end)
+            if speaker is not None and not speaker.aside:
+                return end, speaker
+        return None, None
+
+    def named_leaf(self) -> tuple[int, Node | None]:
+        """Return the last ``last-prompt`` record, and the record that it names; -1 and None.
+
+        A compaction makes the client forget it. After a rewind it names what cannot be there.
+        """
+        for number in range(len(self.records) - 1, -1, -1):
+            value = self.records[number].value
+            if type(value) is not dict:
+                continue
+            if value.get("type") == LAST_PROMPT:
+                return number, self.graph.by_id.get(str(value.get("leafUuid")))
+            if is_boundary(value) and not is_aside(value):
+                break
+        return -1, None
+
+    def hangs_below(self, node: Node | None, top: Node) -> bool:
+        """Whether a record is another one or hangs below it."""
+        seen: set[int] = set()
+        while node is not None and node.number not in seen:
+            if node.number == top.number:
+                return True
+            seen.add(node.number)
+            node = self.graph.by_id.get(node.parent) if node.parent else None
+        return False
+
+    def _terminals(self) -> list[Node]:
+        """Return the records that nobody hangs on, but for notes of progress; all, in a circle."""
+        parents = {node.parent for node in self.graph.nodes if may_end(self.value(node.number))}
+        nodes = [node for node in self.graph.by_id.values() if may_end(self.value(node.number))]
+        return [node for node in nodes if node.id not in parents] or nodes
 
     def _speaker_at(self, node: Node) -> Node | None:
         seen: set[int] = set()
@@ -162,36 +228,79 @@ class Chain:
         return path[self.cut] if path and is_boundary(self.value(path[self.cut])) else -1
 
     @cached_property
-    def groups(self) -> dict[str, Group]:
-        """Give, by ``message.id``, the lines of every message of the model on the walk."""
-        on_walk = set(self.walk.path[self.cut :])
-        wanted = {self._message_id(number) for number in on_walk} - {""}
-        groups = {name: Group([], []) for name in wanted}
-        owners: dict[str, str] = {}
-        for node in self.graph.nodes:
-            name = self._message_id(node.number)
-            if name in groups and not node.aside and self.graph.by_id[node.id] is node:
-                groups[name].members.append(node.number)
-                owners[node.id] = name
-        self._add_results(groups, owners, on_walk)
-        order = {number: place for place, number in enumerate(self.walk.path)}
-        for group in groups.values():
-            if all(number in order for number in group.members):
-                group.members.sort(key=order.__getitem__)
+    def groups(self) -> dict[int, Group]:
+        """Return the lines of every message of the model on the walk, by its first line there.
+
+        Lines of one message follow each other, with nothing but results and notes in between; a
+        client that copies a conversation within its file uses the same ids once more.
+        """
+        groups: dict[int, Group] = {}
+        owners: dict[str, int] = {}
+        first, message = -1, ""
+        for number in self.walk.path[self.cut :]:
+            name = self._message_id(number)
+            if name and name != message:
+                first, message = number, name
+                groups[first] = Group([], [])
+            if name:
+                groups[first].members.append(number)
+                owners[self.graph.by_number[number].id] = first
+            elif self._ends_message(self.value(number)):
+                message = ""
+        self._add_lines(groups, owners)
+        self._add_results(groups, owners)
         return groups
 
-    def _add_results(
-        self, groups: dict[str, Group], owners: dict[str, str], on_walk: set[int]
-    ) -> None:
+    @staticmethod
+    def _ends_message(value: dict[str, Any]) -> bool:
+        return value.get("type") in SPEAKERS and not results_in(value)
+
+    def _add_lines(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
+        """Add the lines of a message that hang beside the walk: on it, or on what it hangs on."""
+        on_walk = set(self.walk.path)
+        beside = {self.graph.by_number[first].parent: first for first in groups}
+        for node in self.graph.nodes:
+            name = self._message_id(node.number)
+            if not name or node.number in on_walk or node.aside or not self._is_first(node):
+                continue
+            first = self._owner(node, name, owners, beside)
+            if first >= 0:
+                groups[first].members.append(node.number)
+                owners[node.id] = first
+        for group in groups.values():
+            if any(number not in on_walk for number in group.members):
+                group.members.sort()
+
+    def _owner(
+        self, node: Node, name: str, owners: dict[str, int], beside: dict[str | None, int]
+    ) -> int:
+        """Return the group that a line hangs on, past results and notes of the client; or -1."""
+        at: Node | None = node
+        seen: set[int] = set()
+        while at is not None and at.number not in seen:
+            seen.add(at.number)
+            first = owners.get(at.parent or "", beside.get(at.parent, -1))
+            if first >= 0 and self._message_id(first) == name:
+                return first
+            at = self.graph.by_id.get(at.parent) if at.parent else None
+            if at is not None and self._ends_message(self.value(at.number)):
+                return -1
+        return -1
+
+    def _is_first(self, node: Node) -> bool:
+        return self.graph.by_id[node.id] is node
+
+    def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
         """Add the results that hang on a side branch, unless the walk has an answer already."""
+        on_walk = set(self.walk.path[self.cut :])
         answered = {r.get("tool_use_id") for n in on_walk for r in results_in(self.value(n))}
         for node in self.graph.nodes:
-            name = owners.get(node.parent or "")
-            if name is None or node.number in on_walk or self.graph.by_id[node.id] is not node:
+            first = owners.get(node.parent or "")
+            if first is None or node.number in on_walk or not self._is_first(node):
                 continue
             found = {r.get("tool_use_id") for r in results_in(self.value(node.number))}
             if found and not found & answered:
-                groups[name].results.append(node.number)
+                groups[first].results.append(node.number)
                 answered |= found
 
     def _message_id(self, number: int) -> str:
@@ -206,7 +315,7 @@ class Chain:
         order: list[int] = []
         done: set[int] = set()
         for number in path:
-            group = self.groups.get(self._message_id(number))
+            group = self.groups.get(number)
             wanted = [number] if group is None else [*group.members, *group.results]
             order += [n for n in wanted if n not in done]
             done.update(wanted)

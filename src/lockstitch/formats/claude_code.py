@@ -10,11 +10,13 @@ from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
     claude_fork,
     claude_quick,
+    claude_severity,
     claude_slim,
     claude_stitch,
     claude_straighten,
 )
 from lockstitch.formats.base import Context, Format, Quick, Transcript, find
+from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -28,13 +30,12 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_findings import graph_findings
-from lockstitch.formats.claude_strays import LOST, REWOUND, Stray, strays
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
-from lockstitch.rules import ERROR, WARNING, Finding
+from lockstitch.rules import Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
@@ -42,11 +43,16 @@ if TYPE_CHECKING:
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
-# What the newest version mends in memory, so that only older ones and other readers stumble.
-_MENDED = frozenset(
-    {"LS102", "LS104", "LS105", "LS106", "LS401", "LS404", "LS505", "LS506", "LS803", "LS406"}
+_LINKS = frozenset({"parentUuid", "sessionId"})
+_TEXTS = (str, list)
+# Records beside the conversation, by words that no other program is known to use.
+_NOTES = frozenset(
+    {
+        *("file-history-snapshot", "file-history-delta", "queue-operation", "last-prompt"),
+        *("ai-title", "custom-title", "permission-mode", "bridge-session", "agent-name"),
+        *("pr-link", "content-replacement", "attribution-snapshot"),
+    }
 )
-_TAIL_ANSWERED = (2, 1, 325)
 
 
 class ClaudeCode(Format):
@@ -59,12 +65,17 @@ class ClaudeCode(Format):
     variable = "CLAUDE_CONFIG_DIR"
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
-        return any(
-            type(value) is dict
-            and type(value.get("type")) is str
-            and ("sessionId" in value or "parentUuid" in value or "leafUuid" in value)
-            for value in head
+        return any(type(value) is dict and _is_own(value) for value in head) and not self.doubt(
+            head
         )
+
+    def doubt(self, head: Sequence[Any]) -> str:
+        """Return that messages have another shape, as those of programs whose lines look alike."""
+        values = [value for value in head if type(value) is dict]
+        foreign = sum(map(_is_foreign, values))
+        if foreign and foreign >= sum(map(_is_spoken, values)):
+            return "looks like a session of Claude Code, but its messages have another shape"
+        return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
@@ -77,9 +88,9 @@ class ClaudeCode(Format):
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = Chain(records)
-        pieces = strays(chain)
-        lost = [piece for piece in pieces if piece.kind in LOST]
-        apart = [piece for piece in pieces if piece.kind == REWOUND]
+        found = branches(chain)
+        lost = [branch for branch in found if branch.kind in LOST]
+        apart = [branch for branch in found if branch.kind in LEFT]
         history = _history(chain)
         transcript = Transcript(
             context,
@@ -88,19 +99,19 @@ class ClaudeCode(Format):
             session=_latest(chain, "sessionId") or context.name.removesuffix(".jsonl"),
             project=_latest(chain, "cwd"),
             turns=sum(is_prompt(chain.value(number)) for number in chain.sent()),
-            left=sum(piece.turns for piece in (*lost, *apart)),
-            left_size=sum(piece.size for piece in (*lost, *apart)),
-            notes=[_rewound(chain, piece) for piece in apart],
+            left=sum(branch.turns for branch in lost),
+            left_size=sum(branch.size for branch in lost),
+            notes=[_left_on_purpose(chain, branch) for branch in apart],
             evidence=_evidence(chain, context),
             version=_latest(chain, "version") or "",
-            state=(chain, pieces),
+            state=(chain, found),
         )
         transcript.findings = [*graph_findings(chain, lost, transcript)]
         return transcript
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        chain, pieces = transcript.state
-        return claude_straighten.straighten(transcript, chain, pieces, ledger)
+        chain, found = transcript.state
+        return claude_straighten.straighten(transcript, chain, found, ledger)
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
@@ -126,11 +137,40 @@ class ClaudeCode(Format):
         return find("LS803", found.place, "the call of this result stands before the compaction")
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        if found.code in _MENDED:
-            return WARNING
-        if found.code == "LS101" and _is_at_tail(found, transcript):
-            return WARNING if _version(transcript.version) >= _TAIL_ANSWERED else ERROR
-        return found.severity
+        return claude_severity.sent_severity(found, transcript)
+
+    def stored_severity(self, found: Finding, transcript: Transcript) -> str:
+        return claude_severity.stored_severity(found, transcript)
+
+
+def _is_own(value: dict[str, Any]) -> bool:
+    """Whether nobody but Claude Code writes such a record."""
+    kind = value.get("type")
+    if type(kind) is not str:
+        return False
+    if kind in SPEAKERS:
+        return _is_spoken(value)
+    is_linked = "uuid" in value and "parentUuid" in value and type(value.get("isSidechain")) is bool
+    if kind == "summary":
+        return "leafUuid" in value
+    return is_linked or (kind in _NOTES and not _MARKS.isdisjoint(value))
+
+
+def _is_spoken(value: dict[str, Any]) -> bool:
+    """Whether a record holds a message as Claude Code keeps it, with a link to another record."""
+    message = value.get("message")
+    if type(message) is not dict or value.get("type") not in SPEAKERS:
+        return False
+    is_linked = "uuid" in value and not _LINKS.isdisjoint(value)
+    return is_linked and message.get("role") in SPEAKERS and type(message.get("content")) in _TEXTS
+
+
+def _is_foreign(value: dict[str, Any]) -> bool:
+    """Whether a record holds a message in a shape that Claude Code does not know."""
+    message = value.get("message")
+    if value.get("type") not in SPEAKERS or type(message) is not dict or "content" in message:
+        return False
+    return "parts" in message or message.get("role") not in (*SPEAKERS, None)
 
 
 def _history(chain: Chain) -> History:
@@ -203,11 +243,12 @@ def _latest(chain: Chain, key: str) -> str | None:
     return None
 
 
-def _rewound(chain: Chain, piece: Stray) -> str:
-    line = chain.records[piece.top].place
-    turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
+def _left_on_purpose(chain: Chain, branch: Branch) -> str:
+    line = chain.records[branch.top].place
+    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    deed = "when the context was cleared" if branch.kind == CLEARED else "by a rewind"
     return (
-        f"{turns} ({piece.size} bytes) from line {line} on were left by a rewind; "
+        f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
         f"--branch {line} -o FILE writes them as a session of their own"
     )
 
@@ -223,16 +264,6 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
         if record.is_record
         for call in calls_in(record.value)
     )
-
-
-def _is_at_tail(found: Finding, transcript: Transcript) -> bool:
-    """Tell whether a finding is in the last message."""
-    return int(found.place.split(".")[1]) + 1 >= len(transcript.history.messages)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    steps = text.partition("-")[0].split(".")
-    return tuple(int(step) for step in steps) if all(map(str.isdigit, steps)) else (9,)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:

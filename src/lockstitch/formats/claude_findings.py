@@ -8,7 +8,19 @@ from typing import Any
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats.base import Transcript, find
+from lockstitch.formats.claude_branches import (
+    CUT,
+    END,
+    GAP,
+    LATE,
+    REPLY,
+    WRITER,
+    Branch,
+    descendants,
+    root_of,
+)
 from lockstitch.formats.claude_chain import (
+    ASSISTANT,
     SPEAKERS,
     Chain,
     calls_in,
@@ -16,34 +28,34 @@ from lockstitch.formats.claude_chain import (
     message_of,
     results_in,
 )
-from lockstitch.formats.claude_strays import CUT, LATE, REPLY, WRITER, Stray, descendants
+from lockstitch.formats.claude_context import is_own_words
 from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
-from lockstitch.formats.records import encode
-from lockstitch.rules import Finding
+from lockstitch.formats.records import SLIM, encode
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
-# Where and when a record stands, as against what it says.
-_LINKS = frozenset({"parentUuid", "logicalParentUuid", "timestamp"})
-CODES = {REPLY: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
+CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
     REPLY: "a reply hangs beside the conversation",
-    WRITER: "turns of a second process hang beside the conversation",
+    WRITER: "turns of a second window hang beside the conversation",
+    END: "the end of the conversation hangs beside a note that was written late",
     CUT: "the conversation before this record is cut off",
     LATE: "the summary of the compaction does not cover this",
 }
 
 
 def graph_findings(
-    chain: Chain, lost: Sequence[Stray], transcript: Transcript
+    chain: Chain, lost: Sequence[Branch], transcript: Transcript
 ) -> Iterator[Finding]:
     """Find everything that is wrong with the tree."""
     yield from _malformed(chain)
     yield from _repeats(chain)
-    yield from _bad_links(chain)
+    yield from _bad_links(chain, lost)
     yield from _takeover(chain)
     yield from _compactions(chain)
-    for piece in lost:
-        yield _left_behind(chain, piece)
+    for branch in lost:
+        if branch.kind != GAP:
+            yield _left_behind(chain, branch)
     yield from _misaddressed(chain)
     yield from _undated(chain)
     yield from _stranded(chain, transcript)
@@ -63,9 +75,22 @@ def malformed(chain: Chain) -> list[int]:
     ]
 
 
+def bare_replies(chain: Chain) -> list[int]:
+    """Return the replies of the model whose content is a text and not a list of blocks."""
+    return [
+        node.number
+        for node in chain.graph.nodes
+        if chain.value(node.number).get("type") == ASSISTANT
+        and type(message_of(chain.value(node.number)).get("content")) is str
+    ]
+
+
 def _malformed(chain: Chain) -> Iterator[Finding]:
     for number in malformed(chain):
         yield find("LS610", _place(chain, number), "this message has no content")
+    for number in bare_replies(chain):
+        text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
+        yield find("LS610", _place(chain, number), text)
 
 
 def _repeats(chain: Chain) -> Iterator[Finding]:
@@ -73,16 +98,26 @@ def _repeats(chain: Chain) -> Iterator[Finding]:
         first = chain.graph.by_id[node.id]
         where = _place(chain, first.number)
         if is_copy(chain, node):
-            yield find("LS607", _place(chain, node.number), f"repeats the record of line {where}")
+            # The client takes the last copy, and with it the place where that one hangs.
+            severity = WARNING if node.parent == first.parent else ERROR
+            text = f"repeats the record of line {where}"
+            yield find("LS607", _place(chain, node.number), text, severity)
         else:
+            spoken = [chain.value(one.number).get("type") in SPEAKERS for one in (first, node)]
             text = f"has the uuid of another record, on line {where}"
-            yield find("LS703", _place(chain, node.number), text)
+            yield find(
+                "LS703",
+                _place(chain, node.number),
+                text,
+                WARNING if any(spoken) != all(spoken) else ERROR,
+            )
 
 
 def is_copy(chain: Chain, node: Node) -> bool:
-    """Tell whether a record repeats the first one with its id, wherever it hangs.
+    """Whether a record says the same as the first one with its id, wherever and whenever it stands.
 
-    A copy may be damaged, if it is the same message of the same moment otherwise.
+    The client writes a message again behind a line that it could not finish, with what has become
+    of version and folder meanwhile. A copy may be damaged, if it is of the same moment otherwise.
     """
     first, second = chain.value(chain.graph.by_id[node.id].number), chain.value(node.number)
     if _said_in(first) == _said_in(second):
@@ -97,7 +132,12 @@ def is_damaged(value: dict[str, Any]) -> bool:
 
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: value[key] for key in value if key not in _LINKS}
+    """Return what a record says: its message where it has one, else all but its time."""
+    message = message_of(value)
+    if message:
+        said = {key: message.get(key) for key in ("id", "role", "content")}
+        return {"type": value.get("type"), SLIM: value.get(SLIM), **said}
+    return {key: value[key] for key in value if key != "timestamp"}
 
 
 def dangling(chain: Chain) -> list[Node]:
@@ -124,21 +164,59 @@ def circles(chain: Chain) -> list[Node]:
     return found
 
 
-def _bad_links(chain: Chain) -> Iterator[Finding]:
-    for node in dangling(chain):
-        yield find("LS701", _place(chain, node.number), "the parent of this record is missing")
-    for node in circles(chain):
-        yield find("LS702", _place(chain, node.number), "the parents of this record are a circle")
+def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
+    """Find the links that lead nowhere.
+
+    The newest client goes on at the line before, if that was written at most seconds earlier;
+    every other one, and older clients in any case, leave behind what the link should have led to.
+    """
+    first = next((node.number for node in chain.graph.nodes if not node.aside), -1)
+    loose = {link.number for link in chain.walk.breaks if link.onward < 0 and link.number > first}
+    loose |= {branch.top for branch in lost if branch.kind == GAP}
+    if chain.overruled is not None:
+        loose.add(root_of(chain, chain.overruled))
+    bridged = {link.number for link in chain.walk.breaks if link.onward >= 0} - loose
+    for code, nodes, text in (
+        ("LS701", dangling(chain), "the parent of this record is missing"),
+        ("LS702", circles(chain), "the parents of this record are a circle"),
+    ):
+        for node in nodes:
+            around = _circle(chain, node) if code == "LS702" else {node.number}
+            if around & loose:
+                said = f"{text}: a resume does not join it to what stands before it"
+                yield find(code, _place(chain, node.number), said, ERROR)
+            else:
+                # Nothing stands before the first record: it is the file that begins there.
+                severity = NOTE if node.number == first and not around & bridged else WARNING
+                yield find(code, _place(chain, node.number), text, severity)
+
+
+def _circle(chain: Chain, node: Node) -> set[int]:
+    """Return the records of the circle that a record is in."""
+    found: set[int] = set()
+    at: Node | None = node
+    while at is not None and at.number not in found:
+        found.add(at.number)
+        at = chain.graph.by_id.get(at.parent) if at.parent else None
+    return found
 
 
 def takeover(chain: Chain) -> int:
-    """Give the record that continues the conversation from a side chain, -1 if none does."""
+    """Return the record that continues the conversation from a side chain, -1 if none does.
+
+    Side lines within the conversation are sent like all others. Only one that begins with them,
+    although somebody spoke before, hangs on the wrong record.
+    """
     path = chain.walk.path[chain.cut :]
     asides = [chain.graph.by_number[number].aside for number in path]
-    if True not in asides or chain.whole_file:
+    if chain.whole_file or not path or not asides[0] or all(asides):
         return -1
-    last = len(asides) - 1 - asides[::-1].index(True)
-    return path[last + 1] if last + 1 < len(path) else -1
+    before = (
+        node
+        for node in chain.graph.nodes[: chain.graph.position(path[0])]
+        if not node.aside and chain.value(node.number).get("type") in SPEAKERS
+    )
+    return path[asides.index(False)] if next(before, None) is not None else -1
 
 
 def _takeover(chain: Chain) -> Iterator[Finding]:
@@ -175,7 +253,7 @@ def stale(chain: Chain) -> tuple[int, int]:
         return -1, -1
     path = chain.walk.path
     late = next((number for number in path if number > found[-1]), -1)
-    if late < 0 or late == path[0]:
+    if late < 0 or late == path[0] or not is_own_words(chain, late):
         return -1, -1
     inside = descendants(chain, found[-1])
     speakers = [n for n in inside if n < late and chain.value(n).get("type") in SPEAKERS]
@@ -209,15 +287,18 @@ def lost_segment(chain: Chain) -> list[str]:
 def _lost_segment(chain: Chain) -> Iterator[Finding]:
     missing = lost_segment(chain)
     if missing:
+        # The client keeps all of them or none, so those that are there are lost with the others.
+        kept = chain.value(chain.boundary)["compactMetadata"]["preservedMessages"]["uuids"]
         text = f"{len(missing)} of the records that this compaction keeps are missing"
-        yield find("LS804", _place(chain, chain.boundary), text)
+        severity = NOTE if len(missing) == len(kept) else ERROR
+        yield find("LS804", _place(chain, chain.boundary), text, severity)
 
 
-def _left_behind(chain: Chain, piece: Stray) -> Finding:
-    number = piece.onward if piece.kind == CUT and piece.onward >= 0 else piece.top
-    turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
-    text = f"{_SAID[piece.kind]}: a resume leaves {turns} ({piece.size} bytes) behind"
-    return find(CODES[piece.kind], _place(chain, number), text)
+def _left_behind(chain: Chain, branch: Branch) -> Finding:
+    number = branch.onward if branch.kind == CUT and branch.onward >= 0 else branch.top
+    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    text = f"{_SAID[branch.kind]}: a resume leaves {turns} ({branch.size} bytes) behind"
+    return find(CODES[branch.kind], _place(chain, number), text)
 
 
 def misaddressed(chain: Chain) -> list[tuple[int, int, str]]:

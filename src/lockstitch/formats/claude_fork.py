@@ -5,9 +5,9 @@ from __future__ import annotations
 from lockstitch.errors import UsageError
 from lockstitch.formats import lines
 from lockstitch.formats.base import Transcript
+from lockstitch.formats.claude_branches import Branch
 from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.claude_straighten import derived_uuid
-from lockstitch.formats.claude_strays import Stray
 from lockstitch.formats.records import Record, amended
 
 
@@ -17,12 +17,12 @@ def fork(transcript: Transcript, line: str) -> bytes:
     The turns that took the branch's place are left out, and the session gets an id of its own.
     """
     chain: Chain
-    pieces: list[Stray]
-    chain, pieces = transcript.state
-    piece = next((one for one in pieces if _holds(chain, one, line)), None)
-    if piece is None:
+    branches: list[Branch]
+    chain, branches = transcript.state
+    branch = next((one for one in branches if _holds(chain, one, line)), None)
+    if branch is None:
         raise UsageError(f"no branch that a resume leaves behind holds line {line}")
-    rivals = _rivals(chain, piece)
+    rivals = _rivals(chain, branch)
     session = derived_uuid(str(transcript.session), line)
     kept = [
         _renamed(transcript.context.data, record, session)
@@ -32,14 +32,14 @@ def fork(transcript: Transcript, line: str) -> bytes:
     return lines.write(transcript.context.data, kept)
 
 
-def _holds(chain: Chain, piece: Stray, line: str) -> bool:
-    return any(chain.records[number].place == line for number in piece.members)
+def _holds(chain: Chain, branch: Branch, line: str) -> bool:
+    return any(chain.records[number].place == line for number in branch.members)
 
 
-def _rivals(chain: Chain, piece: Stray) -> set[int]:
+def _rivals(chain: Chain, branch: Branch) -> set[int]:
     """Give the records of the conversation that are not on the branch."""
     path = chain.walk.path
-    start = path.index(piece.onward) if piece.onward in path else len(path)
+    start = path.index(branch.onward) if branch.onward in path else len(path)
     rivals = set(path[start:])
     for group in chain.groups.values():
         if rivals & set(group.members):

@@ -63,8 +63,8 @@ class _Line(Struct, gc=False):
     isMeta: bool | None = False  # noqa: N815 - as above
     isCompactSummary: bool | None = False  # noqa: N815 - as above
     isApiErrorMessage: bool | None = False  # noqa: N815 - as above
-    teamName: str | None = None  # noqa: N815 - as above
     logicalParentUuid: str | None = None  # noqa: N815 - as above
+    leafUuid: str | None = None  # noqa: N815 - as above
     subtype: str | None = None
     timestamp: str = ""
     sessionId: str = ""  # noqa: N815 - as above
@@ -151,13 +151,14 @@ class _Proof:
         for line in lines:
             parent, name = line.parentUuid, line.uuid
             if not name:
-                if parent == "":
-                    continue
-                raise Odd
+                stale = line.type == "last-prompt" and line.leafUuid not in (None, *self.batch)
+                if parent != "" or stale:
+                    raise Odd
+                continue
             if name in known or (parent is not None and parent not in known):
                 raise Odd
             known.add(name)
-            if not (line.isSidechain or line.teamName):
+            if not line.isSidechain:
                 self.line(line)
 
     def line(self, line: _Line) -> None:

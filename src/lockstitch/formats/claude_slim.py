@@ -25,11 +25,26 @@ class _Block(TypedDict, total=False):
     tool_use_id: str
 
 
+class _Usage(TypedDict, total=False):
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+
+
 class _Message(TypedDict, total=False):
     id: str
     role: str
     model: str
     content: str | list[_Block]
+    usage: _Usage
+
+
+class _Note(TypedDict, total=False):
+    type: str
+    hookName: str
+    hookEvent: str
+    toolUseID: str
+    isInitial: bool
 
 
 class _Line(TypedDict, total=False):
@@ -55,6 +70,12 @@ class _Line(TypedDict, total=False):
     agentId: str
     compactMetadata: dict[str, Any]
     sourceToolAssistantUUID: str
+    parentToolUseID: str
+    messageCount: int
+    explicit: bool
+    turnPosition: dict[str, Any]
+    data: _Note
+    attachment: _Note
     message: _Message
 
 

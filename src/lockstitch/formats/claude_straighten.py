@@ -12,8 +12,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
+from lockstitch.formats.claude_branches import CUT, END, GAP, LATE, LOST, Branch, descendants
 from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
-from lockstitch.formats.claude_strays import CUT, LATE, LOST, Stray, descendants
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
@@ -43,13 +43,14 @@ def kept_names(
 
 
 def straighten(
-    transcript: Transcript, chain: Chain, pieces: Sequence[Stray], ledger: Ledger
+    transcript: Transcript, chain: Chain, branches: Sequence[Branch], ledger: Ledger
 ) -> list[Record]:
     """Mend one kind of trouble; the same records if there is none."""
     round_ = _Round(transcript, chain, ledger)
     for step in (
         round_.drop_repeats,
         round_.drop_malformed,
+        round_.wrap_replies,
         round_.rename_repeats,
         round_.link_danglers,
         round_.open_circles,
@@ -57,7 +58,7 @@ def straighten(
         round_.undo_torn_compaction,
         round_.follow_compaction,
         round_.shorten_segment,
-        lambda: round_.bring_back(pieces),
+        lambda: round_.bring_back(branches),
         round_.address_results,
         round_.date_leaf,
     ):
@@ -150,16 +151,27 @@ class _Round:
             for child in self.chain.graph.children.get(node.id, ()):
                 self.set(child.number, "parentUuid", node.parent)
 
+    def wrap_replies(self) -> None:
+        """Give replies that are a text the list of blocks that every client reads."""
+        for number in findings.bare_replies(self.chain):
+            text = self.chain.value(number)["message"]["content"]
+            record = self.values.get(number, self.chain.records[number])
+            blocks = [{"type": "text", "text": text}] if text else []
+            self.values[number] = amended(self.data, record, ("message", "content"), blocks)
+            self.note("LS610", "rewritten", number, "the text became a block")
+
     def rename_repeats(self) -> None:
         """Give the second of two different records an id of its own, and its children with it."""
         graph = self.chain.graph
         for repeat in graph.repeats:
-            node = self._less_spoken(graph.by_id[repeat.id], repeat)
+            first = graph.by_id[repeat.id]
+            node = self._less_spoken(first, repeat)
+            alike = self._speaks(first.number) == self._speaks(repeat.number)
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, "uuid", name)
             self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
             for child in graph.children.get(node.id, ()):
-                if child.number > node.number and self._speaks(node.number):
+                if child.number > node.number and (alike or self._speaks(node.number)):
                     self.set(child.number, "parentUuid", name)
 
     def _less_spoken(self, first: Node, second: Node) -> Node:
@@ -228,30 +240,42 @@ class _Round:
         self.set(number, "compactMetadata", kept)
         self.note("LS804", "shortened", number, f"{len(missing)} missing records left its list")
 
-    def bring_back(self, pieces: Sequence[Stray]) -> None:
-        """Put one lost piece back in front of what follows it on the chain.
+    def bring_back(self, branches: Sequence[Branch]) -> None:
+        """Put one lost branch back in front of what follows it on the chain.
 
         Of several beginnings that were cut off, the last one is next to what follows.
         """
-        lost = [piece for piece in pieces if piece.kind in LOST]
-        cut = [piece for piece in lost if piece.kind == CUT]
-        for piece in (*cut[-1:], *lost[:1])[:1]:
-            self._splice(piece)
+        lost = [branch for branch in branches if branch.kind in LOST and branch.kind != GAP]
+        cut = [branch for branch in lost if branch.kind == CUT]
+        for branch in (*cut[-1:], *lost[:1])[:1]:
+            self._splice(branch)
 
-    def _splice(self, piece: Stray) -> None:
-        code = findings.CODES[piece.kind]
-        turns = f"{piece.turns} turn{'s' * (piece.turns != 1)}"
-        self.note(code, "brought back", piece.top, f"{turns}, {piece.size} bytes")
-        rootless = self.chain.graph.by_number[piece.top].parent is None and piece.attach >= 0
-        if piece.onward < 0 or piece.kind == LATE or rootless:
-            self.relink(code, piece.top, piece.attach)
-        if piece.onward < 0:
+    def _splice(self, branch: Branch) -> None:
+        code = findings.CODES[branch.kind]
+        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        self.note(code, "brought back", branch.top, f"{turns}, {branch.size} bytes")
+        if branch.kind == END:
+            self.relink(code, self._first_note(), branch.tail)
             return
-        self.relink(code, piece.onward, self._own_line_before(piece.onward, piece.tail))
-        late = [n for n in piece.members if n > piece.onward or piece.kind == LATE]
+        rootless = self.chain.graph.by_number[branch.top].parent is None and branch.attach >= 0
+        if branch.onward < 0 or branch.kind == LATE or rootless:
+            self.relink(code, branch.top, branch.attach)
+        if branch.onward < 0:
+            return
+        self.relink(code, branch.onward, self._own_line_before(branch.onward, branch.tail))
+        late = [n for n in branch.members if n > branch.onward or branch.kind == LATE]
         if late:
-            self.moves[piece.onward] = late
+            self.moves[branch.onward] = late
             self._date(late)
+
+    def _first_note(self) -> int:
+        """Return the first of the client's notes that a resume would go on behind."""
+        chain, at = self.chain, self.chain.end
+        while at is not None and at.parent is not None and chain.leaf is not None:
+            if at.parent == chain.leaf.id:
+                return at.number
+            at = chain.graph.by_id.get(at.parent)
+        raise AssertionError("the end of the conversation hangs on its leaf")
 
     def _own_line_before(self, number: int, tail: int) -> int:
         """Give the line before one of the same message that is off the walk, else the tail."""

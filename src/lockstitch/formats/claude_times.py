@@ -39,3 +39,11 @@ def just_after(time: datetime) -> datetime:
 def just_before(time: datetime) -> datetime:
     """Give the last moment that the program can tell from this one."""
     return time - _TICK
+
+
+def seconds_between(first: dict[str, Any], second: dict[str, Any]) -> float | None:
+    """Return how much later the second record is than the first; None if one has no time."""
+    times = time_of(first), time_of(second)
+    if times[0] is None or times[1] is None:
+        return None
+    return (times[1] - times[0]).total_seconds()

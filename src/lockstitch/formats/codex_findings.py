@@ -66,7 +66,7 @@ def _heading(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
     if not fixable:
         text += ", and neither the name of the file nor its lines tell the id of the session"
     found = find("LS610", record.place, text, ERROR, fixable=fixable)
-    yield structs.replace(found, help=_HEAD_HELP)
+    yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
 def misplaced(thread: Thread) -> int:

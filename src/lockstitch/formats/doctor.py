@@ -2,7 +2,8 @@
 
 The order is the same for every format: the bytes first, then the graph, then results that
 survived elsewhere, then the history by the one repair engine; and at last the outcome is read
-again from its own bytes and judged like any other session. If it got no better, nothing changes.
+again from its own bytes and judged like any other session. If it got no better, or if most of the
+session would be gone, nothing changes.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.formats import lines
+from lockstitch.formats import lines, loss
 from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, DOCUMENT, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_request, plan_stored
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Path
 from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
@@ -37,6 +38,7 @@ _SAID = {
     "LS606": "the line is no record",
     "LS608": "the last record has no line break behind it",
     "LS609": "the record holds raw control characters",
+    "LS612": "the record stands on several lines",
 }
 
 
@@ -67,24 +69,17 @@ class Mended(Struct):
 
 def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
     """Say everything that is wrong with a session, in the order of its places."""
+    stored = [*_storage_findings(transcript.records), *transcript.findings]
     found = [
-        *_storage_findings(form, transcript.records),
-        *transcript.findings,
+        *(structs.replace(f, severity=form.stored_severity(f, transcript)) for f in stored),
         *_history_findings(form, transcript),
     ]
     return sorted(found, key=lambda finding: (place_order(finding.place), finding.code))
 
 
-def _storage_findings(form: Format, records: Sequence[Record]) -> list[Finding]:
+def _storage_findings(records: Sequence[Record]) -> list[Finding]:
     return [
-        find(
-            code,
-            record.place,
-            _said(code, record),
-            ERROR if code in form.refused else "",
-        )
-        for record in records
-        for code in record.codes
+        find(code, record.place, _said(code, record)) for record in records for code in record.codes
     ]
 
 
@@ -177,8 +172,17 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         remaining = findings_of(form, after)
     if _bad(remaining) > _bad(findings) or after is transcript:
         return unchanged
+    why = "" if _is_cut(options) else loss.refusal(transcript, after)
+    if why:
+        held = structs.replace(transcript, notes=[*transcript.notes, why])
+        return Mended(held, held, findings, findings, [], [])
     _name_the_rest(transcript, after, ledger)
     return Mended(transcript, after, findings, remaining, ledger.changes, ledger.quarantine)
+
+
+def _is_cut(options: Options) -> bool:
+    """Whether a person asked for a repair that takes a part of the conversation off."""
+    return options.force_cleanup or options.strategy == "rollback"
 
 
 def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> None:
@@ -300,10 +304,21 @@ def _in_file(place: str, history: History, transcript: Transcript) -> str:
         return "1"
     record = transcript.records[number]
     if record.kind == DOCUMENT:
+        path = path if place.count(".") > 1 else _message_path(history, place) or path
         bare = bool(path) and type(path[0]) is int
         listed = (profile_named(history.dialect).list_key,) if bare else ()
         return ".".join(map(str, (*listed, *path)))
     return ".".join(str(step) for step in (record.place, *path) if step != "")
+
+
+def _message_path(history: History, place: str) -> Path:
+    """Return the path to a message in its document; empty if no message is meant."""
+    number = place.rpartition(".")[2]
+    paths = (
+        history.paths[int(number)] if number.isdigit() and int(number) < len(history.paths) else ()
+    )
+    first: Path = paths[0] if paths else ()
+    return first[:-2] if first[-2:-1] == ("content",) else first
 
 
 def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History:

@@ -34,7 +34,9 @@ class GeminiCli(Format):
         values = [value for value in head if type(value) is dict]
         if any(is_header(value) for value in values):
             return True
-        return name.startswith("session-") and any(map(self.is_record, values))
+        known = [value for value in values if self.is_record(value)]
+        spoken = any(value.get("type") in ("user", "gemini") for value in known)
+        return name.startswith("session-") and spoken and 2 * len(known) > len(values)
 
     def is_record(self, value: dict[str, Any]) -> bool:
         if is_header(value) or "$set" in value or "$rewindTo" in value:

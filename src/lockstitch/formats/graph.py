@@ -1,8 +1,7 @@
 """Records that name their parents: one walk from a leaf to its root, for every program's files.
 
-A walk never loops and never stops at a gap: where a parent is not in the file, or was passed
-already, it goes on at the record before it in the file, as the programs themselves do today, and
-says so.
+A walk never loops. Where a parent is not in the file, or was passed already, it goes on at the
+record before it in the file if the program would do so, and says so either way.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ class Node(Struct, gc=False):
 
 
 class Break(Struct, frozen=True):
-    """A link that leads nowhere: the number of the record, why, and where the walk went on."""
+    """A link that leads nowhere: the number of the record, why, and where the walk went on.
+
+    ``onward`` is -1 where the walk ends.
+    """
 
     number: int
     why: str
@@ -43,11 +45,23 @@ class Walk(Struct):
     breaks: list[Break]
 
 
-class Graph:
-    """The graph of a file's records."""
+Bridge = Callable[[Node, Node], bool]
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+
+class Graph:
+    """The graph of a file's records.
+
+    ``bridges`` says whether the program goes on from a record whose parent cannot be reached to
+    the record before it in the file.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], bridges: Bridge = lambda _node, _before: True
+    ) -> None:
         self.nodes = nodes
+        self.bridges = bridges
+        # Parents that the program takes in place of those that stand in the records, by number.
+        self.detours: dict[int, str] = {}
         self.by_id: dict[str, Node] = {}
         self.children: dict[str, list[Node]] = {}
         self.repeats: list[Node] = []
@@ -78,12 +92,15 @@ class Graph:
         return Walk(path[::-1], breaks)
 
     def _next(self, node: Node, seen: set[int], breaks: list[Break]) -> Node | None:
-        if node.parent is None:
+        name = self.detours.get(node.number, node.parent)
+        if name is None:
             return None
-        parent = self.by_id.get(node.parent)
+        parent = self.by_id.get(name)
         if parent is not None and parent.number not in seen:
             return parent
         onward = self.before(node.number, lambda other: other.number not in seen)
+        if onward is not None and not self.bridges(node, onward):
+            onward = None
         why = DANGLING if parent is None else CYCLE
         breaks.append(Break(node.number, why, onward.number if onward else -1))
         return onward

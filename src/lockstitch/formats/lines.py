@@ -23,7 +23,11 @@ _START = re.compile(r'\{[ \t]*"')
 _SPACE = " \t\r\n"
 # A hostile line must not cost more than this many attempts to find a record in it.
 _ATTEMPTS = 2000
-_JOINED = 64
+# A record that was written over several lines may take this many, and this many bytes.
+_MOST_LINES = 5000
+_MOST_BYTES = 4 << 20
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_CONTROLS = re.compile(rb"[\0-\x1f]")
 _DECODER = json.JSONDecoder(strict=False)
 
 IsRecord = Callable[[dict[str, Any]], bool]
@@ -99,32 +103,67 @@ def _note_missing_newline(records: list[Record]) -> None:
 
 
 def _joined(data: bytes, start: int, number: int, is_record: IsRecord) -> Record | None:
-    """Read a record whose text holds raw line breaks, so that it stands on several lines."""
-    first = stop = data.find(b"\n", start)
-    if not data[start:stop].lstrip().startswith(b'{"'):
+    """Read a record that stands on several lines.
+
+    Its text holds raw line breaks (LS609), or line breaks stand between its tokens (LS612).
+    """
+    if not data[start : start + 80].lstrip().startswith(b"{"):
         return None
-    for _ in range(_JOINED):
-        stop = data.find(b"\n", stop + 1) if stop >= 0 else -1
-        end = len(data) if stop < 0 else stop
-        if not data[first:end].strip():
+    end = _reach(data, start)
+    # Latin-1 keeps every byte at its own index.
+    text = data[start:end].decode("latin-1")
+    try:
+        stop = start + _DECODER.raw_decode(text, len(text) - len(text.lstrip()))[1]
+    except (ValueError, RecursionError):
+        return None
+    line_end = data.find(b"\n", stop)
+    rest = data[stop : line_end if line_end >= 0 else len(data)]
+    value = _escaped_value(data[start:stop])
+    if rest.strip() or b"\n" not in data[start:stop] or value is None or not is_record(value):
+        return None
+    stop += len(rest)
+    code = "LS612" if _is_json(data[start:stop]) else "LS609"
+    fresh = _on_one_line(data[start:stop])
+    return Record(str(number), value, JSON, start, stop, fresh=fresh, codes=(code,))
+
+
+def _reach(data: bytes, start: int) -> int:
+    """Return where lines end that may belong to one record: at the next that is whole by itself."""
+    stop = data.find(b"\n", start)
+    for _ in range(_MOST_LINES):
+        if stop < 0 or stop - start > _MOST_BYTES or _starts_record(data, stop + 1):
             break
-        value = _escaped_value(data[start:end])
-        if value is not None and is_record(value):
-            fresh = data[start:end].replace(b"\r\n", b"\\r\\n").replace(b"\n", b"\\n")
-            return Record(str(number), value, JSON, start, end, fresh=fresh, codes=("LS609",))
-        if stop < 0 or _starts_record(data, stop + 1):
-            break
-    return None
+        stop = data.find(b"\n", stop + 1)
+    return len(data) if stop < 0 else stop
 
 
 def _starts_record(data: bytes, start: int) -> bool:
-    """Tell whether the next line is a whole value of its own, so that nothing runs into it."""
+    """Whether the next line is a whole object of its own, so that nothing runs into it."""
     stop = data.find(b"\n", start)
+    text = data[start : stop if stop >= 0 else len(data)]
+    return text.startswith(b'{"') and text.rstrip().endswith(b"}") and _is_json(text)
+
+
+def _is_json(text: bytes) -> bool:
     try:
-        decode(data[start : stop if stop >= 0 else len(data)])
+        decode(text)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _on_one_line(text: bytes) -> bytes:
+    """Return a value without line breaks: escaped inside of strings, a space between tokens."""
+
+    def escaped(string: re.Match[bytes]) -> bytes:
+        return _CONTROLS.sub(lambda found: json.dumps(found[0].decode()).encode()[1:-1], string[0])
+
+    out: list[bytes] = []
+    at = 0
+    for string in _STRING.finditer(text):
+        out += [_CONTROLS.sub(b" ", text[at : string.start()]), escaped(string)]
+        at = string.end()
+    return b"".join([*out, _CONTROLS.sub(b" ", text[at:])])
 
 
 def _escaped_value(text: bytes) -> dict[str, Any] | None:

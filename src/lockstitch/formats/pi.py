@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstitch.formats import pi_repair, pi_stitch
@@ -15,6 +15,9 @@ from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import WARNING, Finding
 
+_HEAD = frozenset({"version", "timestamp", "cwd"})
+# How Anthropic and others write calls and results; pi has its own words for them.
+_FOREIGN = ("tool_use", "tool_result", "function_call", "tool-call", "tool-result")
 # What pi answers with "No result provided" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
 
@@ -31,10 +34,18 @@ class Pi(Format):
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]
-        known = [value for value in values if self.is_record(value)]
-        return any(map(is_header, values)) or (
-            2 * len(known) > len(values) and any("parentId" in value for value in known)
-        )
+        known = [value for value in values if _is_entry(value)]
+        is_known = any(is_header(value) and not _HEAD.isdisjoint(value) for value in values)
+        return (is_known or (bool(known) and 2 * len(known) > len(values))) and not self.doubt(head)
+
+    def doubt(self, head: Sequence[Any]) -> str:
+        """Return that calls are kept in another shape, as by programs whose entries look alike."""
+        values = [value for value in head if type(value) is dict]
+        kinds = [kind for value in values for kind in _kinds_in(value)]
+        foreign = sum(kind in _FOREIGN for kind in kinds)
+        if foreign and foreign >= sum(kind == "toolCall" for kind in kinds):
+            return "looks like a session of pi, but its calls are written in another way"
+        return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
         if type(value.get("type")) is not str:
@@ -73,3 +84,17 @@ class Pi(Format):
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return WARNING if found.code in _ANSWERED else found.severity
+
+
+def _is_entry(value: dict[str, Any]) -> bool:
+    """Whether a record is an entry of a tree as pi writes it."""
+    is_linked = type(value.get("id")) is str and "parentId" in value and "timestamp" in value
+    return is_linked and type(value.get("type")) is str
+
+
+def _kinds_in(value: dict[str, Any]) -> Iterator[Any]:
+    """Give the types of the blocks in the message of a record."""
+    content = message_of(value).get("content")
+    for block in content if type(content) is list else ():
+        if type(block) is dict:
+            yield block.get("type")

@@ -70,7 +70,7 @@ def _heading(session: Session, context: Context) -> Iterator[Finding]:
         made = rebuilt(session.records, context.data, context.name)
         fixable = bool(session.headers) or made is not None
         found = find("LS610", session.records[number].place, text, ERROR, fixable=fixable)
-        yield structs.replace(found, help=_HEAD_HELP)
+        yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
 def _first(session: Session) -> int:

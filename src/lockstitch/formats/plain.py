@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.dialects.detect import dialect_of, new_dialect
+from lockstitch.dialects.detect import ENOUGH, dialect_of, marks_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.shapes import doubt
 from lockstitch.errors import AmbiguousDialect
 from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.formats.history import History, Strand
@@ -27,6 +28,14 @@ _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")
 # What a message has, in one dialect or another, besides its type.
 _SIGNS = frozenset({"content", "data", "kwargs", "call_id", "summary", "encrypted_content"})
+# What a request has besides its messages; without any of it, a document is only a list.
+_REQUEST = frozenset(
+    {
+        *("model", "modelId", "tools", "toolConfig", "system", "systemInstruction", "instructions"),
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "thinking", "stream"),
+        *("generationConfig", "inferenceConfig", "anthropic_version", "temperature"),
+    }
+)
 # For a list that says nothing of its dialect, where that is asked for or left by a repair.
 _USUAL = "openai-chat"
 
@@ -40,10 +49,19 @@ class PlainList(Format):
     kinds = (DOCUMENT, LINES)
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
+        found = self._found(head)
+        return found is not None and _dialect(found) is not None and not doubt_of(found)
+
+    def doubt(self, head: Sequence[Any]) -> str:
+        found = self._found(head)
+        return "" if found is None else doubt_of(found)
+
+    def _found(self, head: Sequence[Any]) -> Any:
+        """Give the list, the document or the lines that may be messages; None if they are not."""
         if len(head) == 1 and _list_path(head[0]) is not None:
-            return _dialect(head[0]) is not None
+            return head[0]
         values = [value for value in head if type(value) is dict and value]
-        return all(map(self.is_record, values)) and _dialect(values) is not None
+        return values if values and all(map(self.is_record, values)) else None
 
     def is_record(self, value: dict[str, Any]) -> bool:
         if "tool_use_id" in value:
@@ -52,8 +70,12 @@ class PlainList(Format):
         return type(value.get("role")) is str or (bool(kind) and not _SIGNS.isdisjoint(value))
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        return self.read_as(None, records, context)
+
+    def read_as(self, named: str | None, records: Sequence[Record], context: Context) -> Transcript:
+        """Understand messages of a dialect; None: that which they tell themselves."""
         stored, homes, around = _opened(records)
-        dialect = _dialect(around if type(around) is dict else stored) or _USUAL
+        dialect = named or _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
         history = History(dialect, [], [], [], model if type(model) is str else None)
         history.body = _body(around, dialect)
@@ -110,11 +132,36 @@ class PlainList(Format):
         return lay(transcript, homes, [*map(written, strands)], make)
 
 
+def doubt_of(value: Any) -> str:
+    """Return what speaks against a list, a body or another document of messages; empty if nothing.
+
+    A doubt is for a person who can name the dialect; what names none is not doubted, only unknown.
+    """
+    if _is_trajectory(value):
+        return ""
+    path = _list_path(value)
+    if path is None:
+        return ""
+    messages = value_at(value, path)
+    marks = marks_of(value if not path or path[0] in _BODY else messages)
+    if len(marks) != 1:
+        return f"has marks of {' and '.join(sorted(marks))}" if marks else ""
+    [dialect] = marks
+    why = doubt(messages[:ENOUGH], dialect)
+    return why and f"looks like messages of {dialect}, but {why}"
+
+
+def _is_trajectory(value: Any) -> bool:
+    """Whether a document is a trajectory of SWE-agent, whose messages have fields of its own."""
+    is_one = type(value) is dict and _list_path(value) == ("history",)
+    return is_one and type(value.get("trajectory")) is list
+
+
 def _body(around: Any, dialect: str) -> dict[str, Any] | None:
     """Give a document that is a request, which rules on whole requests look at."""
     key = profile_named(dialect).list_key
-    is_body = type(around) is dict and len(around) > 1 and type(around.get(key)) is list
-    return around if is_body else None
+    is_body = type(around) is dict and type(around.get(key)) is list
+    return around if is_body and not _REQUEST.isdisjoint(around) else None
 
 
 def _names_calls(message: Any) -> bool:
@@ -150,9 +197,9 @@ def _list_path(value: Any) -> Path | None:
 def _dialect(value: Any) -> str | None:
     """Tell the dialect of a list, a body or another document; None if nothing tells it."""
     path = _list_path(value)
+    if _is_trajectory(value):
+        return "openai-chat"
     if type(value) is dict and path and path[0] not in _BODY:
-        if path == ("history",) and type(value.get("trajectory")) is list:
-            return "openai-chat"
         value = value_at(value, path)
     try:
         return dialect_of(value)

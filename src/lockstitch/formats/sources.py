@@ -18,7 +18,14 @@ from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Tr
 from lockstitch.formats.cut_off import close
 from lockstitch.formats.records import BOM, SLIM, TORN, Record
 from lockstitch.formats.records import DOCUMENT as WHOLE
-from lockstitch.formats.registry import NAMES, format_named, format_of
+from lockstitch.formats.registry import (
+    NAMES,
+    below,
+    format_named,
+    format_of,
+    likeness,
+    owner_of,
+)
 
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 1 << 18
@@ -32,12 +39,16 @@ _OWN_FOLDER = ".lockstitch"
 
 
 class Source(Struct, frozen=True):
-    """One session in its store: the path, its format, and its id where a store holds many."""
+    """One session in its store: the path, its format, and its id where a store holds many.
+
+    ``error`` says why a file among others could not be read; its format may be unknown then.
+    """
 
     path: str
     format: str
     kind: str
     session: str | None = None
+    error: str | None = None
 
     @property
     def form(self) -> Format:
@@ -63,11 +74,11 @@ def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> Iterable[Path]:
-    first, _, rest = place.partition("/")
     moved = environ.get(variable) if variable else None
-    if moved and variable.startswith("XDG"):
-        return Path(moved).glob(place.split("/", 2)[2])
-    return Path(moved).glob(rest) if moved else (home / first).glob(rest)
+    if moved:
+        return Path(moved).glob(below(variable, place))
+    first, _, rest = place.partition("/")
+    return (home / first).glob(rest)
 
 
 def files_below(folder: str) -> Iterator[str]:
@@ -86,24 +97,38 @@ def found(
     """Give the sessions that a target names: a file, a folder, or an id or its beginning."""
     path = target.removeprefix("sqlite:///") if target.startswith("sqlite:///") else target
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
-        inside = [source for file in files_below(path) for source in _known(file, name)]
+        inside = [one for file in files_below(path) for one in _known(file, name, environ)]
         return [one for one in inside if session is None or one.session == session]
     if os.path.lexists(path):
-        return [one for one in sources_of(path, name) if session in (None, one.session)]
+        return [one for one in sources_of(path, name, environ) if session in (None, one.session)]
     if os.sep in target or target.endswith(_SUFFIXES):
         raise Unreadable("no such file")
     return [_by_id(target, home, environ)]
 
 
-def _known(path: str, name: str | None) -> list[Source]:
+def _known(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
+    """Give the sessions in one file of many, among which are those of other programs.
+
+    A file that cannot be read is given too, so that whoever opens it says so.
+    """
     try:
-        return sources_of(path, name)
-    except (Unreadable, UsageError):
+        return sources_of(path, name, environ)
+    except (UnknownFormat, UsageError):
         return []
+    except Unreadable as error:
+        owner = None if name else owner_of(path, environ)
+        known = name or (owner.name if owner else "")
+        return [Source(path, known, LINES, error=str(error))]
 
 
-def sources_of(path: str, name: str | None = None) -> list[Source]:
-    """Give the sessions in one file; raises Unreadable if no program's format fits."""
+def sources_of(
+    path: str, name: str | None = None, environ: Mapping[str, str] | None = None
+) -> list[Source]:
+    """Give the sessions in one file; raises UnknownFormat if it is of no program that is known.
+
+    What is in a program's own place is that program's session, in whatever state it is. Anywhere
+    else the first records must be such that no other program writes them.
+    """
     # A database that this process has open would lose its locks if anything else closed it.
     if path.endswith(_DATABASES):
         return _rows(path, name)
@@ -114,15 +139,42 @@ def sources_of(path: str, name: str | None = None) -> list[Source]:
         head = packed.unpacked_head(path, _HEAD)
         if not head:
             raise Unreadable("is packed, and damaged before anything of it can be unpacked")
+    owner = None if name else owner_of(path, os.environ if environ is None else environ)
+    if owner is not None:
+        return [_owned(path, owner, head)]
     kind, values = _values(path, head)
     form = format_named(name) if name else format_of(kind, _name_of(path), values)
     if form is None:
-        raise UnknownFormat("holds no session of a program that is known")
+        like = likeness(kind, values)
+        raise UnknownFormat(unknown(like), like)
     return [Source(path, form.name, kind)]
 
 
 def _name_of(path: str) -> str:
     return packed.plain_name(os.path.basename(path))  # noqa: PTH119 - pathlib costs start-up time
+
+
+def _owned(path: str, owner: Format, head: bytes) -> Source:
+    """Give the session in a program's own place; raises Unreadable if it is surely no such one."""
+    kind = DOCUMENT if DOCUMENT in owner.kinds and path.endswith(".json") else LINES
+    try:
+        found, values = _values(path, head)
+    except Unreadable:
+        return Source(path, owner.name, kind)
+    kind = found if found in owner.kinds else kind
+    why = owner.doubt(values)
+    if why:
+        where = f"is where {owner.title} keeps its sessions, but {why}"
+        raise Unreadable(f"{where}; nothing was changed, --format {owner.name} reads it anyway")
+    return Source(path, owner.name, kind)
+
+
+def unknown(like: str) -> str:
+    """Say of a file of no program that is known what it looks like, and what can be done."""
+    if not like:
+        return "not a program that is known: it holds no session that could be read"
+    forced = "--format NAME (or check --dialect NAME) reads it as what you say it is"
+    return f"{like}: not a program that is known, so nothing was changed; {forced}"
 
 
 def _rows(path: str, name: str | None) -> list[Source]:
@@ -145,8 +197,10 @@ def _head(path: str) -> bytes:
 
 def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     """Read the first values of a file, and tell lines of JSON from one document."""
+    if not head.strip(b" \t\r\n"):
+        raise UnknownFormat("is empty")
     if not head.strip(b"\0 \t\r\n"):
-        raise Unreadable("is empty")
+        raise Unreadable("holds nothing but NUL bytes")
     values = [*_first_values(head)]
     has_objects = any(type(value) is dict for value in values)
     # a list may have its objects on lines of their own
@@ -196,7 +250,7 @@ def _by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source:
         source
         for path in home_places(home, environ)
         if target in path or path.endswith((".db", ".sqlite"))
-        for source in _known(path, None)
+        for source in _known(path, None, environ)
         if _named(source).startswith(target) or f"-{target}" in _named(source)
     ]
     if not matches:
@@ -212,6 +266,8 @@ def _named(source: Source) -> str:
 
 def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
     """Read a session, once, and understand it."""
+    if source.error is not None:
+        raise Unreadable(source.error)
     if source.kind == SQLITE:
         from lockstitch.formats import rows  # noqa: PLC0415 - see above
 
@@ -230,6 +286,8 @@ def _unpacked(data: bytes) -> packed.Unpacked:
 
 def glanced(source: Source) -> Opened:
     """Read a session for a look only: a large file is mapped, not loaded."""
+    if source.error is not None:
+        raise Unreadable(source.error)
     status = os.stat(source.path)  # noqa: PTH116 - pathlib costs start-up time
     # A mapped file that its program cuts short ends this process, so it must be at rest.
     at_rest = time.time() - status.st_mtime > _RESTING
@@ -258,13 +316,24 @@ def understood(source: Source, data: bytes, slim: lines.Decode | None = None) ->
     records = records_of(source, held.data, slim)
     if not held.whole:
         records.append(_break(records, len(held.data)))
-    return source.form.parse(records, context)
+    transcript = source.form.parse(records, context)
+    known = (source.form.is_record(record.value) for record in records if record.is_record)
+    if source.kind == LINES and not transcript.history.messages and not any(known):
+        raise Unreadable(_destroyed(source, held.data))
+    return transcript
 
 
 def _break(records: Sequence[Record], size: int) -> Record:
     """Return the place where a packed file breaks off: a torn piece of which nothing is left."""
     place = records[-1].place if records else "1"
     return Record(place, None, TORN, size, size, b"", codes=("LS601",))
+
+
+def _destroyed(source: Source, data: bytes) -> str:
+    """Say that a file holds nothing of the session that should be in it."""
+    held = "is empty" if not data else "holds nothing but NUL bytes"
+    held = held if not data[:_HEAD].strip(b"\0") else "holds no record that can be read"
+    return f"{held}: nothing of a session of {source.form.title} is left in it"
 
 
 def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) -> list[Record]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstitch.provider.wire import Turn, Wire, event, json_of, names, pieces
+
+_EMPTY: dict[str, dict[str, Any]] = {
+    "text": {"text": ""},
+    "thinking": {"thinking": "", "signature": ""},
+    "tool_use": {"input": {}},
+}
 
 
 class Anthropic(Wire):
@@ -68,6 +75,10 @@ def _opening(turn: Turn) -> dict[str, Any]:
 
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
+    if turn.reply.thinking:
+        signature = b64encode(turn.ident.encode()).decode()
+        said = turn.reply.thinking
+        blocks.append({"type": "thinking", "thinking": said, "signature": signature})
     if turn.reply.text:
         blocks.append({"type": "text", "text": turn.reply.text})
     for number, call in enumerate(turn.reply.calls):
@@ -82,14 +93,20 @@ def _stop_reason(turn: Turn) -> str:
 
 def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
     """One block: an empty one first, then what belongs in it bit by bit."""
-    is_text = block["type"] == "text"
-    empty = {**block, "text": ""} if is_text else {**block, "input": {}}
+    empty = {**block, **_EMPTY[block["type"]]}
     yield event({"type": "content_block_start", "index": index, "content_block": empty})
-    for piece in pieces(block["text"] if is_text else json_of(block["input"])):
-        delta = (
-            {"type": "text_delta", "text": piece}
-            if is_text
-            else {"type": "input_json_delta", "partial_json": piece}
-        )
+    for delta in _deltas(block):
         yield event({"type": "content_block_delta", "index": index, "delta": delta})
     yield event({"type": "content_block_stop", "index": index})
+
+
+def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if block["type"] == "text":
+        yield from ({"type": "text_delta", "text": piece} for piece in pieces(block["text"]))
+    elif block["type"] == "thinking":
+        for piece in pieces(block["thinking"]):
+            yield {"type": "thinking_delta", "thinking": piece}
+        yield {"type": "signature_delta", "signature": block["signature"]}
+    else:
+        for piece in pieces(json_of(block["input"])):
+            yield {"type": "input_json_delta", "partial_json": piece}

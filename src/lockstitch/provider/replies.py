@@ -20,10 +20,14 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer of the model: some text, some calls, or both."""
+    """One answer of the model: some text, some calls, or both.
+
+    ``thinking`` goes before them where the API has signed thinking, and nowhere else.
+    """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
+    thinking: str = ""
 
 
 OK = Reply("ok")

@@ -147,6 +147,22 @@ BROKEN_LINE = rule(
     failures=("F59",),
 )
 
+SPREAD_RECORD = rule(
+    code="LS612",
+    name="spread-record",
+    severity=ERROR,
+    formats=LINES,
+    summary="a record stands on several lines, although nothing in it is broken",
+    help="repair writes it on one line",
+    what=(
+        "The record is whole, with line breaks between its tokens. Programs that read one record "
+        "a line take none of its lines for one; the newest Claude Code reads it."
+    ),
+    cause="An editor or a formatter that prints JSON for people, or a hand that broke the line.",
+    repair="The line breaks between its tokens become spaces; every other byte stays.",
+    failures=("F59",),
+)
+
 MALFORMED_RECORD = rule(
     code="LS610",
     name="malformed-record",
@@ -154,10 +170,21 @@ MALFORMED_RECORD = rule(
     formats=("claude-code", "codex", "pi", "gemini-cli", "opencode", "goose", "openai-agents"),
     lossy=False,
     summary="a record lacks what its type must have",
-    help="repair moves the record to the quarantine and links its neighbours",
-    what="A message without content, or a record without its payload. Older versions crash on it.",
+    help=(
+        "repair puts right what the rest of the file tells; a record that holds nothing goes to "
+        "the quarantine, and its neighbours are linked"
+    ),
+    what=(
+        "A message without content, a record without its time, id or payload, or a file that does "
+        "not start with its head. Programs skip such a record, crash on it, or refuse the file."
+    ),
     cause="A program bug, or a hand that edited the file.",
-    repair="The record goes to the quarantine and what hung on it hangs on the one before it.",
+    repair=(
+        "What the rest of the file tells is put right: a head that is out of place, a time, an id, "
+        "a number, an item in another spelling. A record that holds nothing goes to the "
+        "quarantine, and what hung on it hangs on the one before it. A finding that is not marked "
+        "as fixable is left as it is."
+    ),
     failures=("F40", "F104"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lockstitch import places
@@ -22,7 +22,11 @@ _NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGra
 def scan(targets: Iterable[str] = (), **where: Any) -> Iterator[Report]:
     """Check every session below some paths, or of this machine; other files are left out."""
     for path in paths(targets, **where):
-        yield from scan_database(path) if places.is_postgres(path) else scan_file(path)
+        if places.is_postgres(path):
+            yield from scan_database(path)
+        else:
+            found = scan_file(path, environ=where.get("environ"))
+            yield from (report for report in found if not report.is_unknown)
 
 
 def scan_database(url: str, **how: Any) -> Iterator[Report]:
@@ -46,19 +50,21 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
         yield Report(places.public(url), error=str(error))
 
 
-def scan_file(path: str, part: int = 0, parts: int = 1) -> list[Report]:
-    """Check the sessions of one file; none if it belongs to no program that is known.
+def scan_file(
+    path: str, part: int = 0, parts: int = 1, *, environ: Mapping[str, str] | None = None
+) -> list[Report]:
+    """Check the sessions of one file; a file of a program that is not known is reported as such.
 
     Of a database with many sessions, several can check one part each.
     """
     try:
         if places.may_be(path) and places.place_of(path):
             return [] if part else _own(path)
-        return _checked([one for one in sources_of(path) if _is_in(one, part, parts)])
-    except UnknownFormat:
-        return []
+        found = sources_of(path, environ=environ)
+        return _checked([one for one in found if _is_in(one, part, parts)])
     except LockstitchError as error:
-        return [] if part else [Report(path, error=str(error))]
+        is_unknown = isinstance(error, UnknownFormat)
+        return [] if part else [Report(path, error=str(error), is_unknown=is_unknown)]
 
 
 def _is_in(source: Source, part: int, parts: int) -> bool:
@@ -84,6 +90,8 @@ def _own(path: str) -> list[Report]:
 
 def check(source: Source) -> Report:
     """Say what is wrong with a session; changes nothing."""
+    if source.error is not None:
+        return _unread(source, source.error)
     try:
         is_base = source.kind in (SQLITE, POSTGRES)
         quick = None if is_base else source.form.quick(source.path)
@@ -102,7 +110,7 @@ def check(source: Source) -> Report:
 
 
 def _unread(source: Source, error: str) -> Report:
-    return Report(places.public(source.path), source.format, source.session, error=error)
+    return Report(places.public(source.path), source.format or None, source.session, error=error)
 
 
 def _proven(source: Source, quick: Any) -> Report:
@@ -125,7 +133,7 @@ def described(session: Opened) -> Report:
         format=source.format,
         session=transcript.session or source.session,
         project=transcript.project,
-        messages=len(transcript.history.messages),
+        messages=transcript.messages or len(transcript.history.messages),
         reachable=transcript.turns,
         unreachable=transcript.left,
         left=transcript.left_size,

@@ -83,7 +83,7 @@ def outlook(session: Opened, mended: Mended | None) -> Repaired:
     report = described(session)
     if mended is None:
         return Repaired(report)
-    report.findings = mended.findings
+    report.findings, report.notes = mended.findings, list(mended.before.notes)
     return Repaired(report, mended.remaining, mended.changes, mended.quarantine)
 
 

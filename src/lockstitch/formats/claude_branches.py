@@ -1,0 +1,408 @@
+"""What a resume of a Claude Code file would leave behind, and whether that was on purpose.
+
+A branch is a piece of the conversation off the chain. What a person did on purpose (rewound,
+cleared, broken off) is never damage, so a branch counts as lost only with evidence: a reply that
+hangs beside the chain, turns that were written while the chain went on, a leaf that a window named
+after somebody else had spoken, a conversation that goes on without its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from lockstitch.formats.claude_chain import (
+    ASSISTANT,
+    LAST_PROMPT,
+    SPEAKERS,
+    SYSTEM,
+    Chain,
+    is_boundary,
+    is_prompt,
+    is_sent,
+    queued_words,
+    results_in,
+)
+from lockstitch.formats.claude_context import (
+    has_substance,
+    is_farewell,
+    is_fresh_start,
+    is_interruption,
+    is_model,
+    is_own_words,
+    notes_rewind,
+    version_of,
+    words_of,
+)
+from lockstitch.formats.claude_times import seconds_between
+from lockstitch.formats.graph import Node
+
+REPLY = "reply"
+WRITER = "writer"
+CUT = "cut"
+LATE = "late"
+END = "end"
+GAP = "gap"
+REWOUND = "rewound"
+CLEARED = "cleared"
+# What a resume loses although nobody gave it up. A gap is reported where the link is missing.
+LOST = (REPLY, WRITER, CUT, LATE, END, GAP)
+# What a person left behind on purpose, or may have.
+LEFT = (REWOUND, CLEARED)
+# Nobody reads a whole answer, goes back and types another prompt in less than this.
+_QUICKEST_REWIND = 3.0
+# From this version on (at the latest) the client notes a rewind behind the prompt that follows it.
+_REWINDS_NOTED = (2, 1, 325)
+# Records that a person causes where they stand, as against those that the client adds by itself.
+_DEEDS = frozenset({"local_command", "away_summary", "scheduled_task_fire"})
+
+
+class Branch(Struct):
+    """A piece off the chain: its records in file order, and the record of the chain it hangs on.
+
+    ``onward`` is the record of the chain that would follow it, ``tail`` its own last record.
+    """
+
+    kind: str
+    members: list[int]
+    attach: int
+    onward: int
+    tail: int
+    turns: int
+    size: int
+
+    @property
+    def top(self) -> int:
+        """Its first record."""
+        return self.members[0]
+
+
+def branches(chain: Chain) -> list[Branch]:
+    """Find all pieces of the conversation that are off the chain, in file order."""
+    reached = {*chain.order, *chain.walk.path}
+    for group in chain.groups.values():
+        reached.update(group.members, group.results)
+    pieces: dict[int, list[int]] = {}
+    tops: dict[int, int] = {}
+    for node in chain.graph.nodes:
+        if node.number in reached or node.aside or chain.graph.by_id[node.id] is not node:
+            continue
+        top = _top(chain, node, reached, tops)
+        if top > chain.boundary:
+            pieces.setdefault(top, []).append(node.number)
+    roots = _roots(chain) if pieces else []
+    found = [_branch(chain, top, members, reached, roots) for top, members in pieces.items()]
+    late = _late(chain, reached)
+    return [branch for branch in (*found, late) if branch is not None]
+
+
+def descendants(chain: Chain, number: int) -> list[int]:
+    """Return a record and all that hang on it, in file order."""
+    todo = [chain.graph.by_number[number]]
+    found: set[int] = set()
+    while todo:
+        node = todo.pop()
+        if node.number not in found:
+            found.add(node.number)
+            todo += [child for child in chain.graph.children.get(node.id, ()) if not child.aside]
+    return sorted(found)
+
+
+def root_of(chain: Chain, node: Node) -> int:
+    """Return the first record of the tree that a record is in."""
+    return _top(chain, node, set(), {})
+
+
+def _late(chain: Chain, reached: set[int]) -> Branch | None:
+    """Find the turns that a compaction cut off although its summary was made before them."""
+    if chain.boundary < 0:
+        return None
+    named = chain.value(chain.boundary).get("logicalParentUuid")
+    covered = chain.graph.by_id.get(named) if type(named) is str else None
+    if covered is None or covered.number > chain.boundary:
+        return None
+    numbers = descendants(chain, covered.number)[1:]
+    members = [n for n in numbers if n < chain.boundary and n not in reached]
+    path = chain.walk.path[chain.cut :]
+    summary = next((n for n in path if chain.value(n).get("isCompactSummary")), -1)
+    if not any(is_own_words(chain, number) for number in members) or summary < 0:
+        return None
+    behind = path[path.index(summary) + 1 :]
+    return _made(chain, LATE, members, summary, behind[0] if behind else -1)
+
+
+def _top(chain: Chain, node: Node, reached: set[int], tops: dict[int, int]) -> int:
+    """Climb to the first record of a piece; every step is remembered."""
+    climbed: dict[int, None] = {}
+    at: Node | None = node
+    top = node.number
+    while at is not None and at.number not in reached and at.number not in climbed:
+        top = tops.get(at.number, at.number)
+        climbed[at.number] = None
+        if at.number in tops:
+            break
+        at = chain.graph.by_id.get(at.parent) if at.parent else None
+    tops.update(dict.fromkeys(climbed, top))
+    return top
+
+
+def _branch(
+    chain: Chain, first: int, members: list[int], reached: set[int], roots: Sequence[Node]
+) -> Branch | None:
+    """Say what a piece is; None for one that holds nothing but what the client wrote for itself.
+
+    The client may write a reply before the prompt that it hangs on, so the first is not the lowest.
+    """
+    members = sorted(members, key=lambda number: (number != first, number))
+    if not any(has_substance(chain, number) for number in members):
+        return None
+    top = chain.graph.by_number[first]
+    attach, onward = _neighbours(chain, top, reached)
+    if top.parent is None or top.parent not in chain.graph.by_id:
+        kind = _rootless_kind(chain, top, roots)
+    else:
+        kind = _kind(chain, members, attach, onward)
+    return _made(chain, kind, members, attach, onward) if kind else None
+
+
+def _made(chain: Chain, kind: str, members: list[int], attach: int, onward: int) -> Branch:
+    spoken = [number for number in members if is_sent(chain.value(number))]
+    prompts = sum(is_own_words(chain, number) for number in members)
+    opens = bool(spoken) and not is_prompt(chain.value(spoken[0]))
+    return Branch(
+        kind=kind,
+        members=members,
+        attach=attach,
+        onward=onward,
+        tail=_tail(chain, members),
+        turns=max(prompts + opens, 1) if kind != LATE else prompts,
+        size=sum(chain.records[number].size for number in members),
+    )
+
+
+def _neighbours(chain: Chain, node: Node, reached: set[int]) -> tuple[int, int]:
+    """Return the records of the chain before and behind a branch; -1 where there is none."""
+    graph, path = chain.graph, chain.walk.path
+    parent = graph.by_id.get(node.parent) if node.parent else None
+    if parent is None and node.parent:
+        parent = graph.before(node.number, lambda other: other.number in reached)
+    if parent is None:
+        place = next((p for p, number in enumerate(path) if number > node.number), -1)
+        before = path[place - 1] if place > 0 else path[-1] if place < 0 and path else -1
+        return before, path[place] if place >= 0 else -1
+    if parent.number not in path:
+        return parent.number, next((number for number in path if number > node.number), -1)
+    at = path.index(parent.number) + 1
+    return parent.number, path[at] if at < len(path) else -1
+
+
+def _tail(chain: Chain, members: Sequence[int]) -> int:
+    """Return the last record of a branch that a conversation can go on from."""
+    inside = set(members)
+    ends = [
+        number
+        for number in members
+        if chain.value(number).get("type") in SPEAKERS
+        and not any(
+            child.number in inside and chain.value(child.number).get("type") in SPEAKERS
+            for child in chain.graph.children.get(chain.graph.by_number[number].id, ())
+        )
+    ]
+    return _behind_words(chain, ends[-1], inside) if ends else members[-1]
+
+
+def _behind_words(chain: Chain, number: int, inside: set[int]) -> int:
+    """Go on from a record to what a person typed behind it while the model was busy."""
+    children = chain.graph.children.get(chain.graph.by_number[number].id, ())
+    queued = (
+        c.number for c in children if c.number in inside and queued_words(chain.value(c.number))
+    )
+    found = next(queued, None)
+    return number if found is None else _behind_words(chain, found, inside)
+
+
+def _rootless_kind(chain: Chain, top: Node, roots: Sequence[Node]) -> str:
+    """Say what a tree of its own is: cut off, left by a link that leads nowhere, or given up.
+
+    That depends on the tree which follows it in the file. It comes behind the tree of the chain
+    itself if a window named a leaf there, and then it is the one that lost its link.
+    """
+    path = chain.walk.path
+    later = top
+    if not path or top.number < path[0]:
+        later = next((node for node in roots if node.number > top.number), top)
+    if later.parent is not None:
+        return GAP
+    if is_boundary(chain.value(later.number)):
+        # A summary stands for what is before it; a whole compaction may be gone round, too.
+        return REWOUND if later is top else ""
+    before = [node.number for node in chain.graph.nodes if node.number < later.number]
+    before = [number for number in before if not chain.graph.by_number[number].aside]
+    answered = any(is_model(chain.value(number)) for number in descendants(chain, top.number))
+    after = descendants(chain, later.number)
+    if is_fresh_start(chain, before, after) or not (answered or later is top):
+        return CLEARED
+    return CUT
+
+
+def _roots(chain: Chain) -> list[Node]:
+    """Return the records that hang on nothing and that something was said below, in file order."""
+    tops: dict[int, int] = {}
+    found = {
+        _top(chain, node, set(), tops)
+        for node in chain.graph.nodes
+        if not node.aside
+        and chain.graph.by_id[node.id] is node
+        and has_substance(chain, node.number)
+    }
+    found.update(chain.walk.path[:1])
+    return [chain.graph.by_number[number] for number in sorted(found)]
+
+
+def _kind(chain: Chain, members: list[int], attach: int, onward: int) -> str:
+    """Say what a branch is that hangs on a record which the file holds; empty for nothing lost."""
+    solid = [number for number in members if has_substance(chain, number)]
+    opening = next(n for n in members if n == solid[0] or is_prompt(chain.value(n)))
+    if is_prompt(chain.value(opening)) or is_own_words(chain, opening):
+        return _prompt_kind(chain, members, solid, onward)
+    if all(results_in(chain.value(number)) for number in solid):
+        return REPLY if _is_news(chain, solid) and attach >= 0 else ""
+    if onward < 0:
+        return END if _is_left_by_client(chain) else REPLY
+    answer = _next_speaker(chain, onward)
+    follower = chain.value(answer) if answer >= 0 else {}
+    if follower.get("type") == ASSISTANT or is_interruption(follower):
+        # The client asked again, or a person broke off: it had this reply in hand and let it go.
+        said = any(is_own_words(chain, number) for number in solid)
+        return _prompt_kind(chain, members, solid, onward) if said else ""
+    return REPLY
+
+
+def _prompt_kind(chain: Chain, members: list[int], solid: list[int], onward: int) -> str:
+    """Say whether turns that begin with a person's words were rewound or are another window's."""
+    if _is_said_again(chain, solid):
+        return ""
+    if onward < 0:
+        if chain.overruled is not None and _hangs_on_nothing(chain, chain.overruled):
+            return GAP
+        return END if _is_left_by_client(chain) else REWOUND
+    if _is_named_later(chain, members, onward) or _went_on_elsewhere(chain, members, onward):
+        return WRITER
+    if _is_written_again(chain, solid[0], onward):
+        return REWOUND
+    if not _is_deed(chain, onward):
+        return WRITER
+    path = chain.walk.path
+    rival = [n for n in path[path.index(onward) :] if has_substance(chain, n)]
+    if not rival or solid[-1] < rival[0]:
+        return WRITER if _is_too_quick(chain, members, onward) else REWOUND
+    if solid[0] < rival[-1]:
+        return WRITER
+    # It came last, and yet a resume goes elsewhere: because another window said so afterwards, or
+    # because the client died before it noted that a person had gone back.
+    return WRITER if chain.named_leaf()[0] > solid[0] else REWOUND
+
+
+def _is_said_again(chain: Chain, solid: Sequence[int]) -> bool:
+    """Whether a branch is nothing but words that stand on the chain, too."""
+    if not all(is_own_words(chain, number) for number in solid):
+        return False
+    said = {words_of(chain.value(number)) for number in chain.walk.path if number > solid[0]}
+    return all(words_of(chain.value(number)) in said for number in solid)
+
+
+def _hangs_on_nothing(chain: Chain, node: Node) -> bool:
+    """Whether the parents of a record lead to one that is not in the file."""
+    top = chain.graph.by_number[root_of(chain, node)]
+    return top.parent is not None and top.parent not in chain.graph.by_id
+
+
+def _is_deed(chain: Chain, onward: int) -> bool:
+    """Whether the chain goes on with what a person did, as it does after every rewind."""
+    speaker = _next_speaker(chain, onward)
+    if speaker < 0:
+        return True
+    value = chain.value(speaker)
+    return value.get("type") != ASSISTANT and not results_in(value)
+
+
+def _is_written_again(chain: Chain, first: int, onward: int) -> bool:
+    """Whether the chain goes on with older words than the branch: the client copied them here."""
+    speaker = _next_speaker(chain, onward)
+    if speaker < first:
+        return False
+    gap = seconds_between(chain.value(first), chain.value(speaker))
+    return gap is not None and gap < 0
+
+
+def _went_on_elsewhere(chain: Chain, members: Sequence[int], onward: int) -> bool:
+    """Whether the prompt that took the place of whole turns is known not to be a rewind's.
+
+    The newest clients note every rewind behind the prompt that follows it. And the window of these
+    turns had been closed: a new one would have begun behind them, with a reply of the client's.
+    """
+    speaker = _next_speaker(chain, onward)
+    if speaker < 0 or not any(is_model(chain.value(number)) for number in members):
+        return False
+    if notes_rewind(chain, speaker):
+        return False
+    path = chain.walk.path
+    is_noted = _is_named_later(chain, path[path.index(onward) :], onward)
+    if is_noted and version_of(chain.value(speaker)) >= _REWINDS_NOTED:
+        return True
+    return members[-1] < speaker and is_farewell(chain, members)
+
+
+def _is_named_later(chain: Chain, members: Sequence[int], onward: int) -> bool:
+    """Whether a window named a record of the branch after the chain had gone on elsewhere."""
+    names = {chain.graph.by_number[number].id for number in members}
+    return any(
+        record.is_record
+        and record.value.get("type") == LAST_PROMPT
+        and record.value.get("leafUuid") in names
+        for record in chain.records[max(onward, 0) :]
+    )
+
+
+def _is_too_quick(chain: Chain, members: Sequence[int], onward: int) -> bool:
+    """Whether a whole answer was followed by another prompt faster than a person can go back."""
+    speaker = _next_speaker(chain, onward)
+    spoken = [n for n in members if is_sent(chain.value(n))]
+    if speaker < 0 or not spoken or not is_model(chain.value(spoken[-1])):
+        return False
+    gap = seconds_between(chain.value(spoken[-1]), chain.value(speaker))
+    return gap is not None and gap < _QUICKEST_REWIND
+
+
+def _is_left_by_client(chain: Chain) -> bool:
+    """Whether nothing but notes of the client stand where a resume would go on.
+
+    A person who goes back says or does something there; a note that is written late does not
+    mean that what was said meanwhile is given up.
+    """
+    if chain.leaf is None:
+        return False
+    at: Node | None = chain.end
+    notes: list[int] = []
+    while at is not None and at.number != chain.leaf.number:
+        notes.append(at.number)
+        at = chain.graph.by_id.get(at.parent) if at.parent else None
+    values = [chain.value(number) for number in notes]
+    return bool(values) and all(
+        value.get("type") == SYSTEM and value.get("subtype") not in _DEEDS for value in values
+    )
+
+
+def _is_news(chain: Chain, spoken: list[int]) -> bool:
+    """Whether results answer what nothing on the chain answers."""
+    return not chain.result_homes(spoken).keys() <= chain.result_homes(chain.order).keys()
+
+
+def _next_speaker(chain: Chain, onward: int) -> int:
+    """Return the first record of the chain from here on that is sent; -1 for none."""
+    path = chain.walk.path
+    for number in path[path.index(onward) :] if onward in path else ():
+        if is_sent(chain.value(number)):
+            return number
+    return -1

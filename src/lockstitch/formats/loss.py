@@ -1,0 +1,75 @@
+"""How much of a session a repair would take away, and the refusal of one that takes most of it.
+
+Whatever the rules say, a session of which most is gone is not repaired: a rule is wrong about it,
+or it is not the session that it was taken for. What stands twice counts once, so that a repair may
+take a second copy out; pictures do not count, since they go only if somebody asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.history import History
+from lockstitch.formats.records import Record, encode
+from lockstitch.model.parts import CALL, RESULT, TEXT
+
+_ADVICE = (
+    "nothing was changed. If that is what you want, --strategy rollback and --force-cleanup take "
+    "off what is broken; else please report it, with the codes of the findings"
+)
+_NO_WORDS = frozenset({"data", "url", "image_url", "file_data", "bytes", "signature"})
+# A record counts as much as a short one: what matters is how many go.
+_RECORD = 500
+
+
+def refusal(before: Transcript, after: Transcript) -> str:
+    """Return why a repair is refused that would leave less than half; empty if it is not."""
+    had, kept = _said(before.history), _said(after.history)
+    if 2 * kept < had:
+        return f"a repair would take {had - kept} of {had} characters from what is sent: {_ADVICE}"
+    share = _share_gone(before, after)
+    if 2 * share > 1:
+        return f"a repair would take {share:.0%} of the records away: {_ADVICE}"
+    return ""
+
+
+def _said(history: History) -> int:
+    """Return how many characters of words, calls and results are sent."""
+    views = new_dialect(history.dialect).read(history.messages)
+    parts = (part for view in views for part in view.parts if part.kind in (TEXT, RESULT, CALL))
+    return sum(map(len, {word for part in parts for word in _words(part.raw)}))
+
+
+def _words(value: Any) -> Iterator[str]:
+    if type(value) is str:
+        yield value
+    elif type(value) is list:
+        yield from _each(value)
+    elif type(value) is dict:
+        yield from _each(inner for key, inner in value.items() if key not in _NO_WORDS)
+
+
+def _each(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        yield from _words(value)
+
+
+def _share_gone(before: Transcript, after: Transcript) -> float:
+    """Return how much of the records goes without a copy that stays, as a share of all."""
+    stay = {(record.place, record.start) for record in after.records}
+    records = [record for record in before.records if record.is_record]
+    gone = [record for record in records if (record.place, record.start) not in stay]
+    if 2 * sum(map(_weight, gone)) <= sum(map(_weight, records)):
+        return 0.0
+    copies = {encode(record.value) for record in after.records if record.is_record}
+    weights = {encode(record.value): _weight(record) for record in records}
+    lost = sum(weight for value, weight in weights.items() if value not in copies)
+    changed = sum(_weight(record) for record in after.records if record.fresh is not None)
+    return max(lost - changed, 0) / (sum(weights.values()) or 1)
+
+
+def _weight(record: Record) -> int:
+    return min(max(record.size, 1), _RECORD)
