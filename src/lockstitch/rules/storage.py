@@ -73,7 +73,10 @@ BYTE_ORDER_MARK = rule(
     formats=LINES,
     summary="the file starts with a byte order mark",
     help="repair removes the three bytes",
-    what="JSON must not start with one; readers that do not expect it lose the first record.",
+    what=(
+        "JSON must not start with one; readers that do not expect it lose the first record. Codex "
+        "and pi refuse the file then, so that it is an error for them."
+    ),
     cause="An editor or a script saved the file.",
     repair="The mark is removed.",
     failures=("F60",),
@@ -167,7 +170,10 @@ MALFORMED_RECORD = rule(
     code="LS610",
     name="malformed-record",
     severity=WARNING,
-    formats=("claude-code", "codex", "pi", "gemini-cli", "opencode", "goose", "openai-agents"),
+    formats=(
+        *("claude-code", "codex", "pi", "openclaw", "gemini-cli", "opencode", "goose"),
+        "openai-agents",
+    ),
     lossy=False,
     summary="a record lacks what its type must have",
     help=(
