@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -312,6 +313,50 @@ class Codex(Client):
 
     def last(self, body: Json) -> Any:
         return body.get("input", [None])[-1]
+
+
+class Pi(Client):
+    """pi; it needs a newer node than many machines have, which comes as a package, too."""
+
+    package = "@earendil-works/pi-coding-agent"
+    node: ClassVar[str] = "22.23.3"
+
+    def folder(self, home: Path, work: Path) -> Path:
+        name = re.sub(r"[/\\:]", "-", os.path.realpath(work).lstrip("/"))
+        return home / ".pi" / "agent" / "sessions" / f"--{name}--"
+
+    def sessions(self, home: Path) -> list[tuple[str, Path]]:
+        paths = home.glob(".pi/agent/sessions/*/*.jsonl")
+        return [(path.stem.rpartition("_")[2], path) for path in paths]
+
+    def program(self) -> list[str]:
+        machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
+        node = installed(f"node-linux-{machine}", self.node)
+        if isinstance(node, NotInstalled):
+            raise node
+        script = self.modules / "@earendil-works" / "pi-coding-agent" / "dist" / "cli.js"
+        options = ["--offline", "--provider", "local", "--model", "claude-sonnet-4-5"]
+        return [str(node / f"node-linux-{machine}" / "bin" / "node"), str(script), *options]
+
+    def resuming(self, session: str) -> list[str]:
+        return ["-c", "-p", PROMPT]
+
+    def starting(self) -> list[str]:
+        return ["-p", PROMPT]
+
+    def shell_call(self, command: str) -> Call:
+        return Call("bash", {"command": command})
+
+    def environ(self, home: Path, url: str) -> dict[str, str]:
+        models = [{"id": "claude-sonnet-4-5", "contextWindow": 200_000, "maxTokens": 8192}]
+        local = {"baseUrl": url, "api": "anthropic-messages", "apiKey": "none", "models": models}
+        settings = home / ".pi" / "agent" / "models.json"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(json.dumps({"providers": {"local": local}}), "utf-8")
+        return {"PI_SKIP_VERSION_CHECK": "1"}
+
+    def last(self, body: Json) -> Any:
+        return body.get("messages", [None])[-1]
 
 
 def _node() -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.formats import packed
 from tests.formats.codex_files import CASES
 from tests.formats.stored import Stored
 
@@ -30,6 +31,36 @@ def test_a_mended_session_is_resumed_whole(case: Stored, tmp_path: Path) -> None
     assert sent.marks == exported.marks
     assert sent.calls == exported.calls
     assert sent.results == exported.results
+
+
+@needs
+def test_a_packed_session_is_resumed_before_and_after_its_repair(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == "finished_item")
+    name = f"{Path(case.path).name}.zst"
+    data = packed.pack(_data(case, tmp_path))
+    life = Life.of(CODEX, tmp_path, case.session, {name: data}, name)
+    assert life.before.is_accepted, life.before.said
+    assert life.after.is_accepted, (life.after.said, life.after.refused)
+    assert life.path.read_bytes().startswith(packed.MAGIC)
+    sent = of_items(life.after.requests[-1]["input"])
+    assert sent.marks == of_items(life.exported("openai-responses")).marks
+    assert set(case.history) <= set(sent.marks)
+    assert _sent_before(life) < set(sent.marks)
+
+
+@needs
+@pytest.mark.parametrize("case", BROKEN[:1], ids=lambda case: case.name)
+def test_a_packed_session_that_breaks_off_is_resumed_once_it_is_repaired(
+    case: Stored, tmp_path: Path
+) -> None:
+    name = f"{Path(case.path).name}.zst"
+    whole = _data(case, tmp_path)
+    # Two frames, of which the second is cut off: what is in the first one can be read.
+    data = packed.pack(whole) + packed.pack(whole)[:-9]
+    life = Life.of(CODEX, tmp_path, case.session, {name: data}, name)
+    assert not life.before.is_accepted
+    assert life.after.is_accepted, (life.after.said, life.after.refused)
+    assert set(case.history) <= set(of_items(life.after.requests[-1]["input"]).marks)
 
 
 def _data(case: Stored, folder: Path) -> bytes:

@@ -150,7 +150,10 @@ def violations(data: bytes) -> list[str]:
     lines, found = read_lines(data)
     if not lines or lines[0].get("type") != "session_meta":
         found.append("does not start with session metadata")
-    paginated = bool(lines) and "ordinal" in lines[0]
+    head = lines[0].get("payload") or {} if lines else {}
+    if not {"id", "timestamp", "cwd", "originator", "cli_version"} <= head.keys():
+        found.append("the session metadata lack what they must have")
+    paginated = head.get("history_mode") == "paginated"
     if paginated and not isinstance(lines[-1].get("ordinal"), int):
         found.append("the last line is missing an ordinal")
     if paginated and sum(line.get("type") == "session_meta" for line in lines) > 1:
@@ -271,8 +274,26 @@ _CHANGES: dict[str, Callable[[list[bytes]], bytes]] = {
     "bad_byte": lambda lines: joined(lines).replace(b"Read the", b"Read\xff the"),
     "byte_order_mark": lambda lines: b"\xef\xbb\xbf" + joined(lines),
     "null_line": lambda lines: joined([*lines[:3], b"null", *lines[3:]]),
-    "no_final_newline": lambda lines: joined(lines).removesuffix(b"\n"),
 }
+
+
+def _headless() -> Iterable[Stored]:
+    """The first line is lost, torn or lacks what Codex cannot do without."""
+    for paginated in (False, True):
+        for what in ("lost", "torn", "malformed"):
+            name = f"head_{what}{'_paginated' * paginated}"
+            book = Rollout(name, paginated=paginated)
+            book.work("Read the settings.", "settings")
+            book.work("Run the build.", "build")
+            head, *lines = [dumped(line) for line in book.lines]
+            del book.lines[0]["payload"]["originator"]
+            first = {"lost": [], "torn": [head[:-40]], "malformed": [dumped(book.lines[0])]}[what]
+            yield book.stored(name, joined([*first, *lines]))
+    book = Rollout("uncounted", paginated=True)
+    book.work("Read the settings.", "settings")
+    for line in book.lines:
+        del line["ordinal"]
+    yield book.stored("uncounted")
 
 
 def _second_meta() -> Iterable[Stored]:
@@ -320,6 +341,7 @@ CASES: list[Stored] = [
         _doubled,
         _output_before_call,
         _bytes,
+        _headless,
         _second_meta,
         _healthy,
     )

@@ -145,7 +145,6 @@ def _cases() -> Iterable[Stored]:
 _CHANGES: dict[str, Callable[[list[bytes]], bytes]] = {
     "glued": lambda lines: joined([*lines[:2], lines[2] + lines[3], *lines[4:]]),
     "nuls": lambda lines: joined([*lines[:2], b"\0" * 300 + lines[2], *lines[3:]]),
-    "no_final_newline": lambda lines: joined(lines).removesuffix(b"\n"),
 }
 
 CASES: list[Stored] = list(_cases())

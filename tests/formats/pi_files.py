@@ -105,7 +105,9 @@ class Session(Marks):
 def sent(data: bytes) -> list[Json]:
     """The messages on the way from the last entry to the root, after the newest compaction."""
     lines, _ = read_lines(data)
-    entries = [line for line in lines if isinstance(line.get("id"), str)][1:]
+    entries = [
+        line for line in lines if isinstance(line.get("id"), str) and line.get("type") != "session"
+    ]
     chain = _chain(entries)
     cut = max((i for i, one in enumerate(chain) if one["type"] == "compaction"), default=None)
     messages = []
@@ -132,7 +134,7 @@ def _chain(entries: list[Json]) -> list[Json]:
 def violations(data: bytes) -> list[str]:
     """What is wrong with the file, and with what a resume sends."""
     lines, found = read_lines(data)
-    if not lines or lines[0].get("type") != "session":
+    if not lines or lines[0].get("type") != "session" or "id" not in lines[0]:
         return [*found, "no header"]
     ids = [line.get("id") for line in lines[1:]]
     found += [f"id {twice} is not unique" for twice in repeated(ids)]
@@ -218,6 +220,32 @@ def _graph() -> Iterable[Stored]:
     yield book.stored("cycle")
 
 
+def _order() -> Iterable[Stored]:
+    """The last line is one that others hang on, so that pi would go on from there."""
+    for name in ("ancestor_last", "ancestor_again", "reversed"):
+        book = Session(name)
+        book.work("Read the settings.", "settings")
+        book.work("Run the build.", "build")
+        head, *lines = book.lines
+        moved = lines[4]
+        others = [line for line in lines if line is not moved]
+        changed = {"ancestor_last": [*others, moved], "ancestor_again": [*lines, moved]}
+        book.lines = [head, *changed.get(name, lines[::-1])]
+        yield book.stored(name)
+
+
+def _headless() -> Iterable[Stored]:
+    """The first line is lost, torn or has no id."""
+    for what in ("lost", "torn", "malformed"):
+        book = Session(f"head_{what}")
+        book.work("Read the settings.", "settings")
+        book.work("Run the build.", "build")
+        head, *lines = [dumped(line) for line in book.lines]
+        del book.lines[0]["id"]
+        first = {"lost": [], "torn": [head[:-10]], "malformed": [dumped(book.lines[0])]}[what]
+        yield book.stored(f"head_{what}", joined([*first, *lines]))
+
+
 def _bytes() -> Iterable[Stored]:
     book = Session("torn")
     book.work("Read the settings.", "settings")
@@ -244,7 +272,6 @@ _CHANGES: dict[str, Callable[[list[bytes]], bytes]] = {
     "glued": lambda lines: joined([*lines[:4], lines[4] + lines[5], *lines[6:]]),
     "nuls": lambda lines: joined([*lines[:4], b"\0" * 300 + lines[4], *lines[5:]]),
     "byte_order_mark": lambda lines: b"\xef\xbb\xbf" + joined(lines),
-    "no_final_newline": lambda lines: joined(lines).removesuffix(b"\n"),
 }
 
 
@@ -274,4 +301,6 @@ def _healthy() -> Iterable[Stored]:
     yield book.stored("branched", aside=given_up, healthy=True)
 
 
-CASES: list[Stored] = [case for build in (_pairing, _graph, _bytes, _healthy) for case in build()]
+CASES: list[Stored] = [
+    case for build in (_pairing, _graph, _order, _headless, _bytes, _healthy) for case in build()
+]

@@ -153,3 +153,19 @@ def test_the_exit_status_is_zero(life: Life, run: str) -> None:
 @pytest.mark.parametrize("run", ["check", "diff", "healthy", "second check", "second repair"])
 def test_what_need_not_write_does_not_write(life: Life, run: str) -> None:
     assert life.runs[run].changed == ()
+
+
+@pytest.mark.parametrize("form", ["codex", "pi", "gemini-cli"])
+def test_a_missing_last_line_break_is_a_note_and_nothing_is_changed(
+    tmp_path: Path, form: str
+) -> None:
+    case = next(case for case in HEALTHY if case.format == form)
+    home = Home(tmp_path)
+    path = home.make("it", case.path, case.write)
+    data = path.read_bytes()
+    path.write_bytes(data.removesuffix(b"\n"))
+    check = home.run("check", "--json", path)
+    assert (check.status, session_of(check, path)["status"]) == (0, "notes")
+    assert home.run("repair", "--yes", path).changed == ()
+    assert home.run("repair", "--yes", "--notes", path).status == 0
+    assert path.read_bytes() == data

@@ -398,13 +398,6 @@ def test_what_a_compaction_of_the_first_version_counts_is_corrected() -> None:
     assert next(v for v in done.values if v["type"] == "compaction")["firstKeptEntryIndex"] == 3
 
 
-def test_a_missing_head_is_reported() -> None:
-    data = joined(*chain(*TURN)[1:])
-    done = mend(FORM, data)
-    assert (done.codes, done.remaining, done.data) == (["LS610"], ["LS610"], data)
-    assert done.severities["LS610"] == "error"
-
-
 def test_a_head_that_is_not_first_is_moved() -> None:
     lines = chain(*TURN)
     done = mend(FORM, joined(lines[1], lines[0], *lines[2:]))

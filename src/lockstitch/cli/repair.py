@@ -184,7 +184,8 @@ def _one(name: str, source: Source, how: How) -> Done:
     if not mended.changed or how.diff:
         return name, outlook, False
     if how.output is not None:
-        copy_to(how.output, sessions.copied(session, mended), source.path, force=how.force)
+        data = sessions.copied(session, mended, how.output)
+        copy_to(how.output, data, source.path, force=how.force)
         return name, outlook, True
     sessions.require_closed(session, sessions.COPY)
     if not how.yes and not terminal.agreed(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _REQUESTS = "requests"
 _DATABASE = b"SQLite format 3\0"
+_PACKED = b"\x28\xb5\x2f\xfd"  # Zstandard
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _SHOWN = 4
 
@@ -121,7 +122,8 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
         found = sessions.sources(target, format=form, session=session)
     except UnknownFormat as error:
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
-        is_base = target.endswith(_DATABASES) or _head(target, 16).startswith(_DATABASE)
+        is_base = target.endswith(_DATABASES)
+        is_base = is_base or _head(target, 16).startswith((_DATABASE, _PACKED))
         # what looks like nothing is read once more, by who can say where it stops being JSON
         if form is None and is_file and not is_base and not error.likeness:
             return None

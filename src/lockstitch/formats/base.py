@@ -19,7 +19,7 @@ from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
-from lockstitch.rules import RULES, WARNING, Finding
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
@@ -29,6 +29,9 @@ _LEFT = "repair leaves this as it is: the file does not hold what it would take"
 LINES = "lines"
 DOCUMENT = "document"
 SQLITE = "sqlite"
+
+# A path of keys, in which None stands for any element of a list.
+Pattern = tuple[str | None, ...]
 
 
 class Context(Struct):
@@ -90,9 +93,12 @@ class Format(ABC):
     ``places`` are globs under the home directory, ``variable`` names the environment variable
     that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
     JSON document (a file whose only record is the whole of it), or an SQLite database.
-    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``survived``
-    is the rule under which a result is brought back from where it survived. ``programs`` are names
-    of its processes, where these can be told only by the folder that they work in.
+    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``refused``
+    are rules on bytes that others only warn of, but for which this program refuses the session;
+    ``survived`` is the rule under which a result is brought back from where it survived;
+    ``lists`` are the lists of a document that is cut off which are read as far as they go.
+    ``programs`` are names of its processes, where these can be told only by the folder that they
+    work in.
     """
 
     name: str
@@ -102,8 +108,10 @@ class Format(ABC):
     places: tuple[str, ...] = ()
     variable: str = ""
     tolerated: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     survived: str = "LS708"
     programs: tuple[str, ...] = ()
+    lists: tuple[Pattern, ...] = ()
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
@@ -182,7 +190,7 @@ class Format(ABC):
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
         """Say how bad a finding on the records is for a resume with this program."""
-        return found.severity
+        return ERROR if found.code in self.refused else found.severity
 
 
 def find(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:

@@ -1,7 +1,7 @@
 """Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event a line.
 
-Rollouts that the program has packed (``.jsonl.zst``) are not read: the standard library of the
-Pythons that are supported knows no Zstandard. Codex unpacks them when they are resumed.
+After a week Codex packs a rollout (``.jsonl.zst``); it unpacks it again when it is resumed, and
+reads no packed one beside which the same one stands unpacked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lockstitch.formats import codex_repair
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
+from lockstitch.formats.codex_head import id_in
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.records import Record, as_str
@@ -39,11 +40,18 @@ class Codex(Format):
     name = "codex"
     title = "Codex"
     dialect = "openai-responses"
-    places = (".codex/sessions/*/*/*/rollout-*.jsonl", ".codex/archived_sessions/*.jsonl")
+    places = (
+        ".codex/sessions/*/*/*/rollout-*.jsonl",
+        ".codex/sessions/*/*/*/rollout-*.jsonl.zst",
+        ".codex/archived_sessions/*.jsonl",
+        ".codex/archived_sessions/*.jsonl.zst",
+    )
     variable = "CODEX_HOME"
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
     # So is reasoning whose turn was interrupted behind it.
     tolerated = frozenset({"LS207", "LS307"})
+    # The first line must be its head, and with a byte order mark it is no JSON.
+    refused = frozenset({"LS604"})
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]
@@ -127,9 +135,7 @@ def _model(records: Sequence[Record]) -> str | None:
 
 
 def _session(thread: Thread, name: str) -> str | None:
-    known = as_str(thread.meta.get("id"))
-    match = _NAME.match(name)
-    return known or (match[1] if match else None)
+    return as_str(thread.meta.get("id")) or id_in(name)
 
 
 def _notes(thread: Thread) -> list[str]:

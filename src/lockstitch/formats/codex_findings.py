@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.formats.base import Transcript, find
+from lockstitch.formats.codex_head import META, id_in, opening, rebuilt
 from lockstitch.formats.codex_thread import (
     COMPACTED,
     ITEM,
-    META,
     Thread,
     is_read,
     misspelled,
@@ -20,11 +22,16 @@ from lockstitch.formats.records import Record, encode
 from lockstitch.model.parts import RESULT
 from lockstitch.rules import ERROR, Finding
 
+_HEAD_HELP = (
+    "repair moves the head to the start of the file, or writes it anew from what is left of it, "
+    "the name of the file and its lines"
+)
+
 
 def store_findings(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
     """Find everything that is wrong with the lines."""
     records = thread.records
-    yield from _heading(thread)
+    yield from _heading(thread, transcript)
     for number, first in repeats(records):
         text = f"repeats the record of line {records[first].place}"
         yield find("LS607", records[number].place, text)
@@ -40,21 +47,40 @@ def store_findings(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
     yield from _stranded(thread, transcript)
 
 
-def first_record(records: Sequence[Record]) -> int:
-    """Give the number of the first line that is JSON, -1 if there is none."""
-    return next((n for n, record in enumerate(records) if record.is_record), -1)
+def _heading(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
+    """Find a file that does not start with a head that is whole; the first versions had none."""
+    number = misplaced(thread)
+    if number < 0:
+        return
+    record = thread.records[number]
+    is_head = record.is_record and record.value.get("type") == META
+    why = (
+        "its session_meta lacks what it must have"
+        if is_head
+        else "the file does not start with its session_meta"
+    )
+    context = transcript.context
+    made = rebuilt(thread.records, context.data, context.name)
+    fixable = own_meta(thread, context.name) >= 0 or made is not None
+    text = f"{why}: Codex refuses to resume it"
+    if not fixable:
+        text += ", and neither the name of the file nor its lines tell the id of the session"
+    found = find("LS610", record.place, text, ERROR, fixable=fixable)
+    yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
-def _heading(thread: Thread) -> Iterator[Finding]:
-    """Find a file that does not start with the session's own data; the first versions had none."""
-    number = first_record(thread.records)
-    if number < 0 or number in thread.metas:
-        return
-    if not any("payload" in r.value for r in thread.records if r.is_record):
-        return
-    text = "the file does not start with its session_meta: Codex refuses to resume it"
-    fixable = len(thread.metas) == 1
-    yield find("LS610", thread.records[number].place, text, ERROR, fixable=fixable)
+def misplaced(thread: Thread) -> int:
+    """Return the record that stands where the head must be, -1 if nothing is wrong there."""
+    number = opening(thread.records)
+    envelopes = any("payload" in r.value for r in thread.records if r.is_record)
+    return number if envelopes and number not in thread.metas else -1
+
+
+def own_meta(thread: Thread, name: str) -> int:
+    """Return the record with the data of the session that the file is named for, or -1."""
+    own = id_in(name)
+    metas = thread.metas
+    return next((n for n in metas if own in (None, thread.records[n].value["payload"]["id"])), -1)
 
 
 def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:

@@ -7,12 +7,14 @@ from typing import Any
 
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.codex_findings import (
-    first_record,
+    misplaced,
     numbering,
+    own_meta,
     repeats,
     skipped,
     spare_metas,
 )
+from lockstitch.formats.codex_head import META, rebuilt
 from lockstitch.formats.codex_items import spelled
 from lockstitch.formats.codex_thread import ITEM, Thread, misspelled
 from lockstitch.formats.history import Strand
@@ -24,7 +26,7 @@ from lockstitch.rules import RULES
 
 def straighten(transcript: Transcript, ledger: Ledger) -> list[Record]:
     """Mend one kind of trouble with the lines; the same records if there is none."""
-    round_ = _Round(transcript.state, transcript.context.data, ledger)
+    round_ = _Round(transcript, ledger)
     for step in (
         round_.drop_repeats,
         round_.give_times,
@@ -42,10 +44,11 @@ def straighten(transcript: Transcript, ledger: Ledger) -> list[Record]:
 class _Round:
     """One round of repairs; each step gives the new records, or None if it had nothing to do."""
 
-    def __init__(self, thread: Thread, data: bytes, ledger: Ledger) -> None:
-        self.thread = thread
-        self.records = thread.records
-        self.data = data
+    def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
+        self.thread: Thread = transcript.state
+        self.records = self.thread.records
+        self.data = transcript.context.data
+        self.name = transcript.context.name
         self.ledger = ledger
 
     def _note(self, code: str, action: str, number: int, text: str) -> None:
@@ -102,12 +105,23 @@ class _Round:
         return self._without(gone) if gone else None
 
     def put_meta_first(self) -> list[Record] | None:
-        """Move the session's own data to the front, if they are in the file just once."""
-        metas = self.thread.metas
-        if len(metas) != 1 or metas[0] == first_record(self.records):
+        """Put the session's own data in front: moved there, or written anew."""
+        number = misplaced(self.thread)
+        if number < 0:
             return None
-        self._note("LS610", "moved", metas[0], "session_meta was moved to the start of the file")
-        return [self.records[metas[0]], *self._without(metas)]
+        own = own_meta(self.thread, self.name)
+        if own >= 0:
+            self._note("LS610", "moved", own, "session_meta was moved to the start of the file")
+            return [self.records[own], *self._without([own])]
+        made = rebuilt(self.records, self.data, self.name)
+        if made is None:
+            return None
+        self._note("LS610", "inserted", number, "session_meta was written anew")
+        old = self.records[number]
+        is_head = old.is_record and old.value.get("type") == META
+        if is_head:
+            self.ledger.set_aside(RULES["LS610"], old.place, old.value)
+        return [new_record("", made), *self._without([number] if is_head else [])]
 
     def number_anew(self) -> list[Record] | None:
         wrong = numbering(self.thread)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lockstitch.formats.codex_head import META, is_whole
 from lockstitch.formats.codex_items import is_readable
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home
 from lockstitch.model.parts import Path
 
-META, ITEM, EVENT, COMPACTED = "session_meta", "response_item", "event_msg", "compacted"
+ITEM, EVENT, COMPACTED = "response_item", "event_msg", "compacted"
 TYPES = frozenset(
     {
         *(META, ITEM, EVENT, COMPACTED),
@@ -81,12 +82,12 @@ def misspelled(value: dict[str, Any]) -> list[Path]:
 
 
 def metas(records: Sequence[Record]) -> list[int]:
-    """Give the numbers of the records with the session's own data."""
-    return [n for n, record in enumerate(records) if record.is_record and _is_meta(record.value)]
-
-
-def _is_meta(value: dict[str, Any]) -> bool:
-    return value.get("type") == META and bool(payload_of(value)) and is_read(value)
+    """Return the numbers of the records with the session's own data that the program reads."""
+    return [
+        number
+        for number, record in enumerate(records)
+        if record.is_record and is_whole(record.value) and is_read(record.value)
+    ]
 
 
 def is_prompt(item: dict[str, Any]) -> bool:

@@ -79,10 +79,14 @@ def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
 
 def _storage_findings(records: Sequence[Record]) -> list[Finding]:
     return [
-        find(code, record.place, _SAID[code].format(size=record.size))
-        for record in records
-        for code in record.codes
+        find(code, record.place, _said(code, record)) for record in records for code in record.codes
     ]
+
+
+def _said(code: str, record: Record) -> str:
+    if record.kind == TORN and not record.size:
+        return "the packed file breaks off behind this line"
+    return _SAID[code].format(size=record.size)
 
 
 def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
@@ -255,7 +259,9 @@ def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -
     rule = RULES[code]
     gone = record.kind in (TORN, NUL) or code == "LS606"
     action = "removed" if gone or record.kind == BOM else "rewritten"
-    ledger.note(rule, action, record.place, _SAID[code].format(size=record.size))
+    ledger.note(rule, action, record.place, _said(code, record))
+    if not record.size:
+        return
     if gone or code in ("LS605", "LS603"):
         raw = context.data[record.start : record.end]
         text = (

@@ -27,6 +27,7 @@ class GeminiCli(Format):
     title = "Gemini CLI"
     dialect = "gemini"
     kinds = (LINES, DOCUMENT)
+    lists = (("messages",),)
     places = (
         ".gemini/tmp/*/chats/session-*.jsonl",
         ".gemini/tmp/*/chats/session-*.json",

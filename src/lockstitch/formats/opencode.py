@@ -14,6 +14,15 @@ from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.blocks import Fields
 from lockstitch.formats.history import Strand
 from lockstitch.formats.lines import decode
+from lockstitch.formats.opencode_flaws import (
+    FLAWED_MESSAGE,
+    FLAWED_PART,
+    message_flaw,
+    part_flaw,
+    repaired_part,
+    repaired_time,
+    without_keys,
+)
 from lockstitch.formats.opencode_history import (
     ASSISTANT,
     USER,
@@ -25,7 +34,6 @@ from lockstitch.formats.opencode_history import (
 )
 from lockstitch.formats.opencode_stitch import stitch
 from lockstitch.formats.records import Record
-from lockstitch.formats.salvage import substitute
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, new_row, put
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
@@ -34,20 +42,23 @@ from lockstitch.rules import ERROR, RULES, WARNING, Finding
 _SESSION = Table("session", session="id")
 _MESSAGE = Table("message", "data", order=("time_created", "id"))
 _PART = Table("part", "data", order=("message_id", "id"))
+_WANTED = """
+(type LIKE 'message.part.updated%' AND EXISTS (SELECT 1 FROM json_each((
+   SELECT json_group_array(id) FROM part WHERE session_id = ?1 AND (
+     data LIKE '%"running"%' OR data LIKE '%"pending"%' OR data LIKE '%[lockstitch]%'
+     OR data LIKE '%[Tool execution was interrupted]%' OR {part}))) AS wanted
+   WHERE instr(event.data, wanted.value) > 0))
+OR (type LIKE 'message.updated%' AND EXISTS (SELECT 1 FROM json_each((
+   SELECT json_group_array(id) FROM message WHERE session_id = ?1 AND {message})) AS wanted
+   WHERE instr(event.data, wanted.value) > 0))
+"""
+# Only of what is open or damaged: the lists of those are made once, not for every event.
 _EVENT = Table(
     "event",
     "data",
     session="aggregate_id",
     order=("seq",),
-    where=(
-        "type LIKE 'message.part.updated%' AND data LIKE '%\"status\"%' AND EXISTS ("
-        "SELECT 1 FROM part WHERE part.session_id = event.aggregate_id "
-        "AND instr(event.data, part.id) > 0 "
-        "AND (part.data LIKE '%\"running\"%' OR part.data LIKE '%\"pending\"%' "
-        # what a repair may have written in place of a result
-        "OR part.data LIKE '%[lockstitch]%' "
-        "OR part.data LIKE '%[Tool execution was interrupted]%'))"
-    ),
+    where=f"({_WANTED.format(part=FLAWED_PART, message=FLAWED_MESSAGE)})",
     optional=True,
 )
 _SESSIONS = "SELECT id, directory, time_updated / 1000.0, title FROM session"
@@ -159,12 +170,18 @@ def _entries(records: Sequence[Record]) -> list[Entry]:
 
 def _events(records: Sequence[Record]) -> dict[str, Fields]:
     """Give the last states of parts in the log, by part."""
+    logged = _logged(records, "part").items()
+    return {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
+
+
+def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
+    """Return the last parts ("part") or messages ("info") in the log, by their ids."""
     found: dict[str, Fields] = {}
     for row in records:
         if isinstance(row, Row) and row.table == "event" and type(row.json) is dict:
-            part = row.json.get("part")
-            if type(part) is dict and type(part.get("state")) is dict:
-                found[str(part.get("id"))] = part["state"]
+            value = row.json.get(key)
+            if type(value) is dict:
+                found[str(value.get("id"))] = value
     return found
 
 
@@ -173,30 +190,39 @@ def _events(records: Sequence[Record]) -> dict[str, Fields]:
 
 def _broken(records: Sequence[Record]) -> list[Row]:
     """Give the rows on which opencode stumbles, or that it passes over in silence."""
-    needed = {"message": "role", "part": "type"}
-    return [
-        row
-        for row in records
-        if isinstance(row, Row) and row.table in needed and not _has(row.json, needed[row.table])
-    ]
+    return [row for row in records if isinstance(row, Row) and _flaw(row)]
 
 
-def _has(value: Any, key: str) -> bool:
-    return type(value) is dict and type(value.get(key)) is str
+def _flaw(row: Row) -> str:
+    if row.table not in ("message", "part"):
+        return ""
+    if not row.readable:
+        return "cannot be decoded, so that the session cannot be opened at all"
+    return message_flaw(row.json) if row.table == "message" else part_flaw(row.json)
 
 
 def _unreadable(row: Row) -> Finding:
-    what = "cannot be decoded, so that the session cannot be opened at all"
-    text = what if not row.readable else "lacks its role or type, so that it is passed over"
-    return find("LS610", row.place, f"the {row.table} {text}", ERROR)
+    return find("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
 
 
 def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
     """Put in the place of a lost value what keeps the session whole."""
     ledger.set_aside(RULES["LS610"], row.place, row.text)
-    if row.table == "part":
-        ledger.note(RULES["LS610"], "rewritten", row.place, "became a text that says so")
-        return put(row, (), {"type": "text", "text": substitute(row.text)})
+    is_part = row.table == "part"
+    logged = without_keys(_logged(records, "part" if is_part else "info").get(row.value["id"]))
+    if logged and not (part_flaw(logged) if is_part else message_flaw(logged)):
+        ledger.note(RULES["LS610"], "rewritten", row.place, "was taken from the log of events")
+        return put(row, (), logged)
+    if is_part:
+        time = row.value.get("time_updated") or row.value.get("time_created") or 0
+        made = repaired_part(row.json, row.text, row.value["id"], time)
+        kept = made.get("type") == "tool"
+        text = "got what it lacked" if kept else "became a text that says so"
+        ledger.note(RULES["LS610"], "rewritten", row.place, text)
+        return put(row, (), made)
+    if message_flaw(row.json).startswith("lacks its time"):
+        ledger.note(RULES["LS610"], "rewritten", row.place, "got the time of its row")
+        return put(row, (), repaired_time(row.json, row.value.get("time_created") or 0))
     ledger.note(RULES["LS610"], "rewritten", row.place, "its role was taken from its parts")
     return put(row, (), _rebuilt_info(row, records))
 

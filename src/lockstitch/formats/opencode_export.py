@@ -27,6 +27,7 @@ class OpenCodeExport(Format):
     title = "opencode export"
     dialect = "anthropic"
     kinds = (DOCUMENT,)
+    lists = (("messages",), ("messages", None, "parts"))
 
     def claims(self, name: str, head: Any) -> bool:
         return any(type(value) is dict and self.is_record(value) for value in head)

@@ -9,7 +9,8 @@ from lockstitch.formats import pi_repair, pi_stitch
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand
 from lockstitch.formats.pi_blocks import message_of
-from lockstitch.formats.pi_session import Session, is_header, is_prompt
+from lockstitch.formats.pi_head import is_header
+from lockstitch.formats.pi_session import Session, is_prompt
 from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import WARNING, Finding
@@ -27,6 +28,8 @@ class Pi(Format):
     name = "pi"
     title = "pi"
     dialect = "anthropic"
+    # The first line must be its head, and with a byte order mark it is no JSON.
+    refused = frozenset({"LS604"})
     places = (".pi/agent/sessions/*/*.jsonl", ".openclaw/agents/*/sessions/*.jsonl")
     programs = ("pi", "pi-rpc")
 
@@ -66,7 +69,7 @@ class Pi(Format):
             version=str(session.head.get("version", "")),
             state=session,
         )
-        transcript.findings = [*pi_repair.findings(session, len(away))]
+        transcript.findings = [*pi_repair.findings(session, len(away), context)]
         if away and not transcript.findings:
             turns = f"{len(away)} turn{'s' * (len(away) != 1)}"
             transcript.notes.append(f"{turns} are on other branches of the tree")

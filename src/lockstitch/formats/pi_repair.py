@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
-from lockstitch.formats.base import Transcript, find
+from msgspec import structs
+
+from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.graph import Node
 from lockstitch.formats.pi_blocks import ASSISTANT, RESULT, USER, message_of
+from lockstitch.formats.pi_head import HEADER, rebuilt
 from lockstitch.formats.pi_session import Session
-from lockstitch.formats.records import Record, amended
+from lockstitch.formats.records import JSON, Record, amended, new_record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)
+_HEAD_HELP = (
+    "repair moves the head to the start of the file, or writes it anew from what is left of it "
+    "and the name of the file"
+)
+_ORDER_HELP = "repair puts every record behind its parent again, and the newest one last"
 
 
-def findings(session: Session, left: int) -> Iterator[Finding]:
+def findings(session: Session, left: int, context: Context) -> Iterator[Finding]:
     """Find everything that is wrong with the entries."""
     records = session.records
-    yield from _heading(session)
+    yield from _heading(session, context)
+    turns = f": a resume leaves {left} turn{'s' * (left != 1)} behind"
     for node, first in _repeats(session):
         same = _is_same(session, node, first)
         text = f"has the id of the record on line {records[first.number].place}"
-        yield find("LS607" if same else "LS703", records[node.number].place, text)
+        ends = _is_last(session, node) and _goes_on(session, node)
+        severity = ERROR if ends else ""
+        code = "LS607" if same else "LS703"
+        yield find(code, records[node.number].place, text + turns * ends, severity)
     for number in _malformed(session):
         yield find("LS610", records[number].place, "this message has no content")
     for number in _unnamed(session):
@@ -32,7 +44,6 @@ def findings(session: Session, left: int) -> Iterator[Finding]:
         text = "has no id" + ", so that a resume finds nothing before it" * ends
         yield find("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
-    turns = f": a resume leaves {left} turn{'s' * (left != 1)} behind"
     for node in _dangling(session):
         on_path = node.number == cuts
         text = "the parent of this record is missing" + (turns if on_path else "")
@@ -46,14 +57,47 @@ def findings(session: Session, left: int) -> Iterator[Finding]:
     if number >= 0:
         text = "the conversation before this record is cut off" + turns
         yield find("LS704", records[number].place, text)
+    if _is_out_of_order(session):
+        text = "this record is the last one, but others hang on it" + turns
+        place = records[session.entries[-1]].place
+        yield structs.replace(find("LS704", place, text), help=_ORDER_HELP)
 
 
-def _heading(session: Session) -> Iterator[Finding]:
-    number = next((n for n, record in enumerate(session.records) if record.is_record), -1)
+def _heading(session: Session, context: Context) -> Iterator[Finding]:
+    number = _first(session)
     if number >= 0 and number not in session.headers:
         text = "the file does not start with the head of a session: pi does not read it"
-        place = session.records[number].place
-        yield find("LS610", place, text, ERROR, fixable=len(session.headers) == 1)
+        made = rebuilt(session.records, context.data, context.name)
+        fixable = bool(session.headers) or made is not None
+        found = find("LS610", session.records[number].place, text, ERROR, fixable=fixable)
+        yield structs.replace(found, help=_HEAD_HELP) if fixable else found
+
+
+def _first(session: Session) -> int:
+    """Return the first line that is JSON, which must be the head; pi skips all others."""
+    return next((n for n, record in enumerate(session.records) if record.kind == JSON), -1)
+
+
+def _is_last(session: Session, node: Node) -> bool:
+    return node.number == session.entries[-1]
+
+
+def _goes_on(session: Session, node: Node) -> bool:
+    """Whether entries before this one in the file hang on it, so that it is no end."""
+    children = session.graph.children.get(node.id, ())
+    return any(child.number < node.number for child in children)
+
+
+def _is_out_of_order(session: Session) -> bool:
+    """Whether the last entry is the parent of others, from which pi would go on.
+
+    pi appends: a parent always stands before its children, and the last line is a leaf, also
+    after the person went back to an earlier entry.
+    """
+    node = session.graph.nodes[-1] if session.graph.nodes else None
+    if node is None or session.is_linear or node is not session.graph.by_id[node.id]:
+        return False
+    return _is_last(session, node) and _goes_on(session, node)
 
 
 def _repeats(session: Session) -> list[tuple[Node, Node]]:
@@ -136,6 +180,7 @@ def straighten(transcript: Transcript, ledger: Ledger) -> list[Record]:
         round_.link_danglers,
         round_.open_circles,
         round_.link_cut_off,
+        round_.put_in_order,
     ):
         step()
         if round_.changed:
@@ -148,20 +193,25 @@ class _Round:
 
     def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
         self.data = transcript.context.data
+        self.name = transcript.context.name
         self.session: Session = transcript.state
         self.ledger = ledger
         self.values: dict[int, Record] = {}
         self.gone: set[int] = set()
         self.first: list[int] = []
+        self.head: list[Record] = []
+        self.order: Sequence[int] = range(len(self.session.records))
 
     @property
     def changed(self) -> bool:
-        return bool(self.values or self.gone or self.first)
+        moved = self.first or self.head or type(self.order) is list
+        return bool(self.values or self.gone or moved)
 
     def records(self) -> list[Record]:
         source = self.session.records
-        rest = [n for n in range(len(source)) if n not in self.gone and n not in self.first]
-        return [self.values.get(number, source[number]) for number in [*self.first, *rest]]
+        rest = [n for n in self.order if n not in self.gone and n not in self.first]
+        kept = [self.values.get(number, source[number]) for number in [*self.first, *rest]]
+        return [*self.head, *kept]
 
     def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
         record = self.values.get(number, self.session.records[number])
@@ -178,12 +228,24 @@ class _Round:
         self.note(code, "linked", number, f"hangs on {place} now")
 
     def put_head_first(self) -> None:
-        headers = self.session.headers
-        first = next((n for n, r in enumerate(self.session.records) if r.is_record), -1)
-        if len(headers) == 1 and headers[0] != first:
-            self.first = headers
+        """Put the head of the session in front: moved there, or written anew."""
+        headers, first = self.session.headers, _first(self.session)
+        if first < 0 or first in headers:
+            return
+        if headers:
+            self.first = headers[:1]
             text = "the head of the session was moved to the start of the file"
             self.note("LS610", "moved", headers[0], text)
+            return
+        made = rebuilt(self.session.records, self.data, self.name)
+        if made is None:
+            return
+        self.head = [new_record("", made)]
+        self.note("LS610", "inserted", first, "the head of the session was written anew")
+        value = self.session.value(first)
+        if value.get("type") == HEADER:
+            self.gone.add(first)
+            self.ledger.set_aside(RULES["LS610"], self.session.records[first].place, value)
 
     def drop_repeats(self) -> None:
         for node, first in _repeats(self.session):
@@ -205,6 +267,8 @@ class _Round:
                 if child.number > node.number:
                     self.set(child.number, ("parentId",), name)
             self.note("LS703", "rewritten", node.number, "got an id of its own")
+            if _is_last(self.session, node) and _goes_on(self.session, node):
+                self.link("LS703", node.number)
 
     def mend_malformed(self) -> None:
         for number in _malformed(self.session):
@@ -258,6 +322,30 @@ class _Round:
         number = _cut_off(self.session)
         if number >= 0:
             self.link("LS704", number)
+
+    def put_in_order(self) -> None:
+        """Put entries in the order of their times, each behind its parent, if the last is none."""
+        if not _is_out_of_order(self.session):
+            return
+        entries = self.session.entries
+        times = [self.session.value(number).get("timestamp") for number in entries]
+        dated = all(type(time) is str for time in times)
+        keys = dict(zip(entries, times, strict=True)) if dated else {}
+        ordered: dict[int, None] = {}
+        for number in sorted(entries, key=lambda n: (keys.get(n, ""), n)):
+            ordered |= dict.fromkeys(self._with_parents(number, ordered))
+        others = [n for n in range(len(self.session.records)) if n not in ordered]
+        self.order = [*others, *ordered]
+        self.note("LS704", "moved", entries[-1], "stands before what hangs on it again")
+
+    def _with_parents(self, number: int, done: Container[int]) -> list[int]:
+        """Return an entry with those of its ancestors that are not done yet, from the root on."""
+        node = self.session.graph.by_number.get(number)
+        trail: list[int] = [] if node is not None or number in done else [number]
+        while node is not None and node.number not in done and node.number not in trail:
+            trail.append(node.number)
+            node = self.session.graph.by_id.get(node.parent) if node.parent else None
+        return trail[::-1]
 
 
 def new_id(session: Session, *names: object) -> str:

@@ -23,15 +23,11 @@ from lockstitch.formats.pi_blocks import (
     role_of,
     wire_id,
 )
+from lockstitch.formats.pi_head import HEADER, is_header
 from lockstitch.formats.records import Record
 from lockstitch.model.parts import Path
 
-HEADER, COMPACTION = "session", "compaction"
-
-
-def is_header(value: dict[str, Any]) -> bool:
-    """Tell whether a record is the head of a session's file."""
-    return value.get("type") == HEADER and type(value.get("id")) is str
+COMPACTION = "compaction"
 
 
 def is_prompt(value: dict[str, Any]) -> bool:
@@ -43,8 +39,11 @@ class Session:
     """The entries of a file, and those that a resume reads, in order.
 
     ``path`` numbers the entries from the root to the last one, ``broken`` is the link that ends
-    it too early, and ``sent`` numbers the entries that go to the model.
+    it too early, and ``sent`` numbers the entries that go to the model. ``cuts`` are the types of
+    entries from which on a request is made.
     """
+
+    cuts: tuple[str, ...] = (COMPACTION,)
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
@@ -54,7 +53,7 @@ class Session:
             n for n, r in enumerate(records) if r.is_record and r.value.get("type") != HEADER
         ]
         self.is_linear = not any("id" in records[n].value for n in self.entries)
-        self.graph = Graph(list(self._nodes()))
+        self.graph = Graph(list(self.nodes()))
         self.last = {node.id: node for node in self.graph.nodes}
         self.broken: Break | None = None
         self.path = self.entries if self.is_linear else self._walk()
@@ -66,15 +65,20 @@ class Session:
         found: dict[str, Any] = self.records[number].value
         return found
 
-    def _nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[Node]:
+        """Return the entries that have an id, each with its parent."""
         for number in self.entries:
             value = self.records[number].value
             name, parent = value.get("id"), value.get("parentId")
             if type(name) is str:
                 yield Node(number, name, parent if type(parent) is str else None)
 
+    def leaf(self) -> Node | None:
+        """Return the entry that the conversation ends with: the last one in the file."""
+        return self.graph.nodes[-1] if self.graph.nodes else None
+
     def _walk(self) -> list[int]:
-        node = self.graph.nodes[-1] if self.graph.nodes else None
+        node = self.leaf()
         path: list[int] = []
         seen: set[int] = set()
         while node is not None:
@@ -92,7 +96,7 @@ class Session:
     def cut(self) -> int:
         """Give the position of the last compaction on the path, -1 if there is none."""
         for position in range(len(self.path) - 1, -1, -1):
-            if self.value(self.path[position]).get("type") == COMPACTION:
+            if self.value(self.path[position]).get("type") in self.cuts:
                 return position
         return -1
 

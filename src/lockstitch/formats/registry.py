@@ -16,6 +16,7 @@ _CLASSES = {
     "claude-code": ("claude_code", "ClaudeCode"),
     "codex": ("codex", "Codex"),
     "pi": ("pi", "Pi"),
+    "openclaw": ("openclaw", "OpenClaw"),
     "gemini-cli": ("gemini_cli", "GeminiCli"),
     "opencode": ("opencode", "OpenCode"),
     "opencode-export": ("opencode_export", "OpenCodeExport"),
@@ -27,9 +28,9 @@ _CLASSES = {
 }
 NAMES = tuple(_CLASSES)
 # Kept in databases alone, so that no file of another kind has to wait for them.
-_IN_DATABASES = ("openai-agents", "langgraph")
+_IN_DATABASES = ("openclaw", "openai-agents", "langgraph")
 # What moves the folder of a program; all other places begin with a hidden folder.
-VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME")
+VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCLAW_STATE_DIR", "XDG_DATA_HOME")
 _made: dict[str, Format] = {}
 
 

@@ -12,13 +12,13 @@ _RESCUED = "[lockstitch] What was stored here was damaged; this could be read of
 
 def substitute(raw: str) -> str:
     """Give the text that stands in for an unreadable value, with what could be read of it."""
-    texts = [_unescaped(match[1]) for match in _TEXT.finditer(raw)]
+    texts = [unescaped(match[1]) for match in _TEXT.finditer(raw)]
     found = "\n".join(text for text in texts if text.strip())
     return f"{_RESCUED}\n{found}" if found else _LOST
 
 
-def _unescaped(text: str) -> str:
-    """Decode what is inside a JSON string; at its end an escape may be cut off."""
+def unescaped(text: str) -> str:
+    """Return what a JSON string says, by its inside; at its end an escape may be cut off."""
     for cut in range(min(len(text), 6) + 1):
         try:
             found: str = json.loads(f'"{text[: len(text) - cut]}"', strict=False)

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
 from lockstitch.files import Snapshot, snapshot
-from lockstitch.formats import lines
+from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
-from lockstitch.formats.records import BOM, SLIM, Record
+from lockstitch.formats.cut_off import close
+from lockstitch.formats.records import BOM, SLIM, TORN, Record
 from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.registry import (
     NAMES,
@@ -32,7 +33,7 @@ _HEAD_LINES = 40
 _BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
-_SUFFIXES = (".jsonl", ".json", ".db", ".sqlite", ".sqlite3", ".traj")
+_SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
 
@@ -68,7 +69,8 @@ def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     for name in NAMES:
         form = format_named(name)
         for place in form.places:
-            yield from map(str, sorted(_matches(home, environ, form.variable, place)))
+            paths = map(str, sorted(_matches(home, environ, form.variable, place)))
+            yield from (path for path in paths if not packed.is_hidden(path))
 
 
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> Iterable[Path]:
@@ -84,8 +86,9 @@ def files_below(folder: str) -> Iterator[str]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
         for name in sorted(names):
-            if name.endswith(_SUFFIXES):
-                yield os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
+            path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
+            if name.endswith(_SUFFIXES) and not packed.is_hidden(path):
+                yield path
 
 
 def found(
@@ -132,15 +135,23 @@ def sources_of(
     head = _head(path)
     if head.startswith(_MAGIC):
         return _rows(path, name)
+    if head.startswith(packed.MAGIC):
+        head = packed.unpacked_head(path, _HEAD)
+        if not head:
+            raise Unreadable("is packed, and damaged before anything of it can be unpacked")
     owner = None if name else owner_of(path, os.environ if environ is None else environ)
     if owner is not None:
         return [_owned(path, owner, head)]
     kind, values = _values(path, head)
-    form = format_named(name) if name else format_of(kind, os.path.basename(path), values)  # noqa: PTH119
+    form = format_named(name) if name else format_of(kind, _name_of(path), values)
     if form is None:
         like = likeness(kind, values)
         raise UnknownFormat(unknown(like), like)
     return [Source(path, form.name, kind)]
+
+
+def _name_of(path: str) -> str:
+    return packed.plain_name(os.path.basename(path))  # noqa: PTH119 - pathlib costs start-up time
 
 
 def _owned(path: str, owner: Format, head: bytes) -> Source:
@@ -196,12 +207,26 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
-    data = head if len(head) < _HEAD else Path(path).read_bytes()
+    data = head if len(head) < _HEAD else _unpacked(Path(path).read_bytes()).data
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except (ValueError, RecursionError):
         # a first line that is longer than the head, as a prompt with a picture is
-        return LINES, values or [*_first_values(data)]
+        values = values or [*_first_values(data)]
+    torn = None if any(type(value) is dict for value in values) else _torn_document(data)
+    return (LINES, values) if torn is None else (DOCUMENT, [torn])
+
+
+def _torn_document(data: bytes) -> Any:
+    """Return what is whole of a document of a program that breaks off, None if it is none."""
+    if not data.removeprefix(_BOM).lstrip().startswith(b"{") or b'"messages"' not in data:
+        return None
+    for name in NAMES:
+        form = format_named(name)
+        found = close(data.removeprefix(_BOM), form.lists) if form.lists else None
+        if found is not None and form.claims("", [found.value]):
+            return found.value
+    return None
 
 
 def _is_document(values: Sequence[Any], head: bytes) -> bool:
@@ -254,6 +279,11 @@ def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
     return Opened(source, understood(source, before.data), before)
 
 
+def _unpacked(data: bytes) -> packed.Unpacked:
+    is_packed = data[: len(packed.MAGIC)] == packed.MAGIC
+    return packed.unpack(data) if is_packed else packed.Unpacked(data, whole=True)
+
+
 def glanced(source: Source) -> Opened:
     """Read a session for a look only: a large file is mapped, not loaded."""
     if source.error is not None:
@@ -261,7 +291,8 @@ def glanced(source: Source) -> Opened:
     status = os.stat(source.path)  # noqa: PTH116 - pathlib costs start-up time
     # A mapped file that its program cuts short ends this process, so it must be at rest.
     at_rest = time.time() - status.st_mtime > _RESTING
-    if source.kind != LINES or status.st_size <= _LARGE or not at_rest:
+    is_plain = source.kind == LINES and not packed.is_packed(source.path)
+    if not is_plain or status.st_size <= _LARGE or not at_rest:
         return opened(source, follow_symlinks=True)
     with open(source.path, "rb") as file:  # noqa: PTH123 - as above
         mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -280,14 +311,22 @@ def _is_slim(transcript: Transcript) -> bool:
 
 def understood(source: Source, data: bytes, slim: lines.Decode | None = None) -> Transcript:
     """Understand the bytes of a session's file."""
-    name = os.path.basename(source.path)  # noqa: PTH119 - pathlib costs start-up time
-    context = Context(data, name, Beside(source.path))
-    records = records_of(source, data, slim)
+    held = _unpacked(data)
+    context = Context(held.data, _name_of(source.path), Beside(source.path))
+    records = records_of(source, held.data, slim)
+    if not held.whole:
+        records.append(_break(records, len(held.data)))
     transcript = source.form.parse(records, context)
     known = (source.form.is_record(record.value) for record in records if record.is_record)
     if source.kind == LINES and not transcript.history.messages and not any(known):
-        raise Unreadable(_destroyed(source, data))
+        raise Unreadable(_destroyed(source, held.data))
     return transcript
+
+
+def _break(records: Sequence[Record], size: int) -> Record:
+    """Return the place where a packed file breaks off: a torn piece of which nothing is left."""
+    place = records[-1].place if records else "1"
+    return Record(place, None, TORN, size, size, b"", codes=("LS601",))
 
 
 def _destroyed(source: Source, data: bytes) -> str:
@@ -302,13 +341,18 @@ def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) ->
     if source.kind == LINES:
         return lines.read(data, source.form.is_record, slim)
     text = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        value = lines.decode(text)
-    except (ValueError, RecursionError):
-        raise Unreadable("is not JSON, or is cut off") from None
     start = len(data) - len(text)
     bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
-    return [*bom, Record("1", value, WHOLE, start, len(data), b"")]
+    try:
+        return [*bom, Record("1", lines.decode(text), WHOLE, start, len(data), b"")]
+    except (ValueError, RecursionError):
+        closed = close(text, source.form.lists)
+    if closed is None:
+        raise Unreadable("is not JSON, or is cut off")
+    end = start + closed.end
+    whole = Record("1", closed.value, WHOLE, start, end, b"", closed.data)
+    place = f"messages.{len(closed.value['messages'])}"
+    return [*bom, whole, Record(place, None, TORN, end, len(data), b"", codes=("LS601",))]
 
 
 class Beside(Mapping[str, bytes]):

@@ -10,20 +10,22 @@ TORN_LINE = rule(
     code="LS601",
     name="torn-line",
     severity=ERROR,
-    formats=LINES,
+    formats=(*LINES, "opencode-export"),
     lossy=False,
-    summary="a line of the file breaks off in the middle of a record",
+    summary="a line of the file, or the file itself, breaks off in the middle of a record",
     help="repair takes the torn piece out of the file and keeps it with the backup",
     what=(
         "The line is no JSON and cannot be made JSON without inventing the rest of it. "
-        "Programs skip it in silence, stop at it, or refuse the whole session."
+        "Programs skip it in silence, stop at it, or refuse the whole session. A file that is one "
+        "JSON document, or packed, cannot be read at all by its program if its end is missing."
     ),
     cause=(
         "The process was killed while it wrote, the disk was full, or the machine lost power: the "
         "record is written by one call and may be cut anywhere."
     ),
     repair=(
-        "The torn bytes are moved to the quarantine in the backup's manifest, whole. "
+        "The torn bytes are moved to the quarantine in the backup's manifest, whole, and a "
+        "document is closed behind what is whole. "
         "A call whose result was torn gets a neutral result, as one whose result was never written."
     ),
     failures=("F56", "F60"),
@@ -71,7 +73,10 @@ BYTE_ORDER_MARK = rule(
     formats=LINES,
     summary="the file starts with a byte order mark",
     help="repair removes the three bytes",
-    what="JSON must not start with one; readers that do not expect it lose the first record.",
+    what=(
+        "JSON must not start with one; readers that do not expect it lose the first record. Codex "
+        "and pi refuse the file then, so that it is an error for them."
+    ),
     cause="An editor or a script saved the file.",
     repair="The mark is removed.",
     failures=("F60",),
@@ -165,7 +170,10 @@ MALFORMED_RECORD = rule(
     code="LS610",
     name="malformed-record",
     severity=WARNING,
-    formats=("claude-code", "codex", "pi", "gemini-cli", "opencode", "goose", "openai-agents"),
+    formats=(
+        *("claude-code", "codex", "pi", "openclaw", "gemini-cli", "opencode", "goose"),
+        "openai-agents",
+    ),
     lossy=False,
     summary="a record lacks what its type must have",
     help=(

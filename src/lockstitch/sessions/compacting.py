@@ -10,13 +10,12 @@ from msgspec import Struct, field
 from lockstitch import backups, places
 from lockstitch.errors import Conflict, Unreadable
 from lockstitch.files import snapshot
-from lockstitch.formats import doctor
 from lockstitch.formats.sources import Opened, Source
 from lockstitch.repair.ledger import Change
 from lockstitch.report import Report
 from lockstitch.sessions.checking import described
 from lockstitch.sessions.finding import opened, sources
-from lockstitch.sessions.repairing import until_it_stays, written
+from lockstitch.sessions.repairing import stored_bytes, until_it_stays, written
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -133,5 +132,6 @@ def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
         "quarantine": msgspec.to_builtins(made.draft.mended.quarantine),
         "compaction": {"rung": done.done.rung, "turns": done.turns},
     }
-    done.backup, done.carried = written(session, doctor.bytes_of(made.after), run, details)
+    data = stored_bytes(session.source, made.after)
+    done.backup, done.carried = written(session, data, run, details)
     return done

@@ -13,7 +13,8 @@ from msgspec import Struct, field
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, Unreadable
 from lockstitch.files import Snapshot
-from lockstitch.formats import doctor, running
+from lockstitch.formats import doctor, packed, running
+from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source
@@ -100,8 +101,15 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     if session.before is None:
         done.backup = _save_rows(session.source, mended, run, details)
         return done
-    done.backup, done.carried = written(session, doctor.bytes_of(mended.after), run, details)
+    data = stored_bytes(session.source, mended.after)
+    done.backup, done.carried = written(session, data, run, details)
     return done
+
+
+def stored_bytes(source: Source, transcript: Transcript) -> bytes:
+    """Return the bytes of the file that holds a session, packed if its file is."""
+    data = doctor.bytes_of(transcript)
+    return packed.pack(data) if packed.is_packed(source.path) else data
 
 
 def require_closed(session: Opened, way: str = "") -> None:
@@ -150,8 +158,9 @@ def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]
     return rows.repair(source.path, source.form, before, after, run, details)
 
 
-def copied(session: Opened, mended: Mended) -> bytes:
-    """Give the bytes of the mended session, to be written elsewhere."""
+def copied(session: Opened, mended: Mended, path: str = "") -> bytes:
+    """Return the bytes of the mended session for a file elsewhere, packed if its name says so."""
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
-    return doctor.bytes_of(mended.after)
+    data = doctor.bytes_of(mended.after)
+    return packed.pack(data) if packed.is_packed(path) else data

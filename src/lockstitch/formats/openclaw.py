@@ -1,0 +1,189 @@
+"""OpenClaw: ``~/.openclaw/agents/<id>/agent/openclaw-agent.sqlite``, an SQLite database.
+
+An event is a row of ``transcript_events``, as JSON or packed with Zstandard; a session that was
+put into cold storage is one packed value. The database is only read. What OpenClaw derives from
+the events stands in seven more tables (identities, the active branch, the words to search, sizes,
+generations), and OpenClaw trusts them: a changed event would be at odds with all of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.formats import packed
+from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.history import Strand
+from lockstitch.formats.lines import decode
+from lockstitch.formats.openclaw_tree import Tree
+from lockstitch.formats.pi_session import is_prompt
+from lockstitch.formats.records import JSON, TORN, Record, as_str
+from lockstitch.formats.sqlite import tables_of
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table
+from lockstitch.repair.ledger import Ledger
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+_EVENTS = "transcript_events"
+_COLD = "session_transcript_cold_archives"
+_LISTED = f"""
+    SELECT w.session_id, NULL, w.updated_at / 1000.0,
+           coalesce(n.display_name, n.label, w.session_key)
+    FROM session_windows AS w LEFT JOIN session_nodes AS n ON n.session_key = w.session_key
+    WHERE EXISTS (SELECT 1 FROM {_EVENTS} AS e WHERE e.session_id = w.session_id)
+"""  # noqa: S608 - a name of our own
+_ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"  # noqa: S608
+_BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
+# OpenClaw packs no event that is larger.
+_EVENT_LIMIT = 1 << 22
+_HELP = (
+    "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
+)
+
+
+class OpenClaw(RowFormat):
+    """A tree of events, those of pi and a few more."""
+
+    name = "openclaw"
+    title = "OpenClaw"
+    dialect = "anthropic"
+    places = (".openclaw/agents/*/agent/openclaw-agent.sqlite",)
+    variable = "OPENCLAW_STATE_DIR"
+    layout = Layout((Table(_EVENTS, key="seq", order=("seq",)),), _BARE)
+
+    def claims(self, name: str, head: Any) -> bool:
+        tables = set(head)
+        return _EVENTS in tables and not tables.isdisjoint({"session_windows", "session_nodes"})
+
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+        tables = tables_of(base)
+        if not {"session_windows", "session_nodes"} <= tables:
+            return base.execute(_BARE)
+        return base.execute(_LISTED + (_ARCHIVED if _COLD in tables else ""))
+
+    def rows(self, base: Connection, session: str) -> list[Row]:
+        found: list[Row] = []
+        start = 0
+        for key, raw in (*_stored(base, session), *_archived(base, session)):
+            row = _row(key, raw, start)
+            start = row.end + 1
+            found.append(row)
+        return found
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        tree = Tree(records)
+        path = set(tree.path)
+        away = [n for n in tree.entries if n not in path and is_prompt(tree.value(n))]
+        notes = [f"{len(away)} turn{'s' * (len(away) != 1)} are on other branches"] if away else []
+        return Transcript(
+            context,
+            records,
+            tree.history,
+            findings=[*_findings(tree)],
+            session=as_str(tree.head.get("id")) or context.name,
+            project=as_str(tree.head.get("cwd")),
+            turns=sum(is_prompt(tree.value(number)) for number in tree.sent),
+            left=len(away),
+            left_size=sum(records[n].size for n in tree.entries if n not in path),
+            notes=notes,
+            version=str(tree.head.get("version", "")),
+            size=sum(record.size for record in records),
+            sealed=True,
+            state=tree,
+        )
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+    ) -> list[Record]:
+        raise UsageError(_HELP)
+
+    def named(self, found: Finding, transcript: Transcript) -> Finding:
+        return structs.replace(found, fixable=False, help=_HELP)
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        """OpenClaw repairs what it sends in memory, for each provider as it needs."""
+        return NOTE if found.severity == NOTE else WARNING
+
+
+def _findings(tree: Tree) -> Iterator[Finding]:
+    for number, record in enumerate(tree.records):
+        if record.kind == TORN:
+            text = "the event cannot be decoded, so that the session cannot be opened"
+            yield _found("LS610", record, text, ERROR)
+        elif number in tree.stale:
+            text = "the parent of this event is missing; OpenClaw takes the one before it"
+            yield _found("LS701", record, text, NOTE)
+
+
+def _found(code: str, record: Record, text: str, severity: str) -> Finding:
+    found = find(code, record.place, text, severity, fixable=False)
+    return structs.replace(found, help=_HELP)
+
+
+# Rows as events
+
+
+def _stored(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
+    """Return the events that are rows, in their order."""
+    where = f"FROM {_EVENTS} WHERE session_id = ? ORDER BY seq"
+    columns = {row[1] for row in base.execute(f"PRAGMA table_info({_EVENTS})")}
+    if "event_zstd" not in columns:
+        for key, text in base.execute(f"SELECT seq, event_json {where}", (session,)):
+            yield key, _bytes(text)
+        return
+    query = f"SELECT seq, event_json, event_zstd {where}"
+    for key, text, blob in base.execute(query, (session,)):
+        yield key, _bytes(text) if blob is None else _unpacked(blob, _EVENT_LIMIT)
+
+
+def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
+    """Return the events of a session in cold storage, which has no rows any more."""
+    if _COLD not in tables_of(base):
+        return
+    query = f"SELECT storage, archive_name, archive_blob FROM {_COLD} WHERE session_id = ?"  # noqa: S608
+    for storage, name, blob in base.execute(query, (session,)):
+        raw = blob if storage == "sqlite" else _file(base, str(name))
+        lines = _unpacked(raw, packed.LIMIT)
+        if lines is None:
+            raise Unreadable("is in cold storage, in an archive that is damaged")
+        for line in lines.splitlines():
+            record = decode(line)
+            if record.get("kind") == "event":
+                yield record["row"]["seq"], _bytes(record["row"]["event_json"])
+
+
+def _file(base: Connection, name: str) -> bytes:
+    """Return an archive from the folder beside that of the database."""
+    [(_, _, path), *_] = base.execute("PRAGMA database_list")
+    folder = Path(path).parent
+    place = folder.parent / "sessions" if folder.name == "agent" else folder
+    try:
+        return (place / "cold" / Path(name).name).read_bytes()
+    except OSError:
+        raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
+
+
+def _bytes(text: Any) -> bytes | None:
+    return text.encode("utf-8", "surrogateescape") if type(text) is str else None
+
+
+def _unpacked(blob: bytes, limit: int) -> bytes | None:
+    found = packed.unpack(blob, limit)
+    return found.data if found.whole else None
+
+
+def _row(key: int, raw: bytes | None, start: int) -> Row:
+    end = start + len(raw or b"")
+    place = f"{_EVENTS}.{key}"
+    try:
+        value = decode(raw or b"")
+    except (ValueError, RecursionError):
+        value = None
+    kind = JSON if type(value) is dict else TORN
+    return Row(place, value, kind, start, end, table=_EVENTS, rowid=key, stored={"seq": key})
