@@ -180,7 +180,7 @@ def third_parties_are_few(module: str) -> None:
         "compaction": {"anyio"},
         "session": {"anyio"},
         "threads": {"anyio"},
-        "formats": {"psycopg"},
+        "formats": {"psycopg", "zstandard"},
         "integrations": {"anyio", "langchain", "langchain_core", "langgraph", "ormsgpack"},
         "stores": {"psycopg"},
     }

@@ -228,12 +228,13 @@ COMMAND = Command(
     details=(
         "Takes the session files and databases of agent programs (Claude Code, Codex, pi, "
         "OpenClaw, Gemini CLI, opencode, goose, OpenAI Agents), folders of them, the id of a "
-        "session on this machine, JSON (a list of messages, or a request body that holds one) and "
-        "JSONL. Of a store of Lockstitch's own (sqlite:///, postgresql://, jsonl:///) it reads every "
-        "byte and verifies the checksums and the request that each session makes, also while "
-        "sessions are written. A PostgreSQL with LangGraph's checkpoints is read thread by thread, in short "
-        "transactions. Changes nothing. A finding marked [*] is one that `lockstitch repair` (or "
-        "`heal`, for lists) mends; `lockstitch explain CODE` tells more about it."
+        "session on this machine, JSON (a list of messages, or a request body that holds one) "
+        "and JSONL. Of a store of Lockstitch's own (sqlite:///, postgresql://, jsonl:///) it "
+        "reads every byte and verifies the checksums and the request that each session makes, "
+        "also while sessions are written. A PostgreSQL with LangGraph's checkpoints is read "
+        "thread by thread, in short transactions. Changes nothing. A finding marked [*] is one "
+        "that `lockstitch repair` (or `heal`, for lists) mends; `lockstitch explain CODE` tells"
+        " more about it."
     ),
     examples=(
         "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",

@@ -9,7 +9,7 @@ from lockstitch.formats import pi_repair, pi_stitch
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand
 from lockstitch.formats.pi_blocks import message_of
-from lockstitch.formats.pi_head import is_header
+from lockstitch.formats.pi_head import id_in, is_header
 from lockstitch.formats.pi_session import Session, is_prompt
 from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
@@ -61,7 +61,7 @@ class Pi(Format):
             context,
             records,
             session.history,
-            session=as_str(session.head.get("id")) or context.name.removesuffix(".jsonl"),
+            session=as_str(session.head.get("id")) or id_in(context.name),
             project=as_str(session.head.get("cwd")),
             turns=sum(is_prompt(session.value(number)) for number in session.sent),
             left=len(away),

@@ -27,15 +27,20 @@ def is_header(value: dict[str, Any]) -> bool:
     return value.get("type") == HEADER and type(value.get("id")) is str
 
 
+def id_in(name: str) -> str:
+    """Return the id of the session that the name of a file tells."""
+    stem = name.removesuffix(".jsonl")
+    match = _UUID.search(stem)
+    return match[0] if match else stem.rpartition("_")[2]
+
+
 def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
     """Return a new head for a file, None if nothing tells the id of its session.
 
     What is left of the old head counts first, then the name of the file, then its entries.
     """
     known = _left(records, data)
-    stem = name.removesuffix(".jsonl")
-    match = _UUID.search(stem)
-    own = known.pop("id", None) or (match[0] if match else stem.rpartition("_")[2])
+    own = known.pop("id", None) or id_in(name)
     if not own:
         return None
     entries = [record.value for record in records if record.is_record]
