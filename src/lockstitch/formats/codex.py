@@ -23,7 +23,7 @@ from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, holding
 from lockstitch.formats.slots import enter
 from lockstitch.repair.ledger import Ledger
-from lockstitch.rules import ERROR, WARNING, Finding
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
@@ -48,8 +48,7 @@ class Codex(Format):
     )
     variable = "CODEX_HOME"
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
-    # So is reasoning whose turn was interrupted behind it.
-    tolerated = frozenset({"LS207", "LS307"})
+    tolerated = frozenset({"LS207"})
     # The first line must be its head, and with a byte order mark it is no JSON.
     refused = frozenset({"LS604"})
 
@@ -110,6 +109,9 @@ class Codex(Format):
         return codex_compact.compacted(transcript, out)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
+        if found.code == "LS307":
+            # Sealed reasoning whose turn was interrupted behind it is sent, and answered.
+            return NOTE
         if found.code not in _ANSWERED:
             return found.severity
         item = transcript.history.messages[int(found.place.split(".")[1])]

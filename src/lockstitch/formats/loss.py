@@ -37,9 +37,14 @@ def refusal(before: Transcript, after: Transcript) -> str:
 
 
 def _said(history: History) -> int:
-    """Return how many characters of words, calls and results are sent."""
-    views = new_dialect(history.dialect).read(history.messages)
-    parts = (part for view in views for part in view.parts if part.kind in (TEXT, RESULT, CALL))
+    """Return how many characters of words, calls and results are sent, but for placeholders."""
+    dialect = new_dialect(history.dialect)
+    parts = (
+        part
+        for view in dialect.read(history.messages)
+        for part in view.parts
+        if part.kind in (TEXT, CALL) or (part.kind == RESULT and not dialect.is_placeholder(part))
+    )
     return sum(map(len, {word for part in parts for word in _words(part.raw)}))
 
 
