@@ -9,7 +9,7 @@ import threading
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import naming
+from tests import naming, tools
 
 EXAMPLES = os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES")
 
@@ -87,3 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     made = [item.nodeid for item in items if naming.is_made_up(item)]
     if made:
         raise pytest.UsageError(f"ids differ from process to process: {', '.join(made[:5])}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in tools.left_out(report.longrepr[2] for report in skipped):
+        terminalreporter.write_line(line)
