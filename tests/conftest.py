@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -22,6 +23,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("lockstitch")
+
+# Thirteen thousand tests and what they import live as long as the process: nothing of it is looked
+# through for garbage, neither while it is made nor afterwards.
+gc.disable()
 
 # What a person or a build server may have set, and what changes what programs do or print.
 UNWANTED = {
@@ -87,6 +92,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     made = [item.nodeid for item in items if naming.is_made_up(item)]
     if made:
         raise pytest.UsageError(f"ids differ from process to process: {', '.join(made[:5])}")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, but not among what was made so far."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

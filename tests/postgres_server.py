@@ -338,9 +338,10 @@ def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
 def shared() -> Server:
     """Give the one server of this test process, which ends with it: do not stop or kill it.
 
-    It does not wait for the disk, which only matters to who pulls the plug.
+    It does not wait for the disk, which only matters to who pulls the plug, and leaves hundreds
+    of databases unswept, which others of the tests' servers do not.
     """
-    server = Server({"fsync": "off"})
+    server = Server({"fsync": "off", "autovacuum": "off"})
     atexit.register(server.remove)
     server.start()
     return server
