@@ -12,11 +12,14 @@ from hypothesis import HealthCheck, settings
 
 from tests import naming, tools
 
+# How many examples a property is tried on: a fixed number, always the same ones, so that a run
+# costs what the last one did, or with `make fuzz` as many as one likes, and others each time.
 EXAMPLES = os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES")
+BUDGET = 60
 
 settings.register_profile(
     "lockstitch",
-    max_examples=int(EXAMPLES or 150),
+    max_examples=int(EXAMPLES or BUDGET),
     derandomize=EXAMPLES is None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

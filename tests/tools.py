@@ -87,6 +87,17 @@ def needed(package: str) -> str:
     return path
 
 
+def attached(pid: int | str, *options: str) -> list[str]:
+    """Return the command that follows a process and its children with strace.
+
+    Where calls are injected, only those are looked at: to print the others, too, is most of what
+    strace does.
+    """
+    injected = [option.partition(":")[0] for option in options if option.startswith("inject=")]
+    only = [f"--trace={each.removeprefix('inject=')}" for each in injected]
+    return [needed("strace"), "-f", "-p", str(pid), *options, *only]
+
+
 def leave_out(why: str) -> NoReturn:
     """Leave a test out that needs what is not here, or fail it where that is no excuse."""
     if os.environ.get("CI") and _installer() is not None:

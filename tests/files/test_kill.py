@@ -109,11 +109,12 @@ def test_interrupted_at_every_line_of_our_code(driven: Driver) -> None:
 
 def watched(driven: Driver, *options: str) -> tuple[str, list[str]]:
     """Run one repair under strace from its first step on; its exit status and what it said."""
-    command = [tools.needed("strace"), "-f", "-p"]
+    tools.needed("strace")
     driven.send()
     pid, _ = driven.read("started")
     wait_until_stopped(pid)
-    with subprocess.Popen([*command, pid, *options], stderr=PIPE, text=True) as strace:
+    command = tools.attached(pid, *options)
+    with subprocess.Popen(command, stderr=PIPE, text=True) as strace:
         assert strace.stderr
         said = strace.stderr.readline()
         os.kill(int(pid), signal.SIGCONT if "attached" in said else signal.SIGKILL)

@@ -266,7 +266,7 @@ def _killed(session: Path, words: list[str], name: str, number: int, mended: byt
     session.write_text(claude.broken(), encoding="utf-8")
     os.utime(session, (1, 1))
     inject = f"inject={name}:signal=SIGKILL:when={number}"
-    strace = [tools.needed("strace"), "-f", "-o", "/dev/null", "-e", inject]
+    strace = [tools.needed("strace"), "-f", "-o", "/dev/null", "-e", inject, f"--trace={name}"]
     subprocess.run([*strace, *words], capture_output=True, check=False)
     data = session.read_bytes()
     if data == claude.broken().encode():

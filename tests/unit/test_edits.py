@@ -28,7 +28,7 @@ MESSAGES = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant"]), "content": st.lists(BLOCKS, max_size=3)}
 )
 REQUESTS = st.fixed_dictionaries({"model": LEAVES, "messages": st.lists(MESSAGES, max_size=5)})
-REPEATABLE = settings(max_examples=300, derandomize=True, deadline=None)
+REPEATABLE = settings(max_examples=3 * settings().max_examples)
 
 Change = Callable[[list[Any], st.DrawFn], list[Any]]
 

@@ -48,12 +48,11 @@ class Writing(Driven):
 
     def start(self, order: str, *options: str) -> tuple[int, subprocess.Popen[str]]:
         """Start a writer under strace."""
-        strace = tools.needed("strace")
+        tools.needed("strace")
         self.send(order)
         pid = int(self.read("started")[0])
         wait_until_stopped(pid)
-        command = [strace, "-f", "-p", str(pid), *options]
-        tracer = subprocess.Popen(command, stderr=PIPE, text=True)
+        tracer = subprocess.Popen(tools.attached(pid, *options), stderr=PIPE, text=True)
         assert tracer.stderr
         said = tracer.stderr.readline()
         assert "attached" in said, said

@@ -45,11 +45,11 @@ class Writing(Driven):
 
     def run(self, order: str, *options: str) -> tuple[str, list[str]]:
         """Run a writer under strace; its exit status and what it said."""
-        strace = tools.needed("strace")
+        tools.needed("strace")
         self.send(order)
         pid, _ = self.read("started")
         wait_until_stopped(pid)
-        command = [strace, "-f", "-p", pid, *options]
+        command = tools.attached(pid, *options)
         with subprocess.Popen(command, stderr=PIPE, text=True) as tracer:
             assert tracer.stderr
             said = tracer.stderr.readline()
