@@ -100,7 +100,7 @@ def attached(pid: int | str, *options: str) -> list[str]:
 
 def leave_out(why: str) -> NoReturn:
     """Leave a test out that needs what is not here, or fail it where that is no excuse."""
-    if os.environ.get("CI") and _installer() is not None:
+    if os.environ.get("CI") and installer() is not None:
         pytest.fail(why)
     pytest.skip(why)
 
@@ -115,7 +115,7 @@ def left_out(reasons: Iterable[str]) -> list[str]:
 
 
 @cache
-def _installer() -> list[str] | None:
+def installer() -> list[str] | None:
     """The words before those of apt-get with which packages may be installed, if they may."""
     apt = shutil.which("apt-get")
     if apt is None or os.environ.get("LOCKSTITCH_INSTALL") == "never":
@@ -147,7 +147,7 @@ def main() -> int:
         return 0
     names = ", ".join(tool.name for tool in missing)
     packages = [tool.package for tool in missing]
-    apt = _installer()
+    apt = installer()
     if apt is None:
         print(  # noqa: T201
             f"{names}: missing, and not installed, which needs apt-get and root. The tests that "
