@@ -14,7 +14,7 @@ RETRIED := $(if $(CI),scripts/retried)
 # longest to compile what they import, so that is kept, whatever the machine is set to.
 PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-newest lock clients docs bench
+.PHONY: demo test test-newest lock fuzz clients docs bench
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/run.py
@@ -46,6 +46,11 @@ lock:
 		$(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \
 		--output-file requirements/dev.lock pyproject.toml
 	rm -rf .venv-lock
+
+# Properties on many examples, others each time, and everything that steps over some of its cases.
+EXAMPLES ?= 5000
+fuzz: $(VENV)/.installed-dev
+	LOCKSTITCH_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(or $(TESTS),tests/property)
 
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
 clients: $(VENV)/.installed-dev
