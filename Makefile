@@ -2,60 +2,94 @@
 # Both need only make and Python 3.11 or newer, and build .venv themselves the first time.
 
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+comma := ,
+EXTRAS := async,dev,interop,langgraph,postgres,provider
+# Registries fail now and then: where nobody is there to try again, it is done here.
+RETRIED := $(if $(CI),scripts/retried)
 # Each worker gets a stretch of neighbouring tests, and half of another's when it is done: what the
 # tests of a file share is then built by one worker, not by all. Programs that tests start take
 # longest to compile what they import, so that is kept, whatever the machine is set to.
 PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test clients sessions precision docs bench
+.PHONY: demo test test-newest lock fuzz clients sessions precision docs bench
 
-demo: .venv/.installed-demo
+demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/run.py
 
-test: .venv/.installed-dev
+# With what requirements/dev.lock names. Programs that tests need besides Python are installed
+# first where that is allowed; where it is not, the tests that need them are left out and counted.
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.tools
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(PYTEST)
 	$(BIN)/python scripts/generate_docs.py --check
 
+# The tests with the newest releases of everything, in an environment of its own.
+test-newest:
+	$(MAKE) VENV=.venv-newest .venv-newest/bin/python
+	$(RETRIED) .venv-newest/bin/python -m pip install --quiet --disable-pip-version-check \
+		--upgrade --upgrade-strategy eager --editable '.[$(EXTRAS)]'
+	touch .venv-newest/.installed-dev
+	$(MAKE) VENV=.venv-newest test
+
+# Names the newest releases in requirements/dev.lock, for every Python and platform at once.
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
+		$(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \
+		--output-file requirements/dev.lock pyproject.toml
+	rm -rf .venv-lock
+
+# Properties on many examples, others each time, and everything that steps over some of its cases.
+EXAMPLES ?= 5000
+fuzz: $(VENV)/.installed-dev
+	LOCKSTITCH_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(or $(TESTS),tests/property)
+
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
-clients: .venv/.installed-dev
+clients: $(VENV)/.installed-dev
 	LOCKSTITCH_CLIENTS=all $(PYTEST) tests/clients
 
 # Sessions of the real Claude Code, made by typing into it; they stay out of version control.
-sessions: .venv/.installed-dev
+sessions: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.clients.sessions $(ARGS)
 
 # How right the findings are on real sessions: make precision FOLDER=~/.claude/projects
 FOLDER ?= .cache/sessions
-precision: .venv/.installed-dev
+precision: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.precision $(FOLDER) $(ARGS)
 
-docs: .venv/.installed-dev
+docs: $(VENV)/.installed-dev
 	$(BIN)/python scripts/generate_docs.py
 
-bench: .venv/.installed-dev
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+bench: $(VENV)/.installed-dev
+	$(PIP) --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/sessions.py --keep
 	$(BIN)/python benchmarks/stores.py --keep
 	$(BIN)/python benchmarks/checkpoints.py --keep
 
-.venv/bin/python:
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Lockstitch needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 
-.venv/.installed: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable .
 	touch $@
 
-.venv/.installed-demo: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[provider]'
-	touch $@ .venv/.installed
+$(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[provider]'
+	touch $@ $(VENV)/.installed
 
-.venv/.installed-dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[async,dev,interop,langgraph,postgres,provider]'
-	touch $@ .venv/.installed .venv/.installed-demo
+# The project itself is built by what was just installed: nothing is fetched that is not locked.
+$(VENV)/.installed-dev: pyproject.toml requirements/dev.lock | $(VENV)/bin/python
+	$(RETRIED) $(PIP) --require-hashes --requirement requirements/dev.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
+	touch $@ $(VENV)/.installed $(VENV)/.installed-demo

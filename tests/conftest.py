@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -9,19 +10,26 @@ import threading
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import naming
+from tests import naming, tools
 
+# How many examples a property is tried on: a fixed number, always the same ones, so that a run
+# costs what the last one did, or with `make fuzz` as many as one likes, and others each time.
 EXAMPLES = os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES")
+BUDGET = 60
 
 settings.register_profile(
     "lockstitch",
-    max_examples=int(EXAMPLES or 150),
+    max_examples=int(EXAMPLES or BUDGET),
     derandomize=EXAMPLES is None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     print_blob=True,
 )
 settings.load_profile("lockstitch")
+
+# Thirteen thousand tests and what they import live as long as the process: nothing of it is looked
+# through for garbage, neither while it is made nor afterwards.
+gc.disable()
 
 # What a person or a build server may have set, and what changes what programs do or print.
 UNWANTED = {
@@ -71,10 +79,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are processors, since tests wait for disks and servers, too."""
+    """As many as there are processors: each more imports and collects everything once more."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ or not hasattr(os, "sched_getaffinity"):
         return None
-    return len(os.sched_getaffinity(0)) + 1
+    return len(os.sched_getaffinity(0))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -87,3 +95,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     made = [item.nodeid for item in items if naming.is_made_up(item)]
     if made:
         raise pytest.UsageError(f"ids differ from process to process: {', '.join(made[:5])}")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, but not among what was made so far."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in tools.left_out(report.longrepr[2] for report in skipped):
+        terminalreporter.write_line(line)

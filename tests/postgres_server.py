@@ -28,6 +28,7 @@ from pathlib import Path
 import psycopg
 
 from lockstitch.stores.postgres import PostgresBackend, pool, schema
+from tests import tools
 
 # How long a program may take that only a fault would stop: machines pause, and disks are slow.
 PATIENCE = 600
@@ -59,8 +60,6 @@ SELECT (SELECT array_agg(version ORDER BY version) FROM lockstitch.versions),
     + (SELECT count(*) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
      WHERE nspname !~ '^(pg_|information_schema|lockstitch)')
 """
-HINT = "PostgreSQL is missing: apt-get install postgresql, or name its bin folder in {}"
-VARIABLE = "LOCKSTITCH_POSTGRES"
 # Below the ports that systems give to outgoing connections.
 LOWEST_PORT = 14_000
 PORTS_A_PROCESS = 1_000
@@ -69,17 +68,7 @@ PORTS_A_PROCESS = 1_000
 @cache
 def programs() -> Path:
     """The folder of the newest PostgreSQL on this machine."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
-    found = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
-        key=lambda path: int(path.parts[-3]),
-    )
-    if found:
-        return found[-1].parent
-    if beside := shutil.which("initdb"):
-        return Path(beside).resolve().parent
-    raise AssertionError(HINT.format(VARIABLE))
+    return Path(tools.needed("postgresql")).resolve().parent
 
 
 @cache
@@ -197,6 +186,7 @@ class Server:
     """A PostgreSQL of its own in a temporary folder."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
+        programs()  # before anything is made that would be left behind without them
         self.folder = _new_folder()
         self.settings = SETTINGS | (settings or {})
         self.port = free_port()
@@ -348,9 +338,10 @@ def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
 def shared() -> Server:
     """Give the one server of this test process, which ends with it: do not stop or kill it.
 
-    It does not wait for the disk, which only matters to who pulls the plug.
+    It does not wait for the disk, which only matters to who pulls the plug, and leaves hundreds
+    of databases unswept, which others of the tests' servers do not.
     """
-    server = Server({"fsync": "off"})
+    server = Server({"fsync": "off", "autovacuum": "off"})
     atexit.register(server.remove)
     server.start()
     return server
@@ -359,8 +350,7 @@ def shared() -> Server:
 @contextmanager
 def pooled(port: int, **settings: str) -> Iterator[int]:
     """Run a PgBouncer in transaction mode before a server, and give its port."""
-    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
-    assert Path(program).exists(), "PgBouncer is missing: apt-get install pgbouncer"
+    program = tools.needed("pgbouncer")
     with tempfile.TemporaryDirectory(prefix="lockstitch-pgbouncer-", dir=open_room()) as name:
         folder, own_port = own(Path(name)), free_port()
         _configure(folder / "ini", own_port, port, settings)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lockstitch import cli
+from tests import inprocess
 
 LOCKSTITCH = [sys.executable, "-m", "lockstitch"]
 
@@ -38,6 +39,14 @@ def broken() -> list[Any]:
 
 @pytest.fixture
 def lockstitch() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs the command, in this process: what is about processes takes ``process`` instead."""
+    return inprocess.command
+
+
+@pytest.fixture
+def process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs the command as a process of its own."""
+
     def run(*words: str | Path, stdin: bytes = b"", **options: Any) -> Any:
         options = {"capture_output": True, "timeout": 600, **options}
         command = [*LOCKSTITCH, *map(str, words)]

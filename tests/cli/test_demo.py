@@ -23,9 +23,9 @@ def test_the_agent_of_the_demo_is_the_example() -> None:
     assert Path(agent.__file__).read_bytes() == (ROOT / "examples" / "agent.py").read_bytes()
 
 
-def test_the_demo(lockstitch: Any, tmp_path: Path) -> None:
+def test_the_demo(process: Any, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    done = lockstitch("demo", folder)
+    done = process("demo", folder)
     shown = done.stdout.decode()
     assert done.returncode == 0, done.stderr
     assert len(shown.splitlines()) < 30
@@ -38,12 +38,12 @@ def test_the_demo(lockstitch: Any, tmp_path: Path) -> None:
     commands = re.findall(r"^    lockstitch (\w+) (sqlite:\S+)$", shown, re.MULTILINE)
     assert [command for command, _ in commands] == ["show", "checkpoints"]
     for command in commands:
-        assert lockstitch(*command).returncode == 0
+        assert process(*command).returncode == 0
     assert _alive(folder) == []
 
 
-def test_the_demo_for_programs(lockstitch: Any, tmp_path: Path) -> None:
-    report = json.loads(lockstitch("demo", tmp_path, "--json").stdout)
+def test_the_demo_for_programs(process: Any, tmp_path: Path) -> None:
+    report = json.loads(process("demo", tmp_path, "--json").stdout)
     plain, session = report["plain"], report["session"]
     assert (plain["status"], session["status"]) == (400, 200)
     assert plain["killed"] != session["killed"]
@@ -72,9 +72,9 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(tmp_path: Path) -> No
     assert _alive(tmp_path) == []
 
 
-def test_a_folder_in_use_is_left_alone(lockstitch: Any, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_left_alone(process: Any, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    done = lockstitch("demo", tmp_path)
+    done = process("demo", tmp_path)
     assert done.returncode == 2
     assert b"is not empty" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

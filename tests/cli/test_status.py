@@ -20,17 +20,17 @@ LOCKSTITCH = [sys.executable, "-m", "lockstitch"]
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
-def test_check(lockstitch: Any, saved: Any, clean: Any, broken: Any, tmp_path: Path) -> None:
+def test_check(process: Any, saved: Any, clean: Any, broken: Any, tmp_path: Path) -> None:
     good, bad = saved(clean, "good.json"), saved(broken, "bad.json")
-    assert lockstitch("check", good).returncode == 0
-    assert lockstitch("check", bad).returncode == 1
-    assert lockstitch("check", good, bad).returncode == 1
-    assert lockstitch("check", bad, tmp_path / "missing.json", good).returncode == 2
+    assert process("check", good).returncode == 0
+    assert process("check", bad).returncode == 1
+    assert process("check", good, bad).returncode == 1
+    assert process("check", bad, tmp_path / "missing.json", good).returncode == 2
 
 
-def test_heal(lockstitch: Any, saved: Any, clean: Any, broken: Any) -> None:
-    assert lockstitch("heal", saved(clean)).returncode == 0
-    assert lockstitch("heal", saved(broken)).returncode == 0
+def test_heal(process: Any, saved: Any, clean: Any, broken: Any) -> None:
+    assert process("heal", saved(clean)).returncode == 0
+    assert process("heal", saved(broken)).returncode == 0
 
 
 @pytest.mark.parametrize("command", ["check", "heal"])
@@ -38,16 +38,16 @@ def test_heal(lockstitch: Any, saved: Any, clean: Any, broken: Any) -> None:
     "data",
     [b"", b"\x00\x01\x02", b'[{"role": "us', DEEP, b'{"role": "user"}\n{"role', b"{}", b"nonsense"],
 )
-def test_bad_input_on_stdin(lockstitch: Any, command: str, data: bytes) -> None:
-    done = lockstitch(command, "-", stdin=data)
+def test_bad_input_on_stdin(process: Any, command: str, data: bytes) -> None:
+    done = process(command, "-", stdin=data)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"lockstitch: stdin: ")
     assert done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.parametrize("command", ["check", "heal"])
-def test_a_folder(lockstitch: Any, tmp_path: Path, command: str) -> None:
-    done = lockstitch(command, tmp_path)
+def test_a_folder(process: Any, tmp_path: Path, command: str) -> None:
+    done = process(command, tmp_path)
     assert done.returncode == 2
     assert b"is a folder" in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -69,16 +69,16 @@ def test_a_folder(lockstitch: Any, tmp_path: Path, command: str) -> None:
         ["explain", "LS000"],
     ],
 )
-def test_wrong_usage(lockstitch: Any, words: list[str]) -> None:
-    done = lockstitch(*words, stdin=b"[]")
+def test_wrong_usage(process: Any, words: list[str]) -> None:
+    done = process(*words, stdin=b"[]")
     assert done.returncode == 2
     assert b"Traceback" not in done.stderr
     assert done.stderr or not words
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["check", "-h"], ["explain"]])
-def test_answers(lockstitch: Any, words: list[str]) -> None:
-    done = lockstitch(*words)
+def test_answers(process: Any, words: list[str]) -> None:
+    done = process(*words)
     assert done.returncode == 0
     assert done.stdout
 
@@ -117,16 +117,16 @@ def test_a_reader_that_goes_away(saved: Any, unbuffered: str) -> None:
     assert (process.returncode, said) == (2, b"")
 
 
-def test_a_slow_reader_gets_everything(saved: Any, lockstitch: Any) -> None:
+def test_a_slow_reader_gets_everything(saved: Any, process: Any) -> None:
     many = saved([{"role": "user", "content": "x" * 1000}] * 1000)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    done = lockstitch("heal", many, "--dialect", "openai-chat", env=environment)
+    done = process("heal", many, "--dialect", "openai-chat", env=environment)
     assert done.stdout == many.read_bytes()
 
 
-def test_a_full_disk(lockstitch: Any, saved: Any, clean: Any) -> None:
+def test_a_full_disk(process: Any, saved: Any, clean: Any) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = lockstitch(
+        done = process(
             "heal", saved(clean), capture_output=False, stdout=full, stderr=subprocess.PIPE
         )
     assert done.returncode == 2
@@ -172,11 +172,11 @@ def test_a_machine_with_little_memory(saved: Any) -> None:
     assert done.stderr.endswith(b"needs more memory than this machine has left\n")
 
 
-def test_a_large_file(lockstitch: Any, tmp_path: Path) -> None:
+def test_a_large_file(process: Any, tmp_path: Path) -> None:
     turn = [{"role": "user", "content": "x" * 500_000}, {"role": "assistant", "content": "y"}]
     path = tmp_path / "large.json"
     path.write_text(json.dumps(turn * 120))
     assert path.stat().st_size > 60_000_000
-    done = lockstitch("heal", path, "--dialect", "openai-chat")
+    done = process("heal", path, "--dialect", "openai-chat")
     assert done.returncode == 0
     assert done.stdout == path.read_bytes()

@@ -22,7 +22,7 @@ from tests.journal.sessions import Session
 from tests.session.talk import says
 
 SOME = settings(max_examples=max(1, settings().max_examples // 2))
-FEWER = settings(max_examples=max(1, settings().max_examples // 8))
+FEWER = settings(max_examples=max(1, settings().max_examples // 4))
 WHO = st.sampled_from(["user", "assistant", "call", "result"])
 TEXTS = st.text(max_size=60) | st.sampled_from(
     ["why? " * 400, "a/b.py is broken, is it not?\n", ""]

@@ -22,8 +22,8 @@ from tests.compaction.outcomes import AROUND, After, everywhere, extended, sent
 from tests.journal.replies import DIALECTS
 from tests.journal.sessions import Session
 
-SOME = settings(max_examples=max(1, settings().max_examples // 4))
-FEWER = settings(max_examples=max(1, settings().max_examples // 5))
+SOME = settings(max_examples=max(1, settings().max_examples // 2))
+FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 # Of what a request costs.
 SHARES = st.sampled_from([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 2.0])
 BYTES = st.sampled_from([0.0, 0.0, 0.0, 0.3, 0.7])

@@ -18,13 +18,13 @@ import pytest
 
 from lockstitch import backups
 from lockstitch.manifests import FOLDER
+from tests import tools
 from tests.driven import Driven
 from tests.files import driver
 from tests.files.conftest import leftovers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 PIPE = subprocess.PIPE
-STRACE = shutil.which("strace") or ""
 
 
 class Driver(Driven):
@@ -109,17 +109,18 @@ def test_interrupted_at_every_line_of_our_code(driven: Driver) -> None:
 
 def watched(driven: Driver, *options: str) -> tuple[str, list[str]]:
     """Run one repair under strace from its first step on; its exit status and what it said."""
+    tools.needed("strace")
     driven.send()
     pid, _ = driven.read("started")
     wait_until_stopped(pid)
-    with subprocess.Popen([STRACE, "-f", "-p", pid, *options], stderr=PIPE, text=True) as strace:
+    command = tools.attached(pid, *options)
+    with subprocess.Popen(command, stderr=PIPE, text=True) as strace:
         assert strace.stderr
         said = strace.stderr.readline()
         os.kill(int(pid), signal.SIGCONT if "attached" in said else signal.SIGKILL)
         ended = driven.read("ended")
         strace.stderr.read()
-    if "attached" not in said:
-        pytest.skip(f"NOT TESTED at system calls: strace may not attach here ({said.strip()})")
+    assert "attached" in said, said
     return ended
 
 
@@ -132,8 +133,6 @@ def wait_until_stopped(pid: str) -> None:
 
 def system_calls(driven: Driver, tmp_path: Path) -> Counter[str]:
     """How often a repair makes which system call."""
-    if not STRACE:
-        pytest.skip("NOT TESTED at system calls: strace is not installed")
     log = tmp_path / "log"
     assert watched(driven, "-o", str(log))[0] == "0"
     calls = re.findall(r"^\d+ +(\w+)\(", log.read_text("utf-8", "replace"), re.MULTILINE)

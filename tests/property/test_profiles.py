@@ -45,32 +45,20 @@ def _problems(profile: str, value: Any) -> list[str]:
 @every_receiver
 @FEWER
 @given(data=st.data())
-def test_lists(profile: str, model: str | None, data: st.DataObject) -> None:
+def test_lists_and_bodies(profile: str, model: str | None, data: st.DataObject) -> None:
     dialect = profile.partition(":")[0]
     messages = data.draw(structured(dialect) | mutated(dialect))
-    before = deepcopy(messages)
-    plan = lockstitch.plan(messages, profile, model=model)
-    assert plan.remaining == []
-    assert _problems(profile, plan.messages) == []
-    assert messages == before
-    assert apply(plan.edits, messages) == plan.messages
-    assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
-    assert marks(messages) - marks(plan.messages) - marks(plan.quarantine) == set()
-
-
-@every_receiver
-@FEWER
-@given(data=st.data())
-def test_bodies(profile: str, model: str | None, data: st.DataObject) -> None:
-    dialect = profile.partition(":")[0]
     key = {"openai-responses": "input", "gemini": "contents"}.get(dialect, "messages")
-    body: dict[str, Any] = {key: data.draw(structured(dialect) | mutated(dialect)), "top_k": 1}
-    plan = lockstitch.plan(body, profile, model=model)
-    assert plan.remaining == []
-    assert _problems(profile, plan.messages) == []
-    assert apply(plan.edits, body) == plan.messages
-    assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
-    assert marks(body) - marks(plan.messages) - marks(plan.quarantine) == set()
+    body: dict[str, Any] = {key: messages, "top_k": 1}
+    for given_value in (messages, body):
+        before = deepcopy(given_value)
+        plan = lockstitch.plan(given_value, profile, model=model)
+        assert plan.remaining == []
+        assert _problems(profile, plan.messages) == []
+        assert given_value == before
+        assert apply(plan.edits, given_value) == plan.messages
+        assert lockstitch.heal(plan.messages, profile, model=model) is plan.messages
+        assert marks(given_value) - marks(plan.messages) - marks(plan.quarantine) == set()
 
 
 @given(data=st.data())

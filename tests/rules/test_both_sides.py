@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ HOLE = re.compile(r"<(?!nil>)[^<>]*>")
 UNSEEN = {"LS309"}
 # Megabytes, which one look at is enough.
 LARGE = {"LS504", "LS507"}
+BY_NAME = {case.name: case for case in CASES}
 
 pytestmark = pytest.mark.filterwarnings("error")
 each = Together()
@@ -53,8 +55,24 @@ def heal(case: Case, messages: Any) -> Any:
     return lockstitch.heal(messages, case.dialect, model=case.model)
 
 
+@lru_cache(maxsize=1)
+def looked_at(name: str) -> tuple[list[Finding], lockstitch.Plan]:
+    """What is found in a case and done about it, once for all checks: some have megabytes."""
+    case = BY_NAME[name]
+    plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
+    return check(case, case.broken), plan
+
+
+def findings(case: Case) -> list[Finding]:
+    return looked_at(case.name)[0]
+
+
+def planned(case: Case) -> lockstitch.Plan:
+    return looked_at(case.name)[1]
+
+
 def found(case: Case) -> Finding:
-    return next(finding for finding in check(case, case.broken) if finding.code == case.code)
+    return next(finding for finding in findings(case) if finding.code == case.code)
 
 
 def said(value: Any, *, counts: bool = False) -> Iterator[str]:
@@ -73,7 +91,7 @@ def said(value: Any, *, counts: bool = False) -> Iterator[str]:
 
 @each.check
 def the_break_is_found_and_nothing_else(case: Case) -> None:
-    codes = [finding.code for finding in check(case, case.broken)]
+    codes = [finding.code for finding in findings(case)]
     assert codes.count(case.code) == 1
     assert set(codes) == {case.code, *case.also}
 
@@ -94,7 +112,7 @@ def the_providers_words_are_predicted(case: Case) -> None:
 
 @each.check
 def no_hole_is_left_in_the_providers_words(case: Case) -> None:
-    for finding in check(case, case.broken):
+    for finding in findings(case):
         assert not HOLE.search(finding.error or ""), finding.error
 
 
@@ -108,7 +126,7 @@ def a_finding_repeats_its_rule(case: Case) -> None:
 
 @each.check
 def a_finding_holds_no_content(case: Case) -> None:
-    spoken = [finding.message for finding in check(case, case.broken)]
+    spoken = [finding.message for finding in findings(case)]
     for text in ("Look.", "I looked.", "files of", "Hm.", "There.", "Meanwhile."):
         assert not any(text in message for message in spoken)
 
@@ -147,7 +165,7 @@ def healing_twice_is_healing_once(case: Case) -> None:
 
 @each.check
 def fixable_is_true_to_what_happens(case: Case) -> None:
-    plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
+    plan = planned(case)
     assert found(case).fixable == case.fixable
     assert case.fixable == (case.code not in {finding.code for finding in plan.remaining})
     assert plan.changed == case.fixable
@@ -155,7 +173,7 @@ def fixable_is_true_to_what_happens(case: Case) -> None:
 
 @each.check
 def lossy_is_true_to_what_happens(case: Case) -> None:
-    plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
+    plan = planned(case)
     assert found(case).lossy == case.loses
     if case.loses:
         assert case.code in {each.code for each in plan.quarantine}
@@ -167,8 +185,7 @@ def lossy_is_true_to_what_happens(case: Case) -> None:
 
 @each.check
 def what_is_done_is_written_down(case: Case) -> None:
-    plan = lockstitch.plan(case.broken, case.dialect, model=case.model)
-    codes = {change.code for change in plan.changes}
+    codes = {change.code for change in planned(case).changes}
     assert (case.code in codes) == case.fixable
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import sys
 import threading
@@ -18,13 +17,13 @@ from lockstitch.dialects.placeholders import CANCELLED, NOT_STARTED
 from lockstitch.journal.events import Interrupted
 from lockstitch.session.store import Store
 from lockstitch.stores.sqlite import SqliteBackend
+from tests import tools
 
 from .events import HALF, anthropic, sse
 from .talk import DIALECTS, faults, results, texts
 from .terminal import Terminal, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs terminals")
-STRACE = shutil.which("strace") or ""
 SLOW = "fdatasync,fsync:delay_enter=300000"
 
 
@@ -34,11 +33,11 @@ def command(folder: Path, mode: str, *arguments: str) -> list[str]:
 
 def slowed(folder: Path, mode: str) -> list[str]:
     """The same with a disk on which every sync takes a while, and with a store there already."""
-    assert STRACE, "this test needs strace: apt-get install strace"
+    strace = tools.needed("strace")
     with Store(SqliteBackend(folder / "agent.db")) as store:
         store.session("another").close()
     options = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e"]
-    return [STRACE, *options, f"inject={SLOW}", *command(folder, mode)]
+    return [strace, *options, f"inject={SLOW}", *command(folder, mode)]
 
 
 @contextmanager

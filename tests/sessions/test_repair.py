@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import tools
 from tests.sessions import claude
 from tests.sessions.command import LOCKSTITCH, run
-
-STRACE = shutil.which("strace") or ""
 
 
 @pytest.fixture
@@ -241,7 +240,6 @@ CHANGING = (
 )
 
 
-@pytest.mark.skipif(not STRACE, reason="strace is not installed")
 def test_killed_at_every_system_call_that_changes_something(session: Path, tmp_path: Path) -> None:
     """The command itself; the steps of replacing a file alone are killed in tests/files."""
     session.write_text(claude.broken(), encoding="utf-8")
@@ -249,7 +247,7 @@ def test_killed_at_every_system_call_that_changes_something(session: Path, tmp_p
     log = tmp_path / "log"
     words = [*LOCKSTITCH, "repair", "--yes", str(session)]
     subprocess.run(
-        [STRACE, "-f", "-o", log, "-e", f"trace={CHANGING}", *words],
+        [tools.needed("strace"), "-f", "-o", log, "-e", f"trace={CHANGING}", *words],
         capture_output=True,
         check=True,
     )
@@ -268,9 +266,8 @@ def _killed(session: Path, words: list[str], name: str, number: int, mended: byt
     session.write_text(claude.broken(), encoding="utf-8")
     os.utime(session, (1, 1))
     inject = f"inject={name}:signal=SIGKILL:when={number}"
-    subprocess.run(
-        [STRACE, "-f", "-o", "/dev/null", "-e", inject, *words], capture_output=True, check=False
-    )
+    strace = [tools.needed("strace"), "-f", "-o", "/dev/null", "-e", inject, f"--trace={name}"]
+    subprocess.run([*strace, *words], capture_output=True, check=False)
     data = session.read_bytes()
     if data == claude.broken().encode():
         return "old"

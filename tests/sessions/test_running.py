@@ -24,7 +24,7 @@ from tests.formats.gemini_files import CASES as GEMINI
 from tests.formats.pi_files import Session as PiSession
 from tests.formats.stored import dumped, joined
 from tests.sessions import claude
-from tests.sessions.command import here, run
+from tests.sessions.command import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 SLEEP = shutil.which("sleep") or ""
@@ -82,7 +82,7 @@ def says(config: Path, pid: int, **fields: Any) -> Path:
 
 def refused(path: Path, said: str) -> None:
     before = path.read_bytes()
-    done = here("repair", "--yes", path)
+    done = run("repair", "--yes", path)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "nothing was changed" in done.stderr
@@ -91,7 +91,7 @@ def refused(path: Path, said: str) -> None:
 
 
 def repaired(path: Path) -> None:
-    done = here("repair", "--yes", path)
+    done = run("repair", "--yes", path)
     assert done.returncode == 0, done.stderr
 
 
@@ -109,8 +109,8 @@ def test_a_process_file_of_a_living_process_is_believed(
     with program("claude", tmp_path / "work") as pid:
         says(config, pid, **fields)
         refused(session, f"Claude Code (process {pid}) has it open")
-        assert here("check", session).returncode == 1
-        assert here("repair", session, "-o", tmp_path / "copy.jsonl").returncode == 0
+        assert run("check", session).returncode == 1
+        assert run("repair", session, "-o", tmp_path / "copy.jsonl").returncode == 0
     repaired(session)
 
 
@@ -183,18 +183,18 @@ def test_compaction_undo_and_the_python_calls_wait_as_well(
     before = long.read_bytes()
     with program("claude", tmp_path / "work") as pid:
         says(config, pid)
-        ran = here("undo", session)
+        ran = run("undo", session)
         assert (ran.returncode, f"process {pid}" in ran.stderr) == (2, True)
-        assert here("undo", "--force", session).returncode == 2
+        assert run("undo", "--force", session).returncode == 2
         assert session.read_bytes() == done
         says(config, pid, sessionId=book.session)
-        ran = here("compact", "--yes", "--budget", BUDGET, long)
+        ran = run("compact", "--yes", "--budget", BUDGET, long)
         assert (ran.returncode, f"process {pid}" in ran.stderr) == (2, True)
         with pytest.raises(Busy, match=f"process {pid}"):
             sessions.compact(str(long), budget=BUDGET)
     assert long.read_bytes() == before
-    assert here("undo", session).returncode == 0
-    assert here("compact", "--yes", "--budget", BUDGET, long).returncode == 0
+    assert run("undo", session).returncode == 0
+    assert run("compact", "--yes", "--budget", BUDGET, long).returncode == 0
 
 
 # Programs that only work in a folder
@@ -246,4 +246,4 @@ def test_gemini_cli_is_told_by_where_it_works(tmp_path: Path) -> None:
         case.write(path)
         os.utime(path)
         refused(path, f"Gemini CLI (process {pid}) works in the folder")
-    assert here("repair", "--yes", path).returncode in {0, 1}
+    assert run("repair", "--yes", path).returncode in {0, 1}

@@ -17,7 +17,7 @@ import pytest
 from lockstitch import manifests
 from tests.formats.databases import AgentsBook, GooseBook, OpencodeBook, rows
 from tests.sessions import claude
-from tests.sessions.command import here, run
+from tests.sessions.command import run
 
 Book = OpencodeBook | GooseBook | AgentsBook
 
@@ -90,21 +90,21 @@ def test_each_session_of_a_database_goes_back_alone(
     path, names = KINDS[kind](tmp_path)
     state = rows(path)
     for name in names:
-        done = here("repair", "--yes", path, "--session", name)
+        done = run("repair", "--yes", path, "--session", name)
         assert done.returncode == 0, done.stderr
     both = rows(path)
     for number in order:
         before = rows(path)
         other = names[1 - number]
-        kept = json.loads(here("export", path, "--session", other, "--raw").stdout)
-        done = here("undo", path, "--session", names[number])
+        kept = json.loads(run("export", path, "--session", other, "--raw").stdout)
+        done = run("undo", path, "--session", names[number])
         assert done.returncode == 0, done.stderr
         assert names[number] in done.stderr
         assert rows(path) != before
-        assert json.loads(here("export", path, "--session", other, "--raw").stdout) == kept
+        assert json.loads(run("export", path, "--session", other, "--raw").stdout) == kept
     assert both != state
     assert rows(path) == state
-    done = here("undo", path, "--session", names[0])
+    done = run("undo", path, "--session", names[0])
     assert done.returncode == 2
     assert "taken back" in done.stderr
 
@@ -125,18 +125,18 @@ def test_an_id_means_its_own_session_of_a_database(tmp_path: Path, kind: str, pl
     shutil.copy(made, path)
     environ = {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
     for name in names:
-        assert here("repair", "--yes", path, "--session", name).returncode == 0
-    second = here("export", path, "--session", names[1], "--raw").stdout
+        assert run("repair", "--yes", path, "--session", name).returncode == 0
+    second = run("export", path, "--session", names[1], "--raw").stdout
     done = run("undo", names[0], env=environ)
     assert done.returncode == 0, done.stderr
-    assert here("export", path, "--session", names[1], "--raw").stdout == second
-    assert here("check", path, "--session", names[0]).returncode == 1
+    assert run("export", path, "--session", names[1], "--raw").stdout == second
+    assert run("check", path, "--session", names[0]).returncode == 1
 
 
 def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path) -> None:
     path, names = merged(tmp_path, agents)
     state = rows(path)
-    assert here("repair", "--yes", path, "--session", names[0]).returncode == 0
+    assert run("repair", "--yes", path, "--session", names[0]).returncode == 0
     once = rows(path)
     # The same rows again: the neutral result of the first repair loses its call's name.
     with closing(sqlite3.connect(path)) as base, base:
@@ -146,18 +146,18 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
             (names[0],),
         )
     broken = rows(path)
-    assert here("repair", "--yes", path, "--session", names[0]).returncode == 0
-    listed = json.loads(here("undo", "--list", "--json", path).stdout)["backups"]
+    assert run("repair", "--yes", path, "--session", names[0]).returncode == 0
+    listed = json.loads(run("undo", "--list", "--json", path).stdout)["backups"]
     second, first = (one["run"] for one in listed)
     mended = rows(path)
-    done = here("undo", "--run", first, path)
+    done = run("undo", "--run", first, path)
     assert done.returncode == 2
     assert f"take run {second} back first" in done.stderr
     assert rows(path) == mended
-    assert here("undo", path).returncode == 0
+    assert run("undo", path).returncode == 0
     assert rows(path) == broken
     # What the first repair left is no longer there, whoever changed it.
-    done = here("undo", path)
+    done = run("undo", path)
     assert (done.returncode, "no longer what the repair left" in done.stderr) == (2, True)
     assert once != state
 
@@ -165,7 +165,7 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
 def test_a_whole_run_goes_back_or_nothing_of_it(tmp_path: Path) -> None:
     path, names = merged(tmp_path, agents)
     state = rows(path)
-    assert here("repair", "--yes", path).returncode == 0
+    assert run("repair", "--yes", path).returncode == 0
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(
             "delete from agent_messages where id in (select max(id) from agent_messages "
@@ -173,17 +173,17 @@ def test_a_whole_run_goes_back_or_nothing_of_it(tmp_path: Path) -> None:
             (names[0],),
         )
     changed = rows(path)
-    done = here("undo", path)
+    done = run("undo", path)
     assert done.returncode == 2
     assert rows(path) == changed
-    done = here("undo", path, "--session", names[1])
+    done = run("undo", path, "--session", names[1])
     assert done.returncode == 0, done.stderr
     assert state != changed
 
 
 def test_undo_waits_for_the_program_that_has_the_database_open(tmp_path: Path) -> None:
     path, names = merged(tmp_path, agents)
-    assert here("repair", "--yes", path, "--session", names[0]).returncode == 0
+    assert run("repair", "--yes", path, "--session", names[0]).returncode == 0
     state = rows(path)
     code = (
         "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]); "
@@ -194,19 +194,19 @@ def test_undo_waits_for_the_program_that_has_the_database_open(tmp_path: Path) -
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        done = here("undo", path)
+        done = run("undo", path)
         program.communicate()
     assert done.returncode == 2
     assert f"process {program.pid} has it open" in done.stderr
     assert rows(path) == state
-    assert here("undo", path).returncode == 0
+    assert run("undo", path).returncode == 0
 
 
 def test_session_is_for_databases(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text(claude.broken(), encoding="utf-8")
-    assert here("repair", "--yes", path).returncode == 0
-    done = here("undo", path, "--session", "other")
+    assert run("repair", "--yes", path).returncode == 0
+    done = run("undo", path, "--session", "other")
     assert done.returncode == 2
     assert "--session is for one in a database" in done.stderr
 
@@ -228,7 +228,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def listed(*words: object) -> list[dict[str, Any]]:
-    done = here("undo", "--list", "--json", *words)
+    done = run("undo", "--list", "--json", *words)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["backups"]
     return found
@@ -236,34 +236,34 @@ def listed(*words: object) -> list[dict[str, Any]]:
 
 def test_a_list_names_files_that_are_there(tmp_path: Path) -> None:
     path, _ = merged(tmp_path, agents)
-    done = here("repair", "--yes", "--json", path)
+    done = run("repair", "--yes", "--json", path)
     made = {session["backup"] for session in json.loads(done.stdout)["sessions"]}
     found = listed(path)
     assert {one["backup"] for one in found} == made
     assert all(Path(one["backup"]).exists() for one in found)
     assert len({one["session"] for one in found}) == len(found) == 2
-    printed = here("undo", "--list", path).stdout
+    printed = run("undo", "--list", path).stdout
     assert all(one["backup"] in printed and one["session"] in printed for one in found)
 
 
 def test_a_backup_that_was_removed_is_said_to_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text(claude.broken(), encoding="utf-8")
-    here("repair", "--yes", path)
+    run("repair", "--yes", path)
     [one] = listed(path)
     Path(one["backup"]).unlink()
     [one] = listed(path)
     assert one["status"] == "missing"
     assert Path(one["backup"]).exists()
-    done = here("undo", path)
+    done = run("undo", path)
     assert (done.returncode, "cannot be read: no such file" in done.stderr) == (2, True)
 
 
 def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
     before = files(folder)
-    assert here("repair", "--yes", folder).returncode == 0
+    assert run("repair", "--yes", folder).returncode == 0
     mended = files(folder)
-    assert here("undo", folder).returncode == 0
+    assert run("undo", folder).returncode == 0
     assert files(folder) == before
     found = listed(folder)
     assert {(one["kind"], one["status"]) for one in found} == {
@@ -271,35 +271,35 @@ def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
         ("undo", "done"),
     }
     [again] = {one["run"] for one in found if one["kind"] == "undo"}
-    done = here("undo", "--run", again, folder)
+    done = run("undo", "--run", again, folder)
     assert done.returncode == 0, done.stderr
     assert files(folder) == mended
-    assert here("undo", folder).returncode == 0
+    assert run("undo", folder).returncode == 0
     assert files(folder) == before
-    done = here("undo", folder)
+    done = run("undo", folder)
     assert (done.returncode, "all taken back" in done.stderr) == (2, True)
 
 
 def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:
     before = files(folder)
-    here("repair", "--yes", folder)
+    run("repair", "--yes", folder)
     [repair] = {one["run"] for one in listed(folder)}
-    assert here("undo", folder / "a.jsonl").returncode == 0
-    done = here("undo", "--run", repair, folder)
+    assert run("undo", folder / "a.jsonl").returncode == 0
+    done = run("undo", "--run", repair, folder)
     assert done.returncode == 0, done.stderr
     assert files(folder) == before
-    done = here("undo", "--run", repair, folder)
+    done = run("undo", "--run", repair, folder)
     assert (done.returncode, "already" in done.stderr) == (2, True)
-    done = here("undo", "--run", "nobody", folder)
+    done = run("undo", "--run", "nobody", folder)
     assert (done.returncode, "nothing of run nobody" in done.stderr) == (2, True)
 
 
 def test_a_run_is_taken_back_whatever_came_later_elsewhere(folder: Path) -> None:
-    assert here("repair", "--yes", folder / "a.jsonl").returncode == 0
+    assert run("repair", "--yes", folder / "a.jsonl").returncode == 0
     [first] = {one["run"] for one in listed(folder)}
-    assert here("repair", "--yes", folder / "b").returncode == 0
+    assert run("repair", "--yes", folder / "b").returncode == 0
     later = {name: data for name, data in files(folder).items() if "/b/" in name}
-    assert here("undo", "--run", first, folder).returncode == 0
+    assert run("undo", "--run", first, folder).returncode == 0
     assert (folder / "a.jsonl").read_text("utf-8") == claude.broken()
     assert {name: data for name, data in files(folder).items() if "/b/" in name} == later
 
@@ -308,22 +308,22 @@ def test_a_file_that_was_moved_away_is_named_and_brought_back_by_force(folder: P
     name = f"{'x' * 150}.jsonl"
     (folder / name).write_text(claude.broken(), encoding="utf-8")
     before = files(folder)
-    here("repair", "--yes", folder)
+    run("repair", "--yes", folder)
     mended = files(folder)
     (folder / name).rename(folder.parent / "elsewhere.jsonl")
     assert str(folder / name) in {one["target"] for one in listed(folder)}
-    done = here("undo", folder)
+    done = run("undo", folder)
     assert done.returncode == 2
     assert f"{name}: no such file; --force brings it back" in done.stderr
     assert {**files(folder), str(folder / name): mended[str(folder / name)]} == mended
-    assert here("undo", "--force", folder).returncode == 0
+    assert run("undo", "--force", folder).returncode == 0
     assert files(folder) == before
 
 
 def test_a_name_without_a_folder_is_enough_when_the_file_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text(claude.broken(), encoding="utf-8")
-    here("repair", "--yes", path)
+    run("repair", "--yes", path)
     path.unlink()
     done = run("undo", "--force", "session.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -335,8 +335,8 @@ def test_a_link_leads_to_the_backups_of_its_file(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text(claude.broken(), encoding="utf-8")
     link.symlink_to(path)
-    assert here("repair", "--yes", "--follow-symlinks", link).returncode == 0
-    assert here("undo", link).returncode == 0
+    assert run("repair", "--yes", "--follow-symlinks", link).returncode == 0
+    assert run("undo", link).returncode == 0
     assert link.is_symlink()
     assert path.read_text("utf-8") == claude.broken()
 
@@ -345,12 +345,12 @@ def test_older_backups_do_not_name_their_session(tmp_path: Path) -> None:
     path, names = merged(tmp_path, goose)
     before = rows(path)
     for name in names:
-        assert here("repair", "--yes", path, "--session", name).returncode == 0
+        assert run("repair", "--yes", path, "--session", name).returncode == 0
     for manifest in (tmp_path / manifests.FOLDER).glob("*.json"):
         known = json.loads(manifest.read_bytes())
         del known["session"]
         manifest.write_text(json.dumps(known))
     assert {one["session"] for one in listed(path)} == set(names)
     for name in names:
-        assert here("undo", path, "--session", name).returncode == 0
+        assert run("undo", path, "--session", name).returncode == 0
     assert rows(path) == before

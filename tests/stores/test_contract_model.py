@@ -28,6 +28,7 @@ from lockstitch.errors import (
 )
 from lockstitch.journal.records import NEW, START, Entry, Head, Record, blob_name, chained
 from lockstitch.stores.base import Backend, Fault, Lease, Listed
+from tests.conftest import BUDGET
 from tests.stores.contract import Place
 
 NAMES = st.sampled_from(["a", "b", "C", "c"])
@@ -290,7 +291,7 @@ EXAMPLES = {"memory": 40, "jsonl": 10, "sqlite": 10, "postgres": 5}
 
 def test_a_store_does_what_the_model_does(place: Place) -> None:
     profile = settings.get_profile("lockstitch")
-    examples = max(EXAMPLES[place.kind] * profile.max_examples // 150, 1)
+    examples = max(EXAMPLES[place.kind] * profile.max_examples // BUDGET, 1)
 
     class Machine(Stores):
         doors = (place.open(), place.open())

@@ -348,7 +348,7 @@ def named(draw: st.DrawFn) -> Talk:
 
 
 ANY = st.one_of(turns(), items(), named())
-REPEATABLE = settings(max_examples=600, derandomize=True, deadline=None)
+REPEATABLE = settings(max_examples=4 * settings().max_examples)
 
 
 @REPEATABLE

@@ -30,6 +30,8 @@ def refusal(before: Transcript, after: Transcript) -> str:
     had, kept = _said(before.history), _said(after.history)
     if 2 * kept < had:
         return f"a repair would take {had - kept} of {had} characters from what is sent: {_ADVICE}"
+    if had and kept >= had:
+        return ""
     share = _share_gone(before, after)
     if 2 * share > 1:
         return f"a repair would take {share:.0%} of the records away: {_ADVICE}"

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from lockstitch.stores.base import Fault
 from lockstitch.stores.jsonl import JsonlBackend
+from tests import tools
 from tests.driven import Driven
 from tests.stores import changes
 from tests.stores.jsonl.driver import BEFORE, ENDS, SESSION, entry
 
 PIPE = subprocess.PIPE
-BARE = "strace is not installed: apt install strace"
 CHANGING = ("openat", "write", "pwrite64", "fdatasync", "fsync", "flock", "unlink", "rename")
 
 
@@ -48,13 +48,11 @@ class Writing(Driven):
 
     def start(self, order: str, *options: str) -> tuple[int, subprocess.Popen[str]]:
         """Start a writer under strace."""
-        strace = shutil.which("strace")
-        assert strace, BARE
+        tools.needed("strace")
         self.send(order)
         pid = int(self.read("started")[0])
         wait_until_stopped(pid)
-        command = [strace, "-f", "-p", str(pid), *options]
-        tracer = subprocess.Popen(command, stderr=PIPE, text=True)
+        tracer = subprocess.Popen(tools.attached(pid, *options), stderr=PIPE, text=True)
         assert tracer.stderr
         said = tracer.stderr.readline()
         assert "attached" in said, said

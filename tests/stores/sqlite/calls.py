@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +16,12 @@ from pathlib import Path
 
 from lockstitch.stores.base import Fault
 from lockstitch.stores.sqlite import SqliteBackend
+from tests import tools
 from tests.driven import Driven
 from tests.stores import changes
 from tests.stores.sqlite.driver import BEFORE, SESSION, entry
 
 PIPE = subprocess.PIPE
-BARE = "strace is not installed: apt install strace"
 WRITING = ("pwrite64", "fdatasync", "fsync", "ftruncate", "unlink")
 
 Outcomes = Counter[tuple[str, int]]
@@ -46,12 +45,11 @@ class Writing(Driven):
 
     def run(self, order: str, *options: str) -> tuple[str, list[str]]:
         """Run a writer under strace; its exit status and what it said."""
-        strace = shutil.which("strace")
-        assert strace, BARE
+        tools.needed("strace")
         self.send(order)
         pid, _ = self.read("started")
         wait_until_stopped(pid)
-        command = [strace, "-f", "-p", pid, *options]
+        command = tools.attached(pid, *options)
         with subprocess.Popen(command, stderr=PIPE, text=True) as tracer:
             assert tracer.stderr
             said = tracer.stderr.readline()

@@ -17,7 +17,7 @@ from tests.integrations.langgraph.saver.programs import Step, built, run, told
 
 # LangGraph says so for every type that it is not told of; there are none in these programs.
 pytestmark = pytest.mark.filterwarnings("ignore:.*unregistered.*")
-EXAMPLES = max(settings.get_profile("lockstitch").max_examples // 15, 1)
+EXAMPLES = max(settings.get_profile("lockstitch").max_examples // 6, 1)
 LONG: list[Step] = [
     ("invoke", [("say", 1), ("call", 2), ("mutate", 1), ("fan", 3)], "sync", -1),
     ("invoke", [("ask", 1), ("change", 0)], "async", -1),
