@@ -329,7 +329,9 @@ class _Stitcher:
         if top is None:
             return
         if last.number == NEW:
-            self._set(last, "timestamp", stamp(just_after(top)))
+            # 2.1.50 goes on at the newest line of all, notes of progress included.
+            every = (self.chain.value(node.number) for node in self.chain.graph.nodes)
+            self._set(last, "timestamp", stamp(just_after(newest(every) or top)))
             return
         for unit in speakers[:-1]:
             time = time_of(unit.record.value)
