@@ -310,3 +310,21 @@ def progress_on_an_open_call(book: Book) -> Case:
     for _ in range(3):
         book.progress(turn.calls[0])
     return book.case()
+
+
+@kind("clock_stands_still", "linear")
+def clock_stands_still(book: Book) -> Case:
+    """All lines are of one moment: clients up to 2.1.50 go on at the first of them."""
+    opened(book).work("Go on.", "status")
+    for record in book.records:
+        if "timestamp" in record:
+            record["timestamp"] = "2026-09-01T10:00:00.000Z"
+    return book.case(touched=1)
+
+
+@kind("clock_set_back", "linear")
+def clock_set_back(book: Book) -> Case:
+    opened(book)
+    book.wait(-3600)
+    book.work("Go on.", "status")
+    return book.case(touched=1)

@@ -28,7 +28,7 @@ from lockstitch.formats.claude_chain import (
     message_of,
     results_in,
 )
-from lockstitch.formats.claude_context import is_own_words
+from lockstitch.formats.claude_context import is_own_words, version_of
 from lockstitch.formats.claude_times import time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.records import SLIM, encode
@@ -58,6 +58,7 @@ def graph_findings(
             yield _left_behind(chain, branch)
     yield from _misaddressed(chain)
     yield from _undated(chain)
+    yield from _overtaken(chain)
     yield from _stranded(chain, transcript)
 
 
@@ -341,6 +342,34 @@ def _undated(chain: Chain) -> Iterator[Finding]:
     number = undated(chain)
     if number >= 0:
         yield find("LS710", _place(chain, number), "the last message has no time")
+
+
+def overtaken(chain: Chain) -> int:
+    """Return the leaf if clients of its version go on at another line and miss words; else -1.
+
+    Those before 2.1.112 go on at the newest line that a speaker wrote, of several the first.
+    """
+    if chain.leaf is None or not () < version_of(chain.value(chain.leaf.number)) < (2, 1, 112):
+        return -1
+    newest: Node | None = None
+    latest = None
+    for node in chain.graph.nodes:
+        value = chain.value(node.number)
+        time = time_of(value) if value.get("type") in SPEAKERS and not node.aside else None
+        if time is not None and (latest is None or time > latest):
+            newest, latest = node, time
+    if newest is None or newest is chain.leaf:
+        return -1
+    seen = set(chain.graph.walk(newest).path)
+    missed = (number for number in chain.walk.path[chain.cut :] if number not in seen)
+    return chain.leaf.number if any(is_own_words(chain, n) for n in missed) else -1
+
+
+def _overtaken(chain: Chain) -> Iterator[Finding]:
+    number = overtaken(chain)
+    if number >= 0:
+        text = "an earlier line is newer than the last one: this version goes on there"
+        yield find("LS711", _place(chain, number), text)
 
 
 def _stranded(chain: Chain, transcript: Transcript) -> Iterator[Finding]:

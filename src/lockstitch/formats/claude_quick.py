@@ -67,6 +67,7 @@ class _Line(Struct, gc=False):
     leafUuid: str | None = None  # noqa: N815 - as above
     subtype: str | None = None
     timestamp: str = ""
+    version: str = ""
     sessionId: str = ""  # noqa: N815 - as above
     cwd: str = ""
     compactMetadata: dict[str, Raw] | None = None  # noqa: N815 - as above
@@ -133,6 +134,7 @@ class _Proof:
         self.last_kind = ""
         self.summary_due = False
         self.last: _Line | None = None
+        self.newest: _Line | None = None
         self.sent = 0
         self.turns = 0
         self.messages = 0
@@ -223,7 +225,13 @@ class _Proof:
             self.last_kind = ""
         for block in message.content:
             self.said(block, message.model)
+        self.speak(line)
+
+    def speak(self, line: _Line) -> None:
+        """Take a line for the last one of a speaker, and for the newest if it is."""
         self.last = line
+        if self.newest is None or line.timestamp > self.newest.timestamp:
+            self.newest = line
 
     def said(self, block: Any, model: str) -> None:
         """Look at a block of the model."""
@@ -272,7 +280,7 @@ class _Proof:
             self.results(line, content)
         else:
             self.prompt_blocks(line, content)
-        self.last = line
+        self.speak(line)
 
     def prompt(self, line: _Line, text: str) -> None:
         """Look at a prompt."""
@@ -331,9 +339,17 @@ class _Proof:
         last = self.last
         if last is None or self.open or self.summary_due or not last.timestamp:
             return None
+        if self.newest is not last and _goes_by_time(last.version):
+            return None
         if self.sent > _MOST_SENT or (self.role == "assistant" and self.last_kind == "thinking"):
             return None
         return Quick(last.sessionId or None, last.cwd or None, self.messages, self.turns)
+
+
+def _goes_by_time(version: str) -> bool:
+    """Whether a client of this version may go on at the newest line and not at the last."""
+    steps = version.split(".")
+    return not all(map(str.isdecimal, steps)) or [int(step) for step in steps] < [2, 1, 112]
 
 
 def is_text(text: str) -> bool:

@@ -304,14 +304,13 @@ class _Round:
             self.note("LS709", "rewritten", number, f"the result was addressed to call {call}")
 
     def date_leaf(self) -> None:
-        """Give a leaf without a time one, or no newer version finds the conversation."""
-        number = findings.undated(self.chain)
-        if number < 0:
-            return
+        """Make the leaf the newest line: some versions need its time, others go on at that."""
+        undated, overtaken = findings.undated(self.chain), findings.overtaken(self.chain)
+        number, code = (undated, "LS710") if undated >= 0 else (overtaken, "LS711")
         time = newest(self._main_values())
-        if time is not None:
+        if number >= 0 and time is not None:
             self.set(number, "timestamp", stamp(just_after(time)))
-            self.note("LS710", "dated", number, "got a time right behind the newest one")
+            self.note(code, "dated", number, "got a time right behind the newest one")
 
     def _main_values(self) -> Iterator[dict[str, Any]]:
         for node in self.chain.graph.nodes:

@@ -167,3 +167,20 @@ UNDATED_LEAF = rule(
     repair="The record gets the newest time in the file, plus a millisecond.",
     failures=("F101",),
 )
+
+OVERTAKEN_LEAF = rule(
+    code="LS711",
+    name="overtaken-leaf",
+    severity=WARNING,
+    formats=("claude-code",),
+    summary="an earlier line has a newer time than the last one",
+    help="repair gives the last line the newest time",
+    what=(
+        "Claude Code before 2.1.112 goes on at the line with the newest time, of several equal "
+        "ones at the first, and leaves what was said behind it without a word. Newer versions go "
+        "by the order of the file."
+    ),
+    cause="A clock that was set back or stands still, or files that were joined.",
+    repair="The last line gets the newest time in the file, plus a millisecond.",
+    failures=("F101",),
+)
