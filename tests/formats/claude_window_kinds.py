@@ -175,6 +175,25 @@ def reply_written_before_its_prompt(book: Book) -> Case:
     return book.case(aside=given_up, healthy=True)
 
 
+@kind("rewound_while_a_tool_ran")
+def rewound_while_a_tool_ran(book: Book) -> Case:
+    """The tool of the turn that was given up ends after the next prompt."""
+    opened(book)
+    fork, before = book.tip, len(book.marks)
+    book.ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    book.tip = fork
+    book.wait(60)
+    given_up = book.marks[before:]
+    book.ask("Run the tests instead.")
+    tip = book.tip
+    book.answer(turn.calls[0], "built")
+    given_up.append(book.last)
+    book.tip = tip
+    book.say("They pass.")
+    return book.case(aside=given_up, healthy=True)
+
+
 # Lost
 
 

@@ -18,6 +18,7 @@ from lockstitch.formats.claude_chain import (
     SPEAKERS,
     SYSTEM,
     Chain,
+    calls_in,
     is_boundary,
     is_prompt,
     is_sent,
@@ -297,6 +298,8 @@ def _prompt_kind(chain: Chain, members: list[int], solid: list[int], onward: int
         return WRITER
     path = chain.walk.path
     rival = [n for n in path[path.index(onward) :] if has_substance(chain, n)]
+    # A tool that was left running may still end; only words tell that somebody went on.
+    solid = [n for n in solid if not results_in(chain.value(n))]
     if not rival or solid[-1] < rival[0]:
         return WRITER if _is_too_quick(chain, members, onward) else REWOUND
     if solid[0] < rival[-1]:
@@ -396,8 +399,16 @@ def _is_left_by_client(chain: Chain) -> bool:
 
 
 def _is_news(chain: Chain, spoken: list[int]) -> bool:
-    """Whether results answer what nothing on the chain answers."""
-    return not chain.result_homes(spoken).keys() <= chain.result_homes(chain.order).keys()
+    """Whether results answer what nothing on the chain does, and no call that was given up."""
+    on_chain = set(chain.order)
+    elsewhere = {
+        call.get("id")
+        for node in chain.graph.nodes
+        if node.number not in on_chain
+        for call in calls_in(chain.value(node.number))
+    }
+    known = chain.result_homes(chain.order).keys() | elsewhere
+    return not chain.result_homes(spoken).keys() <= known
 
 
 def _next_speaker(chain: Chain, onward: int) -> int:
