@@ -131,7 +131,9 @@ class Settling:
 
         The calls that are answered so are taken out of the set.
         """
-        found = pending.results_for(calls, ancestor, self.channel or "")
+        used = Counter(call for call, _ in pending.calls_in(self._whole()))
+        reused = {call for call, count in used.items() if count > 1}
+        found = pending.results_for(calls, ancestor, self.channel or "", reused)
         for message in found or ():
             answered = {asked for asked in calls if asked[0] == message.tool_call_id}
             if answered:
