@@ -216,22 +216,17 @@ def fields_of(given: Any) -> Mapping[str, Any] | None:
 
 
 def results_for(
-    calls: Collection[Asked], ancestor: CheckpointTuple, channel: str, reused: Collection[str]
+    calls: Collection[Asked], ancestor: CheckpointTuple, channel: str
 ) -> list[ToolMessage] | None:
     """Give the real results of open calls that were left beside an ancestor.
 
-    None if its conversation does not have these calls: then none before it has. A reply that has
-    no id yet is told by the id of its call, unless that is ``reused``.
+    None if its conversation does not have these calls: then none before it has.
     """
     held = opened(ancestor.checkpoint["channel_values"].get(channel))
     wanted = set(calls)
     if isinstance(held, list):
         known = set(calls_in(held))
-        wanted = {
-            asked
-            for asked in calls
-            if asked in known or ((asked[0], None) in known and asked[0] not in reused)
-        }
+        wanted = {asked for asked in calls if not known.isdisjoint({asked, (asked[0], None)})}
         if not wanted:
             return None
     ids = {call for call, _ in wanted}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
@@ -120,20 +120,22 @@ class Settling:
         A call whose id is in use more than once is left out where only ids could tell.
         """
         whole = self._whole()
-        calls = _unanswered(self._mended(whole).messages)
-        if self.channel in self.delta or any(message.id is None for message in self.held):
-            used = Counter(call for call, _ in pending.calls_in(whole))
-            calls = {asked for asked in calls if used[asked[0]] == 1}
-        return calls
+        used = Counter(call for call, _ in pending.calls_in(whole))
+        only_ids = self.channel in self.delta or any(message.id is None for message in self.held)
+        # What stands in the place of a result may have been put there beside that very result.
+        stored = {id(message) for message in whole}
+        return {
+            (answer.tool_call_id, reply)
+            for answer, reply in _made_up(self._mended(whole).messages)
+            if used[answer.tool_call_id] == 1 or not (only_ids or id(answer) in stored)
+        }
 
     def take(self, ancestor: CheckpointTuple, calls: set[pending.Asked]) -> bool:
         """Take results for these open calls from beside an ancestor; False to look no further.
 
         The calls that are answered so are taken out of the set.
         """
-        used = Counter(call for call, _ in pending.calls_in(self._whole()))
-        reused = {call for call, count in used.items() if count > 1}
-        found = pending.results_for(calls, ancestor, self.channel or "", reused)
+        found = pending.results_for(calls, ancestor, self.channel or "")
         for message in found or ():
             answered = {asked for asked in calls if asked[0] == message.tool_call_id}
             if answered:
@@ -298,16 +300,14 @@ class Settling:
         return {name: count for name, count in known.items() if name != self.channel}
 
 
-def _unanswered(messages: Iterable[BaseMessage]) -> set[pending.Asked]:
-    """Give the calls with a text in place of an answer, whoever wrote it: in the reply before."""
+def _made_up(messages: Iterable[BaseMessage]) -> Iterator[tuple[ToolMessage, str | None]]:
+    """Give the texts in place of answers, whoever wrote them, with the reply before each."""
     reply: str | None = None
-    found: set[pending.Asked] = set()
     for message in messages:
         if isinstance(message, AIMessage):
             reply = message.id
         elif isinstance(message, ToolMessage) and not is_real(message):
-            found.add((message.tool_call_id, reply))
-    return found
+            yield message, reply
 
 
 def _begun_in(values: Mapping[str, Any], named: str | None) -> str | None:
