@@ -25,7 +25,7 @@ from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
 
-from .install import NotInstalled, installed
+from .install import CACHE, NotInstalled, installed
 
 Json = dict[str, Any]
 
@@ -211,7 +211,7 @@ class ClaudeCode(Client):
     def program(self) -> list[str]:
         script = self.modules / "@anthropic-ai" / "claude-code" / "cli.js"
         if script.is_file():
-            return [_node(), str(script)]
+            return [*_node(), str(script)]
         return [self.found("@anthropic-ai/claude-code-*/claude")]
 
     def resuming(self, session: str) -> list[str]:
@@ -279,11 +279,23 @@ class Codex(Client):
         return body.get("input", [None])[-1]
 
 
-def _node() -> str:
+NODE = "22.23.3"
+
+
+def _node() -> list[str]:
+    """Run a script at little cost: compiled once, and without npm, which clients start in vain.
+
+    A node that keeps what it compiled comes as a package; any other does the same, but slower.
+    """
+    package = f"node-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}"
+    modules = installed(package, NODE)
     found = shutil.which("node")
+    if not isinstance(modules, NotInstalled):
+        found = str(modules / package / "bin" / "node")
     if found is None:
         raise NotInstalled("node is not installed")
-    return found
+    path = f"{Path(__file__).parent / 'bin'}:{_BARE['PATH']}"
+    return ["/usr/bin/env", f"NODE_COMPILE_CACHE={CACHE / 'compiled'}", f"PATH={path}", found]
 
 
 def _run(
