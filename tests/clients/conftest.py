@@ -41,14 +41,14 @@ class Life:
         folder = client.folder(Path(), Path("/project"))
         for each, data in files.items():
             home.put(each, str(folder / each), data)
-        ran = home.run("repair", "--yes", home.paths[name])
+        ran = home.here("repair", "--yes", home.paths[name])
         assert ran.status == 0, ran.err
         after = _resumed(client, root / "after", session, home.read(), PATIENCE)
         return cls(before, after, home, home.paths[name])
 
     def exported(self, dialect: str) -> list[Any]:
         """The messages that the command takes out of the mended session."""
-        ran = self.home.run("export", self.path, "--to", dialect)
+        ran = self.home.here("export", self.path, "--to", dialect)
         assert ran.status == 0, ran.err
         value = json.loads(ran.out)
         return value if isinstance(value, list) else value.get("messages") or value["input"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -27,7 +26,7 @@ from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
 from lockstitch.provider.wire import Wire
 
-from .install import NotInstalled, installed
+from .install import CACHE, NotInstalled, installed
 
 Json = dict[str, Any]
 
@@ -247,7 +246,7 @@ class ClaudeCode(Client):
     def program(self) -> list[str]:
         script = self.modules / "@anthropic-ai" / "claude-code" / "cli.js"
         if script.is_file():
-            return [_node(), str(script)]
+            return [*_node(), str(script)]
         return [self.found("@anthropic-ai/claude-code-*/claude")]
 
     def resuming(self, session: str) -> list[str]:
@@ -319,7 +318,6 @@ class Pi(Client):
     """pi; it needs a newer node than many machines have, which comes as a package, too."""
 
     package = "@earendil-works/pi-coding-agent"
-    node: ClassVar[str] = "22.23.3"
 
     def folder(self, home: Path, work: Path) -> Path:
         name = re.sub(r"[/\\:]", "-", os.path.realpath(work).lstrip("/"))
@@ -330,13 +328,9 @@ class Pi(Client):
         return [(path.stem.rpartition("_")[2], path) for path in paths]
 
     def program(self) -> list[str]:
-        machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
-        node = installed(f"node-linux-{machine}", self.node)
-        if isinstance(node, NotInstalled):
-            raise node
         script = self.modules / "@earendil-works" / "pi-coding-agent" / "dist" / "cli.js"
         options = ["--offline", "--provider", "local", "--model", "claude-sonnet-4-5"]
-        return [str(node / f"node-linux-{machine}" / "bin" / "node"), str(script), *options]
+        return [*_node(), str(script), *options]
 
     def resuming(self, session: str) -> list[str]:
         return ["-c", "-p", PROMPT]
@@ -359,11 +353,23 @@ class Pi(Client):
         return body.get("messages", [None])[-1]
 
 
-def _node() -> str:
+NODE = "22.23.3"
+
+
+def _node() -> list[str]:
+    """Run a script at little cost: compiled once, and without npm, which clients start in vain.
+
+    A node that keeps what it compiled comes as a package; any other does the same, but slower.
+    """
+    package = f"node-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}"
+    modules = installed(package, NODE)
     found = shutil.which("node")
+    if not isinstance(modules, NotInstalled):
+        found = str(modules / package / "bin" / "node")
     if found is None:
         raise NotInstalled("node is not installed")
-    return found
+    path = f"{Path(__file__).parent / 'bin'}:{_BARE['PATH']}"
+    return ["/usr/bin/env", f"NODE_COMPILE_CACHE={CACHE / 'compiled'}", f"PATH={path}", found]
 
 
 def _run(

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import inprocess
+
 LONG_AGO = 1_788_000_000
 LOCKSTITCH = (sys.executable, "-m", "lockstitch")
 PASSED_ON = ("PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
@@ -66,14 +68,22 @@ class Home:
         self.paths[name] = target
         return target
 
+    def _environ(self) -> dict[str, str]:
+        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        return passed_on | {"HOME": str(self.root), "NO_COLOR": "1", **self.environ}
+
+    def here(self, *words: str | Path) -> Ran:
+        """Run the command as ``run`` does, but within this process, which is much sooner done."""
+        before = self.snapshot()
+        done = inprocess.command(*words, env=self._environ(), cwd=self.root)
+        return Ran(done.returncode, done.stdout, done.stderr.decode(), self.since(before))
+
     def run(self, *words: str | Path) -> Ran:
         """Run the command with this home and nothing else of the environment."""
-        environ = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        environ |= {"HOME": str(self.root), "NO_COLOR": "1", **self.environ}
         before = self.snapshot()
         done = subprocess.run(
             [*LOCKSTITCH, *map(str, words)],
-            env=environ,
+            env=self._environ(),
             cwd=self.root,
             capture_output=True,
             check=False,

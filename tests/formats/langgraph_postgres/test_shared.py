@@ -19,6 +19,10 @@ REPAIRED = "SELECT count(*), count(DISTINCT thread_id) FROM lockstitch_repairs W
 ADDED = """
 SELECT count(*), count(DISTINCT thread_id) FROM checkpoints WHERE metadata ? 'lockstitch'
 """
+AT_WORK = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+"""
 THERE = "SELECT count(*) FROM pg_class WHERE relname = 'lockstitch_repairs'"
 
 
@@ -35,6 +39,17 @@ def until_it_has_repaired(dsn: str, worker: subprocess.Popen[str], count: int) -
             return
         time.sleep(0.01)
     raise AssertionError("the worker does not get on")
+
+
+def put_to_sleep(dsn: str, worker: subprocess.Popen[str]) -> None:
+    """Stop a worker where it is in no transaction: others would wait for what it has locked."""
+    for _ in range(6_000):
+        os.kill(worker.pid, signal.SIGSTOP)
+        if stage.ask(dsn, AT_WORK) == [(0,)]:
+            return
+        os.kill(worker.pid, signal.SIGCONT)
+        time.sleep(0.1)
+    raise AssertionError("the worker is never at rest")
 
 
 def ended(worker: subprocess.Popen[str]) -> str:
@@ -71,7 +86,7 @@ def test_a_worker_that_sleeps_for_too_long_does_nothing_twice(dsn: str) -> None:
     stage.many(dsn, 0, BROKEN)
     sleeper = stage.start(*words(dsn), *SLOWLY)
     until_it_has_repaired(dsn, sleeper, 20)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    put_to_sleep(dsn, sleeper)
     other = stage.start(*words(dsn))
     try:
         summary = ended(other)
