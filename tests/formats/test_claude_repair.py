@@ -16,7 +16,7 @@ from tests.together import Together
 from . import claude_oracle as oracle
 from .campaign import Home, Ran, named_lines, quarantined, session_of
 from .claude_cases import BROKEN, CASES, HEALTHY, NOTED
-from .claude_files import MARK, Case, joined
+from .claude_files import LAYOUTS, MARK, Book, Case, joined, opened
 
 each = Together()
 
@@ -320,6 +320,23 @@ def test_what_is_appended_after_a_repair_is_a_line_of_its_own(life: Life) -> Non
     for case in BROKEN:
         data = life.mended[str(case)] + joined([json.dumps(note).encode()])
         assert json.loads(data.splitlines()[-1]) == note
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lines_in_reverse_keep_the_order_of_their_parents(tmp_path: Path, layout: str) -> None:
+    book = opened(Book("reversed", layout))
+    book.work("Go on.", "status")
+    book.ask("Run the build.")
+    book.say("I build it.", "the build")
+    book.ask("Are you there?")
+    book.say("Yes.")
+    book.records.reverse()
+    home = Home(tmp_path)
+    path = put(home, book.case())
+    assert home.run("repair", "--yes", path).status == 0
+    sent = json.dumps(oracle.history(path.read_bytes()))
+    assert list(dict.fromkeys(MARK.findall(sent))) == book.marks
+    assert home.run("check", path).status == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\0\0\0", b"not a session", b"{}\n"], ids=repr)

@@ -9,6 +9,7 @@ after somebody else had spoken, a conversation that goes on without its beginnin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -387,15 +388,21 @@ def _is_left_by_client(chain: Chain) -> bool:
     """
     if chain.leaf is None:
         return False
+    if chain.overruled is not None:
+        # The file ends in the past, with a line of the conversation itself or a note on it.
+        last = chain.overruled.number
+        return last in chain.walk.path or _is_note(chain.value(last))
     at: Node | None = chain.end
     notes: list[int] = []
     while at is not None and at.number != chain.leaf.number:
         notes.append(at.number)
         at = chain.graph.by_id.get(at.parent) if at.parent else None
-    values = [chain.value(number) for number in notes]
-    return bool(values) and all(
-        value.get("type") == SYSTEM and value.get("subtype") not in _DEEDS for value in values
-    )
+    return bool(notes) and all(_is_note(chain.value(number)) for number in notes)
+
+
+def _is_note(value: dict[str, Any]) -> bool:
+    """Whether the client wrote this by itself, with no deed of a person behind it."""
+    return value.get("type") == SYSTEM and value.get("subtype") not in _DEEDS
 
 
 def _is_news(chain: Chain, spoken: list[int]) -> bool:

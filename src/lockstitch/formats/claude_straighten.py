@@ -254,6 +254,12 @@ class _Round:
         code = findings.CODES[branch.kind]
         turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
         self.note(code, "brought back", branch.top, f"{turns}, {branch.size} bytes")
+        if branch.kind == END and self.chain.overruled is not None:
+            named, tail = self.chain.named_leaf()[0], self.chain.graph.by_number[branch.tail]
+            self.set(named, "leafUuid", tail.id)
+            place = self.chain.records[branch.tail].place
+            self.note(code, "linked", named, f"now names line {place}, where a resume goes on")
+            return
         if branch.kind == END:
             self.relink(code, self._first_note(), branch.tail)
             return
