@@ -347,3 +347,14 @@ def clock_set_back(book: Book) -> Case:
     book.wait(-3600)
     book.work("Go on.", "status")
     return book.case(touched=1)
+
+
+@kind("blank_result")
+def blank_result(book: Book) -> Case:
+    """A result of one empty text: real sessions went on for a hundred replies behind one."""
+    opened(book).ask("Run the build.")
+    turn = book.say("I build it.", "the build")
+    record = book.answer(turn.calls[0], "", marked=False)
+    record["message"]["content"][0]["content"] = [{"type": "text", "text": ""}]
+    book.say("It is built.")
+    return book.case(noted=True)

@@ -72,9 +72,19 @@ def _severity(found: Finding, transcript: Transcript) -> str:
         return NOTE if _waits_for_person(steps, messages[number]) else WARNING
     if found.code == "LS104":
         return WARNING if _is_near_its_call(steps, messages) else ERROR
-    if found.code == "LS401" and messages[number].get("role") == "assistant":
-        return NOTE if _is_white_space(steps, messages[number]) else WARNING
-    return ERROR if found.code in {"LS105", "LS401", "LS803"} else found.severity
+    if found.code == "LS401":
+        return _blank_severity(steps, messages[number])
+    return ERROR if found.code in {"LS105", "LS803"} else found.severity
+
+
+def _blank_severity(steps: list[str], message: dict[str, object]) -> str:
+    """Say how bad a blank text is: in a result it is taken, as sessions show that went on."""
+    part = _part_at(steps, message)
+    if type(part) is dict and part.get("type") == "tool_result":
+        return NOTE
+    if message.get("role") != "assistant":
+        return ERROR
+    return NOTE if _is_white_space(steps, message) else WARNING
 
 
 def _waits_for_person(steps: list[str], message: dict[str, object]) -> bool:
