@@ -26,10 +26,11 @@ from lockstitch.errors import UsageError
 SILENT = "an earlier question to the summarizer has not come back, and its time is over"
 _UNKNOWN = Past()
 # What became of functions, for as long as they live.
-_PASTS: dict[weakref.ref[Any], Past] = {}
+_PASTS: list[tuple[weakref.ref[Any], Past]] = []
 # The questions that have not come back.
 _OPEN: set[Question] = set()
-_LOCK = threading.Lock()
+# Taken again by the thread that has it, if that collects a question nobody waits for any more.
+_LOCK = threading.RLock()
 _now = time.time
 
 
@@ -101,8 +102,7 @@ class Summarizer:
         """
         if self._scope and (self._scope, self.name) == (other._scope, other.name):
             return True
-        is_method = inspect.ismethod(self.function)
-        return self.function is other.function or (is_method and self.function == other.function)
+        return _is_same(self.function, other.function)
 
     def learn(self, done: Compaction) -> Past | None:
         """Remember what became of it; gives what a session has to keep, None if that is nothing."""
@@ -130,29 +130,24 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{name}:{code.co_firstlineno}" if code and name.endswith("<lambda>") else name
 
 
-def _handle(function: Callable[..., Any]) -> weakref.ref[Any] | None:
-    """Return what remembers a function without keeping it; None if nothing can."""
-    with suppress(TypeError):
-        is_method = inspect.ismethod(function)
-        made = weakref.WeakMethod(function) if is_method else weakref.ref(function)
-        hash(made)
-        return made
-    return None
+def _is_same(one: object, other: object) -> bool:
+    """Whether it is the same object; a method is another one each time it is looked up."""
+    return one is other or (inspect.ismethod(one) and one == other)
 
 
 def _remembered(function: Callable[..., Any]) -> Past:
-    handle = _handle(function)
     with _LOCK:
-        return _PASTS.get(handle, _UNKNOWN) if handle else _UNKNOWN
+        return next((past for ref, past in _PASTS if _is_same(ref(), function)), _UNKNOWN)
 
 
 def _remember(function: Callable[..., Any], past: Past) -> None:
-    handle = _handle(function)
-    with _LOCK:
-        for gone in [ref for ref in _PASTS if ref() is None]:
-            del _PASTS[gone]
-        if handle is not None:
-            _PASTS[handle] = past
+    """Remember without keeping it alive; what cannot be remembered so is left to its session."""
+    is_method = inspect.ismethod(function)
+    with _LOCK, suppress(TypeError):
+        made = weakref.WeakMethod(function) if is_method else weakref.ref(function)
+        known = [(ref(), ref, old) for ref, old in _PASTS]
+        others = [(ref, old) for one, ref, old in known if not _is_same(one, function)]
+        _PASTS[:] = [*(one for one in others if one[0]() is not None), (made, past)]
 
 
 def forget() -> None:
@@ -165,7 +160,7 @@ def forget() -> None:
 def _forget_questions() -> None:
     """Forget the questions of a process that forked: its threads are not here."""
     global _LOCK  # noqa: PLW0603 - somebody may have held it when the process forked
-    _LOCK = threading.Lock()
+    _LOCK = threading.RLock()
     _OPEN.clear()
 
 
