@@ -26,8 +26,8 @@ from .words import seen_in
 
 DEPTH = 4 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 3
 ALPHABET = (
-    *("start", "give", "give-again", "give-other", "conclude", "wait", "approve", "deny"),
-    *("say", "reply", "overtaken-reply", "interrupt", "end"),
+    *("start", "give", "give-again", "give-other", "conclude", "wait", "expect", "approve", "deny"),
+    *("say", "reply", "overtaken-reply", "part", "interrupt", "resume", "end"),
     *("compact", "compact-all", "rewind", "rewind-one"),
 )
 ISSUERS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
@@ -58,6 +58,12 @@ class Story:
         event = {"kind": "replied", "dialect": self.dialect, "calls": asked, "after": after}
         self.session.add({**event, "payload": reply_of(self.dialect, speech).response})
 
+    def part(self) -> None:
+        self.marks += 1
+        speech = Speech(self.marks, self.mark(), (), self.mark("R"), f"SEAL{self.marks:04d}")
+        event = {"kind": "partial", "dialect": self.dialect, "stream": f"s{self.marks}"}
+        self.session.add({**event, "payload": reply_of(self.dialect, speech).response})
+
     def tell(self, kind: str, index: int = 0, **fields: Any) -> None:
         self.session.add({"kind": kind, "reply": 2, "index": index, **fields})
 
@@ -67,6 +73,8 @@ class Story:
             self.reply()
         elif word == "overtaken-reply":
             self.reply(after=2)
+        elif word == "part":
+            self.part()
         elif word == "say":
             self.say()
         elif word.startswith("give"):
@@ -75,6 +83,9 @@ class Story:
             self.tell("finished", synthetic=True, outcome="unknown")
         elif word == "start":
             self.tell("started")
+        elif word == "expect":
+            self.tell("started")
+            self.tell("waiting", outside=True)
         elif word.startswith("compact"):
             through = last if word == "compact-all" else 2
             self.session.add({"kind": "compacted", "through": through, "payload": self.mark("S")})
@@ -82,7 +93,7 @@ class Story:
             self.session.add({"kind": "rewound", "to": 2 if word == "rewind" else last - 1})
         else:
             kinds = {"wait": "waiting", "approve": "approved", "deny": "denied"}
-            ends = {"interrupt": "interrupted", "end": "ended"}
+            ends = {"interrupt": "interrupted", "resume": "resumed", "end": "ended"}
             if word in kinds:
                 self.tell(kinds[word])
             else:

@@ -38,7 +38,9 @@ def _items(view: View) -> list[tuple[str, int]]:
 
 
 def _is_first(item: Any) -> bool:
-    return isinstance(item, Late) and item.call.outcome and item.call.outcome.seq == item.seq
+    if not isinstance(item, Late) or item.call.is_news:
+        return False
+    return item.call.outcome is not None and item.call.outcome.seq == item.seq
 
 
 def _calls(view: View) -> dict[tuple[int, int], dict[str, Any]]:
@@ -50,6 +52,8 @@ def _calls(view: View) -> dict[tuple[int, int], dict[str, Any]]:
             "attempts": call.attempts,
             "effect": call.effect,
             "outcome": (call.outcome.seq, call.outcome.is_real) if call.outcome else None,
+            "news": call.is_news,
+            "outside": call.is_outside,
         }
         for place, call in view.calls.items()
     }
