@@ -105,6 +105,7 @@ class Claims:
         is_part = last[0] == "reply" and self.seen.told[last[1]].kind == "partial"
         hidden = [c for (reply, _), c in self.seen.calls.items() if self.hides(reply)]
         came = [c["outcome"][0] for c in hidden if c["outcome"] and self._is_late(c)]
+        came = [seq for seq in came if self.seen.told[seq].kind == "finished"]
         return last if is_part and not any(seq > last[1] for seq in came) else None
 
     def spoken(self) -> list[str]:

@@ -30,6 +30,8 @@ ALPHABET = (
     *("say", "reply", "overtaken-reply", "part", "interrupt", "resume", "end"),
     *("compact", "compact-all", "rewind", "rewind-one"),
 )
+CALLS = {"start": "started", "wait": "waiting", "approve": "approved", "deny": "denied"}
+ENDS = {"interrupt": "interrupted", "resume": "resumed", "end": "ended"}
 ISSUERS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 
 
@@ -69,20 +71,10 @@ class Story:
 
     def add(self, word: str) -> None:
         last = self.session.records[-1].seq
-        if word == "reply":
-            self.reply()
-        elif word == "overtaken-reply":
-            self.reply(after=2)
-        elif word == "part":
-            self.part()
-        elif word == "say":
-            self.say()
-        elif word.startswith("give"):
+        if word.startswith("give"):
             self.tell("finished", int(word == "give-other"), payload=self.mark())
         elif word == "conclude":
             self.tell("finished", synthetic=True, outcome="unknown")
-        elif word == "start":
-            self.tell("started")
         elif word == "expect":
             self.tell("started")
             self.tell("waiting", outside=True)
@@ -91,13 +83,13 @@ class Story:
             self.session.add({"kind": "compacted", "through": through, "payload": self.mark("S")})
         elif word.startswith("rewind"):
             self.session.add({"kind": "rewound", "to": 2 if word == "rewind" else last - 1})
+        elif word in CALLS:
+            self.tell(CALLS[word])
+        elif word in ENDS:
+            self.session.add({"kind": ENDS[word]})
         else:
-            kinds = {"wait": "waiting", "approve": "approved", "deny": "denied"}
-            ends = {"interrupt": "interrupted", "resume": "resumed", "end": "ended"}
-            if word in kinds:
-                self.tell(kinds[word])
-            else:
-                self.session.add({"kind": ends[word]})
+            speak = {"reply": self.reply, "part": self.part, "say": self.say}
+            speak.get(word, lambda: self.reply(after=2))()
 
 
 def _stories(first: str) -> Iterator[tuple[str, ...]]:

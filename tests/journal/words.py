@@ -138,7 +138,7 @@ def _gone(line: list[Told]) -> dict[int, int]:
     """
     gone: dict[int, int] = {}
     for at, fact in enumerate(line):
-        if not _replies(line[: at + 1], gone):
+        if not _replies(line[: at + 1]):
             continue
         upto = Seen()
         _settle(upto, line[:at], gone)
@@ -156,7 +156,7 @@ def _stream(fact: Told) -> str:
     return str(fact.fields.get("stream", ""))
 
 
-def _replies(line: list[Told], gone: dict[int, int]) -> bool:
+def _replies(line: list[Told]) -> bool:
     """Whether the last fact is a reply; a part that comes behind its whole is none."""
     *before, fact = line
     if fact.kind != "partial":
@@ -217,7 +217,7 @@ def _forget(seen: Seen, part: Told) -> None:
 def _tell(seen: Seen, line: list[Told], reply: Told, names: list[Names]) -> None:
     until = _overtaken(line, reply)
     facts = [fact for fact in line if fact.kind in ABOUT_CALLS and fact.seq < until]
-    replies = [f.seq for at, f in enumerate(line) if _replies(line[: at + 1], {})]
+    replies = [f.seq for at, f in enumerate(line) if _replies(line[: at + 1])]
     for index, asked in enumerate(_calls(reply)):
         about = [f for f in facts if f.call in names[index] and f.seq > f.call[0]]
         call, notes = _became(about, [seq for seq in replies if seq > reply.seq])
@@ -385,11 +385,12 @@ def _is_unsettled(call: Fields, through: int, *, is_last: bool) -> bool:
 def _turns(seen: Seen, line: list[Told], gone: dict[int, int]) -> None:
     """A turn begins with what is said, replied or approved when none is open, until its end.
 
-    A result that somebody else delivers begins one, too. A crash ends none. What was said while the last reply was on its way begins the next turn when this one ends.
+    A result that somebody else delivers begins one, too. A crash ends none. What was said while
+    the last reply was on its way begins the next turn when this one ends.
     """
     for at, fact in enumerate(line):
         is_heard = fact.kind in {"approved", "finished"} and _is_heard(line[: at + 1], gone)
-        if fact.kind == "said" or _replies(line[: at + 1], gone) or is_heard:
+        if fact.kind == "said" or _replies(line[: at + 1]) or is_heard:
             seen.turn, seen.interrupted = seen.turn or fact.seq, 0
         elif fact.kind == "interrupted" and fact.fields.get("reason", "") != "crash":
             seen.turn, seen.interrupted = 0, seen.turn or seen.interrupted
