@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lockstitch.session.aio import AsyncSession
     from lockstitch.session.aio_reader import AsyncReader
     from lockstitch.session.reader import Reader
+    from lockstitch.session.signals import handle_sigterm
     from lockstitch.session.store import Store
     from lockstitch.session.sync import Session
     from lockstitch.session.tools import Result, Tool, current_call
@@ -77,6 +78,7 @@ __all__ = [
     "current_call",
     "detect",
     "explain",
+    "handle_sigterm",
     "heal",
     "open",
     "plan",
@@ -92,6 +94,7 @@ _LATER = {
     "Store": "lockstitch.session.store",
     "Tool": "lockstitch.session.tools",
     "current_call": "lockstitch.session.tools",
+    "handle_sigterm": "lockstitch.session.signals",
 }
 
 

@@ -206,14 +206,15 @@ class Batch:
             self._running.pop(job.key, None)
 
     def abandon(self) -> None:
-        """Wait no more for calls that a rewind took off the line, and tell their tools so.
+        """Wait no more for calls whose start a rewind took off the line, and tell their tools so.
 
-        What they still give is kept: it counts if the rewind is taken back.
+        What they still give is kept: it counts wherever the call is seen.
         """
-        there = self._writer.look(lambda state: set(state.view.calls))
+        calls = self._writer.look(lambda state: dict(state.view.calls))
         with self._lock:
-            for key in self._running.keys() - there:
-                self._running.pop(key).call.abort.set()
+            for key in list(self._running):
+                if key not in calls or not calls[key].is_running:
+                    self._running.pop(key).call.abort.set()
         self.wake()
 
     def break_off(self, reason: str) -> None:
