@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lockstitch.session.signals import handle_sigterm
     from lockstitch.session.store import Store
     from lockstitch.session.sync import Session
-    from lockstitch.session.tools import Result, Tool, current_call
+    from lockstitch.session.tools import Later, Result, Tool, current_call
 
 __version__ = "0.1.0"
 
@@ -58,6 +58,7 @@ __all__ = [
     "Fenced",
     "Finding",
     "Held",
+    "Later",
     "LockstitchError",
     "Moved",
     "Plan",
@@ -88,6 +89,7 @@ __all__ = [
 _LATER = {
     "AsyncReader": "lockstitch.session.aio_reader",
     "AsyncSession": "lockstitch.session.aio",
+    "Later": "lockstitch.session.tools",
     "Reader": "lockstitch.session.reader",
     "Result": "lockstitch.session.tools",
     "Session": "lockstitch.session.sync",

@@ -16,10 +16,10 @@ from lockstitch.compaction.running import Clock, Progress, quiet
 from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
-from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Wish, least_of
 from lockstitch.session.conversation import Conversation
+from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
 from lockstitch.session.streaming import Gathering
@@ -170,7 +170,7 @@ class AsyncSession(Readable):
         """
         box = toolbox(tools, can_await=True)
         seconds = None if timeout is None else checked_timeout(timeout)
-        make = partial(Batch, self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        make = partial(self._inner.batch, box, timeout=seconds, max_parallel=max_parallel)
         batch = await through(make)
         for candidate, policy, call in batch.questions(approve):
             if await _says_so(policy, call):
@@ -201,6 +201,25 @@ class AsyncSession(Readable):
     async def deny(self, call: Call | str, reason: str | None = None) -> Call:
         """Refuse a call that waits; the model is told so, and the reason."""
         return await through(lambda: self._inner.deny(call, reason))
+
+    async def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+
+        The call is named by itself, by its ``effect``, or by an id that no other call has. The
+        same ``key`` again changes nothing. ``store.async_deliver`` does it without holding the
+        session.
+        """
+        return await through(lambda: self._inner.deliver(call, result, key=key), insist=True)
+
+    async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
+        """Wait while all that is left waits for somebody: a result, or an approval.
+
+        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        """
+        until = end_of(timeout)
+        while (turn := await through(lambda: self._inner.listen(until))) is None:
+            pass
+        return turn
 
     async def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from lockstitch.errors import Busy, UsageError
 from lockstitch.journal import state as journal
-from lockstitch.journal.events import Event, Finished
+from lockstitch.journal.events import Event
 from lockstitch.journal.fold import State
 from lockstitch.session import core
 from lockstitch.session.calls import Call
 from lockstitch.session.core import Candidate, Key
-from lockstitch.session.tools import CurrentCall, Job, Policy, Tool, unfit
+from lockstitch.session.tools import CurrentCall, Job, Outcome, Policy, Tool, unfit
 from lockstitch.session.writing import Writer, new_name
 
 # How often a store that is busy, and says that nothing was written, is asked again.
@@ -157,7 +157,7 @@ class Batch:
         """The calls whose tools run."""
         return set(self._running)
 
-    def finish(self, job: Job, outcome: Finished) -> None:
+    def finish(self, job: Job, outcome: Outcome) -> None:
         """Write an outcome; late or not, the fold knows what to make of it."""
         try:
             self._write(outcome)
@@ -167,7 +167,7 @@ class Batch:
         finally:
             self._leave(job)
 
-    def _write(self, outcome: Finished) -> None:
+    def _write(self, outcome: Outcome) -> None:
         """Write an outcome, patiently: what a tool did is known to nobody else."""
         for _ in range(PATIENCE):
             try:
@@ -177,7 +177,7 @@ class Batch:
             return
         self._writer.add(outcome)
 
-    def finish_alone(self, job: Job, outcome: Finished) -> None:
+    def finish_alone(self, job: Job, outcome: Outcome) -> None:
         """Write an outcome from a tool's own thread, where nothing may be raised."""
         try:
             self.finish(job, outcome)

@@ -157,7 +157,12 @@ class Readable:
     @property
     def waiting(self) -> list[Call]:
         """The calls that wait for somebody's approval."""
-        return [call for call in self.calls if call.status == "waiting"]
+        return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
+
+    @property
+    def expected(self) -> list[Call]:
+        """The calls whose results somebody else is going to deliver."""
+        return [c for c in self.calls if c.status == "waiting" and c.is_outside]
 
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:

@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
-from lockstitch.journal.records import Head
+from lockstitch.journal.records import Head, is_inbox
+from lockstitch.session.calls import Call
+from lockstitch.session.delivering import deliver
 from lockstitch.session.forking import forked
 from lockstitch.session.reader import Reader
 from lockstitch.session.sync import Session
@@ -80,9 +82,29 @@ class Store:
         """
         return forked(self._backend, name, new_name, at)
 
+    def deliver(
+        self, session: str, call: Call | str, result: Any, *, key: str | None = None
+    ) -> bool:
+        """Hand in a result from outside, whoever holds the session; returns whether it is new.
+
+        ``call`` is what the tool was given as ``current_call().effect``, the call itself, or an
+        id that no other call of the session has; ``result`` is a value, ``Result`` or an
+        exception. The same again, told by ``key`` or else by the call, is delivered already.
+        A session that waits for it is woken, and one that is not open has it when it is opened.
+        """
+        return deliver(self._backend, session, call, result, key=key)
+
+    async def async_deliver(
+        self, session: str, call: Call | str, result: Any, *, key: str | None = None
+    ) -> bool:
+        """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
+        with _anyio():
+            from lockstitch.threads import through  # noqa: PLC0415 - anyio is an extra
+        return await through(lambda: self.deliver(session, call, result, key=key), insist=True)
+
     def sessions(self) -> Iterator[Listed]:
         """List the sessions in the order of their names."""
-        return self._backend.sessions()
+        return (listed for listed in self._backend.sessions() if not is_inbox(listed.session))
 
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""

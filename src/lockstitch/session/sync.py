@@ -13,10 +13,10 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
-from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Wish, least_of
 from lockstitch.session.conversation import Conversation
+from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
 from lockstitch.session.streaming import Gathering, Stream
@@ -131,7 +131,7 @@ class Session(Readable):
         """
         box = toolbox(tools, can_await=False)
         seconds = None if timeout is None else checked_timeout(timeout)
-        batch = Batch(self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        batch = self._inner.batch(box, timeout=seconds, max_parallel=max_parallel)
         for candidate, policy, call in batch.questions(approve):
             if _says_so(policy, call):
                 batch.hold(candidate)
@@ -161,6 +161,24 @@ class Session(Readable):
     def deny(self, call: Call | str, reason: str | None = None) -> Call:
         """Refuse a call that waits; the model is told so, and the reason."""
         return self._inner.deny(call, reason)
+
+    def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+
+        The call is named by itself, by its ``effect``, or by an id that no other call has. The
+        same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
+        """
+        return self._inner.deliver(call, result, key=key)
+
+    def wait(self, timeout: float | None = None) -> Turn:
+        """Wait while all that is left waits for somebody: a result, or an approval.
+
+        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        """
+        until = end_of(timeout)
+        while (turn := self._inner.listen(until)) is None:
+            pass
+        return turn
 
     def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
