@@ -37,6 +37,8 @@ from lockstitch.journal.state import (
 )
 
 CHECKPOINT = "checkpoint"
+# Stands for a record whose key was seen before.
+REPEATED = Noted(name="repeated")
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -71,7 +73,7 @@ class State:
         self.seq = seq
         event = event_of(record)
         if self.keys.setdefault(record.key, seq) != seq:
-            event = Noted(name="repeated")
+            event = REPEATED
         if type(event) is Rewound and self._is_there(event.to):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
             self.view = self._seen()

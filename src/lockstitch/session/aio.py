@@ -14,6 +14,8 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import Clock, Progress, quiet
 from lockstitch.errors import Busy, Moved, Unmet
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.batch import Batch
@@ -23,6 +25,7 @@ from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
 from lockstitch.session.streaming import Gathering
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 from lockstitch.threads import through, unless_cancelled
@@ -202,6 +205,14 @@ class AsyncSession(Readable):
     async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return await through(lambda: self._inner.note(name, value, key=key))
+
+    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return await through(lambda: telling.notes(self._seen, name, rewound=rewound))
+
+    async def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return await through(lambda: telling.usage(self._seen))
 
     async def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""

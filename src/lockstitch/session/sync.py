@@ -13,6 +13,8 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Wish, least_of
@@ -20,6 +22,7 @@ from lockstitch.session.conversation import Conversation
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
 from lockstitch.session.streaming import Gathering, Stream
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 
@@ -162,6 +165,14 @@ class Session(Readable):
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return self._inner.note(name, value, key=key)
+
+    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return telling.notes(self._seen, name, rewound=rewound)
+
+    def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return telling.usage(self._seen)
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""
