@@ -44,7 +44,7 @@ class Conversation(Readable):
     def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
         self.batches: set[Batch] = set()
         self.streams: list[Any] = []
-        until = time.monotonic() + _checked_wait(wait)
+        until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
 
@@ -229,7 +229,8 @@ class Conversation(Readable):
         self.writer.decide(lambda state: core.broken_off(state, reason, live))
 
 
-def _checked_wait(seconds: object) -> float:
+def checked_wait(seconds: object) -> float:
+    """Give a number of seconds to wait back if it is one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise UsageError("wait is a number of seconds")
     return seconds

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
+from lockstitch.session.companions import refuse_internal
+from lockstitch.session.conversation import checked_wait
 from lockstitch.session.forking import forked
 from lockstitch.session.reader import Reader
+from lockstitch.session.removing import Deleted, deleted
 from lockstitch.session.sync import Session
 from lockstitch.stores.base import Backend, Listed
 
@@ -79,6 +82,23 @@ class Store:
         to stop writing the old one. The same fork again is done already.
         """
         return forked(self._backend, name, new_name, at)
+
+    def delete(self, name: str, *, wait: float = 0.0) -> Deleted:
+        """Remove a session for good: its records, and large values that no other session names.
+
+        Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and
+        ``Unreadable`` if there is none. :meth:`vacuum` clears what the files may still hold of it.
+        """
+        refuse_internal(name)
+        return deleted(self._backend, name, checked_wait(wait))
+
+    def vacuum(self) -> int:
+        """Give the room of what was removed back, and leave nothing of it in the files.
+
+        Gives how many bytes were freed, as far as that is known here. Sessions can be used
+        meanwhile, but a large store may make their writers wait.
+        """
+        return self._backend.vacuum()
 
     def sessions(self) -> Iterator[Listed]:
         """List the sessions in the order of their names."""

@@ -119,6 +119,13 @@ class Backend(ABC):
         The lease is over. Raises ``Fenced`` if it is not the session's last one.
         """
 
+    def vacuum(self) -> int:
+        """Give back the room of what was removed, and leave nothing of it in the files.
+
+        Gives how many bytes were freed, as far as that is known here.
+        """
+        return 0
+
     @abstractmethod
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         """Read the records behind ``after``, verified, in order; never waits for a writer.
