@@ -11,6 +11,7 @@ from lockstitch.journal.events import (
     Approved,
     Compacted,
     Denied,
+    Described,
     Ended,
     Event,
     Finished,
@@ -55,7 +56,8 @@ class State:
 
     A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
     what lies between is off the line, and still there. What a tool gave while its call was off
-    the line (``strays``) counts wherever the call is seen again: it happened in the world.
+    the line (``strays``) counts wherever the call is seen again: it happened in the world. How
+    the session was last ``described`` holds whatever was rewound.
     """
 
     def __init__(self) -> None:
@@ -64,6 +66,7 @@ class State:
         self.facts: dict[int, Fact] = {}
         self.view = View()
         self.strays: list[Fact] = []
+        self.described: Described | None = None
 
     def apply(self, record: Record) -> None:
         """Add a record; one whose position or key was seen before adds nothing."""
@@ -74,6 +77,8 @@ class State:
         event = event_of(record)
         if self.keys.setdefault(record.key, seq) != seq:
             event = REPEATED
+        if type(event) is Described:
+            self.described = event
         if type(event) is Rewound and self._is_there(event.to):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
             self.view = self._seen()

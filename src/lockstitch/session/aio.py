@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -14,6 +14,7 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import Clock, Progress, quiet
 from lockstitch.errors import Busy, Moved, Unmet
+from lockstitch.journal.about import About
 from lockstitch.journal.usage import Usage
 from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
@@ -205,6 +206,20 @@ class AsyncSession(Readable):
     async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return await through(lambda: self._inner.note(name, value, key=key))
+
+    async def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Say what the session is called and belongs to; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return await through(lambda: self._inner.describe(title, tags, metadata))
 
     async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
         """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""

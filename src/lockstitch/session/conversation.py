@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,7 @@ from msgspec import structs
 
 from lockstitch.compaction.plan import budget_of
 from lockstitch.errors import Held, LockstitchError, UsageError
+from lockstitch.journal.about import About, checked_tags, told
 from lockstitch.journal.events import (
     Compacted,
     Event,
@@ -163,6 +164,16 @@ class Conversation(Readable):
         event = Noted(name=name, payload=json_payload(value))
         added = self.writer.add(event, key=_named("note", key))
         return added[0].seq if added else self.seq
+
+    def describe(
+        self,
+        title: str | None,
+        tags: Iterable[str] | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> About:
+        given = None if tags is None else checked_tags(tags)
+        self.writer.decide(lambda state: core.described(state, title, given, metadata))
+        return self.writer.look(lambda state: told(state.described))
 
     def checkpoint(self, label: str) -> int:
         return self.writer.add(core.checkpointed(label))[0].seq

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +13,7 @@ from lockstitch.journal.records import Head
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.conversation import checked_wait
 from lockstitch.session.forking import forked
+from lockstitch.session.listing import Order, listed, listing_of
 from lockstitch.session.reader import Reader
 from lockstitch.session.removing import Deleted, deleted
 from lockstitch.session.sync import Session
@@ -100,9 +102,25 @@ class Store:
         """
         return self._backend.vacuum()
 
-    def sessions(self) -> Iterator[Listed]:
-        """List the sessions in the order of their names."""
-        return self._backend.sessions()
+    def sessions(  # noqa: PLR0913 - options, all by name
+        self,
+        *,
+        order: Order = "name",
+        after: Listed | str = "",
+        limit: int | None = None,
+        tag: str = "",
+        title: str = "",
+        changed_after: datetime | int | None = None,
+    ) -> Iterator[Listed]:
+        """List sessions by ``name``, or by when they were ``changed``, newest first.
+
+        For the next page pass the last session of this one as ``after``, or its ``cursor``, which
+        is a text. ``tag`` and ``title`` (a part of it, in any case) choose sessions by how they
+        were described, and ``changed_after`` by the time of their last record: a date, or
+        milliseconds since 1970.
+        """
+        listing = listing_of(order, after, tag, changed_after)
+        return listed(self._backend, listing, title, limit)
 
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""
