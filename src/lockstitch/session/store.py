@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
+from lockstitch.journal.searching import Match
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.conversation import checked_wait
 from lockstitch.session.forking import forked
 from lockstitch.session.listing import Order, listed, listing_of
 from lockstitch.session.reader import Reader
 from lockstitch.session.removing import Deleted, deleted
+from lockstitch.session.searching import searched
 from lockstitch.session.sync import Session
-from lockstitch.stores.base import Backend, Listed
+from lockstitch.stores.base import Backend, Listed, Listing
 
 if TYPE_CHECKING:
     from lockstitch.session.aio import Opening
@@ -121,6 +123,14 @@ class Store:
         """
         listing = listing_of(order, after, tag, changed_after)
         return listed(self._backend, listing, title, limit)
+
+    def search(self, words: str, *, limit: int | None = None, tag: str = "") -> Iterator[Match]:
+        """Find records by what was said: all of the words, in any case, in one record.
+
+        What users, models and tools said is looked at, those sessions first that were changed
+        last, what was rewound included. It is read as it goes, one record at a time.
+        """
+        return searched(self._backend, words, limit, Listing(newest=True, tag=tag))
 
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""
