@@ -13,6 +13,7 @@ from lockstitch.journal.records import Head
 from lockstitch.journal.searching import Match
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.conversation import checked_wait
+from lockstitch.session.copying import Copied, copied
 from lockstitch.session.forking import forked
 from lockstitch.session.listing import Order, listed, listing_of
 from lockstitch.session.reader import Reader
@@ -86,6 +87,15 @@ class Store:
         to stop writing the old one. The same fork again is done already.
         """
         return forked(self._backend, name, new_name, at)
+
+    def copy(self, name: str, to: Store, new_name: str | None = None) -> Copied:
+        """Copy a session into another store as it is: keys, times, large values, what it is called.
+
+        All of it or nothing, and verified; the same copy again is done already, also when it went
+        on since. Nobody has to stop writing the session. Raises ``Held`` if the other store has
+        another one of that name.
+        """
+        return copied(self._backend, name, to._backend, new_name)
 
     def delete(self, name: str, *, wait: float = 0.0) -> Deleted:
         """Remove a session for good: its records, and large values that no other session names.

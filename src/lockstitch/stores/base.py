@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Moved
+from lockstitch.errors import Damaged, Held, Moved
 from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
 
 LEASE_SECONDS = 30.0
@@ -85,6 +85,26 @@ def _is_behind(one: Listed, listing: Listing) -> bool:
     if not listing.newest:
         return one.session > listing.name
     return (-one.changed, one.session) > (-listing.changed, listing.name)
+
+
+class Incoming(Struct, frozen=True):
+    """A session of another store that comes as it is: name, end, time of its last record.
+
+    ``pieces`` gives its records in order, each with the large values that it names, once.
+    """
+
+    session: str
+    head: Head
+    changed: int
+    pieces: Iterable[tuple[Record, tuple[bytes, ...]]]
+
+    def is_there(self, found: Head | None) -> bool:
+        """Whether it has come before; raises ``Held`` if the name is another session's."""
+        if found is None:
+            return False
+        if (found.seq, found.digest) != (self.head.seq, self.head.digest):
+            raise Held(f"session {self.session}: it exists here, with other records")
+        return True
 
 
 class Fault(Struct, frozen=True):
@@ -208,6 +228,14 @@ class Backend(ABC):
 
         Raises ``Held`` if ``target`` exists with other records than those; the same fork again
         is done already. The new session has no holder, and its epoch is that of its last record.
+        """
+
+    @abstractmethod
+    def receive(self, incoming: Incoming) -> Head:
+        """Take a session of another store in, as it is, all or none; its pieces were verified.
+
+        Raises ``Held`` if the name is another session's; the same one again is done already. It
+        has no holder, and its epoch is that of its last record.
         """
 
     @abstractmethod

@@ -26,6 +26,7 @@ from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
     Listing,
@@ -229,6 +230,18 @@ class MemoryBackend(Backend):
         made.describe(record.body for record in records)
         self._sessions[target] = made
         self._changed.notify_all()
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        pieces = [] if name in self._sessions else list(incoming.pieces)
+        with self._changed:
+            kept = self._sessions.get(name)
+            if not incoming.is_there(kept.head() if kept else None):
+                values = {blob_name(value): value for _, blobs in pieces for value in blobs}
+                self._blobs |= values
+                self._copy([record for record, _ in pieces], set(values), name)
+            return self._sessions[name].head()
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         self._require_open()

@@ -40,6 +40,7 @@ from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
     Listing,
@@ -51,6 +52,7 @@ from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
 from lockstitch.stores.jsonl.files import Files
 from lockstitch.stores.jsonl.forks import forked
 from lockstitch.stores.jsonl.opening import opened
+from lockstitch.stores.jsonl.receiving import received
 from lockstitch.stores.jsonl.writer import Writer
 
 _GRACE = 1.0
@@ -278,6 +280,21 @@ class JsonlBackend(Backend):
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        session = checked_session(incoming.session)
+        try:
+            self._files.ensure(self.folder)
+            with self._blobs.alone(self._is_stuck):
+                if not incoming.is_there(self.head(session)):
+                    received(self._files, self._blobs, incoming)
+                # another one may have been quicker
+                incoming.is_there(self.head(session))
+                return self._files.state(session).head
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: copying it failed ({reason}); try again") from error
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

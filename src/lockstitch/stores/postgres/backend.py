@@ -49,13 +49,14 @@ from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
     Listing,
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import reading, schema, verify
+from lockstitch.stores.postgres import reading, receiving, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
@@ -324,6 +325,14 @@ class PostgresBackend(Backend):
         if outcome == "held":
             raise Held(f"session {target}: it exists, with other records than the fork's")
         return Head(seq, bytes(digest), epoch)
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        # Its pieces come once: what is known to be there already is not begun.
+        if not incoming.is_there(self.head(name)):
+            receiving.received(self._pool, incoming)
+        return self.head(name) or NEW
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         if self._is_behind(session, after):

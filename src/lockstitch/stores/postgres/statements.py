@@ -29,6 +29,18 @@ RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
 FROM lockstitch.fork_v2(%s::text, %s::bigint, %s::text, %s::bytea)"""
+# A session that comes from another store: these four in one transaction.
+DURABLY = "SELECT lockstitch.durably_v1()"
+RECEIVE = """
+INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+VALUES (%s, %s, %s, %s, floor(extract(epoch FROM clock_timestamp()) * 1000), %s)
+ON CONFLICT DO NOTHING RETURNING id"""
+KEEP = "SELECT lockstitch.keep_v1(%s::bigint, %s::text[], %s::bytea[])"
+RECORDS = """
+INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+SELECT %s, * FROM unnest(
+    %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[]
+)"""
 FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
 HEAD = "SELECT seq, digest, epoch, id FROM lockstitch.sessions WHERE session = %s"
 # So many records, or so many bytes and the one that goes beyond, whichever is less.

@@ -34,6 +34,7 @@ from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
     Listing,
@@ -48,6 +49,7 @@ from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
 from lockstitch.stores.sqlite.listing import page
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.receiving import received
 from lockstitch.stores.sqlite.removing import Replacing, removed
 from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
@@ -285,6 +287,22 @@ class SqliteBackend(Backend):
         number = rows.add_session(connection, target, head, _now(), changed)
         rows.copy_events(connection, origin.number, head.seq, number)
         rows.copy_uses(connection, origin.number, number)
+        return head
+
+    def receive(self, incoming: Incoming) -> Head:
+        session = checked_session(incoming.session)
+        where = self._where(session)
+        writer = self._for_writing()
+
+        def run(connection: Connection) -> Head:
+            self._check_open()
+            found = rows.session_named(connection, session, where)
+            if found is not None and incoming.is_there(found.head):
+                return found.head
+            writer.weigh(received(connection, incoming, _now(), compress=self._compress))
+            return incoming.head
+
+        head: Head = writer.do(run)
         return head
 
     # Reading.
