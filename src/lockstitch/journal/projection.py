@@ -251,7 +251,7 @@ class Projector:
         results: list[everyday.Result] = []
         for call in reply.calls:
             fact = call.outcome.fact if call.outcome is not None else None
-            if not isinstance(fact, Finished) or not call.id:
+            if not isinstance(fact, Finished) or not call.id or call.is_news:
                 return []
             text = value_of(fact)
             if type(text) is not str:

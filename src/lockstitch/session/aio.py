@@ -191,6 +191,13 @@ class AsyncSession(Readable):
         """Break the turn off: every call that waits for nobody gets an outcome at once."""
         return await through(lambda: self._inner.interrupt(reason), insist=True)
 
+    async def resume(self) -> Turn:
+        """Take up the turn that was interrupted, without new words; else nothing changes.
+
+        What its calls came to stays as it is: the model is asked what to do.
+        """
+        return await through(self._inner.resume)
+
     async def approve(self, call: Call | str) -> Call:
         """Let a call that waits run with the next ``run_tools``; a unique id will do."""
         return await through(lambda: self._inner.approve(call))

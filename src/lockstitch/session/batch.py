@@ -48,7 +48,7 @@ class Batch:
         self._most = max_parallel or math.inf
         self._held: set[Key] = set()
         self._queue: list[Candidate] = []
-        self._touched: set[Key] = set()
+        self._touched: dict[Key, Call] = {}
         self._running: dict[Key, Job] = {}
         self._lock = threading.Lock()
         self._candidates = writer.look(lambda state: core.candidates(state, self._repeats))
@@ -65,10 +65,10 @@ class Batch:
         for candidate in self._candidates:
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
-            tool = self._tool(candidate.key)
+            tool, call = self._tool(candidate.key), self._found(candidate.key)
             for asked in (policy, tool.approve if tool else None):
-                if asked:
-                    yield candidate, asked, self._call(candidate.key)
+                if asked and call:
+                    yield candidate, asked, call
 
     def hold(self, candidate: Candidate) -> None:
         """Let a call wait for approval."""
@@ -84,7 +84,7 @@ class Batch:
         for candidate in self._candidates:
             if not core.still(state, candidate):
                 continue
-            self._touched.add(candidate.key)
+            self._touched[candidate.key] = self._writer.call(state.view.calls[candidate.key])
             refusal = self._refusal(candidate)
             if refusal:
                 facts.append(core.failed(candidate.key, refusal))
@@ -205,8 +205,19 @@ class Batch:
         with self._lock:
             self._running.pop(job.key, None)
 
+    def abandon(self) -> None:
+        """Wait no more for calls that a rewind took off the line, and tell their tools so.
+
+        What they still give is kept: it counts if the rewind is taken back.
+        """
+        there = self._writer.look(lambda state: set(state.view.calls))
+        with self._lock:
+            for key in self._running.keys() - there:
+                self._running.pop(key).call.abort.set()
+        self.wake()
+
     def break_off(self, reason: str) -> None:
-        """Give every call an outcome and break the turn off."""
+        """Leave what runs, for a reason: every call gets an outcome, and the turn may be over."""
         self.stop()
         self._writer.decide(lambda state: core.broken_off(state, reason, self._touched))
 
@@ -219,8 +230,9 @@ class Batch:
         self.wake()
 
     def outcome(self) -> list[Call]:
-        """Give the calls that this run was about, as they stand."""
-        return [self._call(key) for key in sorted(self._touched)]
+        """Give the calls that this run was about, as they stand, or stood before a rewind."""
+        return [self._found(key) or self._touched[key] for key in sorted(self._touched)]
 
-    def _call(self, key: Key) -> Call:
-        return self._writer.look(lambda state: self._writer.call(state.view.calls[key]))
+    def _found(self, key: Key) -> Call | None:
+        call = self._writer.look(lambda state: state.view.calls.get(key))
+        return self._writer.call(call) if call else None

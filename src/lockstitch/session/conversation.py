@@ -20,6 +20,7 @@ from lockstitch.journal.events import (
     Replied,
     Rewound,
     Said,
+    as_stored,
 )
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import wanted
@@ -31,7 +32,7 @@ from lockstitch.session.compacting import Compacting, Wish, is_over
 from lockstitch.session.content import json_payload, said_payload
 from lockstitch.session.reading import Readable
 from lockstitch.session.received import received
-from lockstitch.session.signals import Deferred
+from lockstitch.session.signals import Deferred, reason_of
 from lockstitch.session.writing import Writer
 from lockstitch.stores.base import Backend
 
@@ -44,6 +45,7 @@ class Conversation(Readable):
 
     def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
         self.batches: set[Batch] = set()
+        self._said_before: list[Said] = []
         self.streams: list[Any] = []
         until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
@@ -62,6 +64,7 @@ class Conversation(Readable):
             try:
                 self.writer = self._seen = Writer(backend, lease)
                 self.recovered = self._recover()
+                self._said_before = self.writer.look(core.words_of_turn)
             except BaseException:
                 backend.release(lease)
                 raise
@@ -69,27 +72,44 @@ class Conversation(Readable):
         return True
 
     def _recover(self) -> Recovered:
+        is_left_open = self.writer.look(core.is_left_open)
         facts = self.writer.look(core.recovery)
-        if not facts:
+        if not facts and not is_left_open:
             return Recovered()
-        self.writer.add(*facts)
+        if facts:
+            self.writer.add(*facts)
         ended = [fact for fact in facts if isinstance(fact, Finished)]
         ran = {(fact.reply, fact.index) for fact in ended if fact.outcome == "unknown"}
-        return self.writer.look(lambda state: self._left(state, ran))
+        return self.writer.look(lambda state: self._left(state, ran, is_left_open=is_left_open))
 
-    def _left(self, state: State, ran: set[core.Key]) -> Recovered:
-        batch = [self.writer.call(call) for call in state.view.batch]
+    def _left(self, state: State, ran: set[core.Key], *, is_left_open: bool) -> Recovered:
+        batch = [self.writer.call(call) for call in state.view.batch if core.asks(state.view)]
+        ran |= {call.key for call in batch if call.outcome == "unknown" and not call.is_real}
         return Recovered(
             finished=tuple(call for call in batch if call.outcome and call.is_real),
             unknown=tuple(self.writer.call(state.view.calls[key]) for key in sorted(ran)),
             never_started=tuple(call for call in batch if call.status == "open"),
-            interrupted=bool(state.view.interrupted),
+            interrupted=is_left_open,
         )
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        payload = said_payload(content, dialect)
-        self.writer.add(Said(payload=payload, dialect=dialect), key=_named("say", key))
+        said = Said(payload=said_payload(content, dialect), dialect=dialect)
+        if key is not None or not self._is_said_before(said):
+            self.writer.add(said, key=_named("say", key))
         return self.turn
+
+    def _is_said_before(self, said: Said) -> bool:
+        """Whether the same program, started again, says what opened the turn that is still open.
+
+        A program that was given no key repeats its words in their order; with the first other
+        words it has gone on.
+        """
+        before, self._said_before = self._said_before, []
+        is_open = self.writer.look(lambda state: bool(state.view.turn))
+        if not before or not is_open or as_stored(said) != before[0]:
+            return False
+        self._said_before = before[1:]
+        return True
 
     def record(
         self,
@@ -100,7 +120,8 @@ class Conversation(Readable):
         model: str | None = None,
         key: str | None = None,
     ) -> Turn:
-        event = received(reply, dialect, provider=provider, model=model)
+        likely = self.writer.dialect
+        event = received(reply, dialect, provider=provider, model=model, likely=likely)
         self.add_reply(structs.replace(event, after=self.last_request()), key)
         return self.turn
 
@@ -130,8 +151,12 @@ class Conversation(Readable):
         return self.writer.request(name, model=model, provider=provider)
 
     def interrupt(self, reason: str = "user") -> Turn:
-        self.writer.decide(lambda state: core.broken_off(state, reason, self._live()))
+        self.writer.decide(lambda state: core.interrupted(state, reason, self._live()))
         self._stop()
+        return self.turn
+
+    def resume(self) -> Turn:
+        self.writer.decide(core.resumed)
         return self.turn
 
     def _live(self) -> set[core.Key]:
@@ -190,6 +215,8 @@ class Conversation(Readable):
     def _rewound(self, decide: Callable[[State], Sequence[Event]]) -> Turn:
         self.writer.decide(decide)
         self.writer.asked = 0
+        for batch in list(self.batches):
+            batch.abandon()
         live = self._live()
         if self.writer.look(lambda state: core.orphaned(state, live)):
             self.writer.decide(lambda state: core.orphaned(state, live))
@@ -236,7 +263,7 @@ class Conversation(Readable):
             with suppress(LockstitchError):
                 self.writer.decide(core.pause)
             return
-        reason = core.reason_of(error) if error else "closed"
+        reason = reason_of(error) if error else "closed"
         self.writer.decide(lambda state: core.broken_off(state, reason, live))
 
 

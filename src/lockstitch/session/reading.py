@@ -25,7 +25,8 @@ T = TypeVar("T")
 class Seen:
     """The records of a session that were read, added up; safe to use from several threads.
 
-    Nothing here waits for a writer. ``asked`` is the last record that a request was made from.
+    Nothing here waits for a writer. ``asked`` is the last record that a request was made from,
+    and ``spoken`` the dialect of that request.
     """
 
     def __init__(self, backend: Backend, session: str) -> None:
@@ -34,6 +35,7 @@ class Seen:
         self.state = State()
         self.head = Head()
         self.asked = 0
+        self.spoken = ""
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
         self._askings: dict[int, list[Asking]] = {}
@@ -68,8 +70,14 @@ class Seen:
             view = self.state.view
             values = self.fetched(wanted(view))
             messages = project(view, dialect, model=model, provider=provider, blobs=values)
-            self.asked = self.state.seq
+            self.asked, self.spoken = self.state.seq, dialect
         return messages
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that the session is led in: the last request's, else the last reply's."""
+        last = self.look(lambda state: state.view.last_reply)
+        return self.spoken or (last.event.dialect if last else "")
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
         """Give large values; they never change, so they are kept."""

@@ -151,6 +151,13 @@ class Session(Readable):
         """Break the turn off: every call that waits for nobody gets an outcome at once."""
         return self._inner.interrupt(reason)
 
+    def resume(self) -> Turn:
+        """Take up the turn that was interrupted, without new words; else nothing changes.
+
+        What its calls came to stays as it is: the model is asked what to do.
+        """
+        return self._inner.resume()
+
     def approve(self, call: Call | str) -> Call:
         """Let a call that waits run with the next ``run_tools``; a unique id will do."""
         return self._inner.approve(call)

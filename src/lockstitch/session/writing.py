@@ -42,10 +42,11 @@ class _Order:
         self.records: list[Record] = []
 
     def entries(self, state: State) -> list[Entry]:
-        first = free_key(state, self.key) if self.key else new_name()
+        events = self.events if self.decide is None else self.decide(state)
+        event = events[0] if events else None
+        first = free_key(state, self.key, event) if self.key else new_name()
         if not first:
             return []
-        events = self.events if self.decide is None else self.decide(state)
         now = time.time_ns() // 1_000_000
         keys = [first, *(new_name() for _ in events)]
         return [entry_of(event, key, now) for event, key in zip(events, keys, strict=False)]
