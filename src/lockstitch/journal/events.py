@@ -182,13 +182,23 @@ class Noted(Event, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
 
 
+class Described(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What the session is called and belongs to, all of it: the last fact of this kind counts.
+
+    The payload is the caller's metadata, an object. A rewind does not take it back.
+    """
+
+    title: str = ""
+    tags: tuple[str, ...] = ()
+
+
 class Unknown(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An event that this version cannot read; it changes nothing and is kept."""
 
 
 AnyEvent = (
     Said | Replied | Partial | Started | Finished | Waiting | Approved | Denied | Interrupted
-    | Resumed | Ended | Compacted | Rewound | Forked | Noted
+    | Resumed | Ended | Compacted | Rewound | Forked | Noted | Described
 )  # fmt: skip
 _DECODER = msgspec.json.Decoder(AnyEvent)
 _DECODE = msgspec.json.Decoder().decode

@@ -11,6 +11,7 @@ from lockstitch.journal.events import (
     Approved,
     Compacted,
     Denied,
+    Described,
     Ended,
     Event,
     Finished,
@@ -38,6 +39,8 @@ from lockstitch.journal.state import (
 )
 
 CHECKPOINT = "checkpoint"
+# Stands for a record whose key was seen before.
+REPEATED = Noted(name="repeated")
 # Earlier versions wrote this when they found what a dead writer had left; it ends no turn.
 CRASH = "crash"
 
@@ -57,7 +60,8 @@ class State:
     A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
     what lies between is off the line, and still there. What a tool gave while its call was off
     the line (``strays``) counts wherever the call is seen again: it happened in the world. So does
-    how often a call was started, and under which idempotency key (``starts``).
+    how often a call was started, and under which idempotency key (``starts``). How
+    the session was last ``described`` holds whatever was rewound.
     """
 
     def __init__(self) -> None:
@@ -66,6 +70,7 @@ class State:
         self.facts: dict[int, Fact] = {}
         self.view = View()
         self.strays: list[Fact] = []
+        self.described: Described | None = None
         self.starts: dict[tuple[int, int], tuple[int, str]] = {}
 
     def apply(self, record: Record) -> None:
@@ -76,7 +81,9 @@ class State:
         self.seq = seq
         event = event_of(record)
         if self.keys.setdefault(record.key, seq) != seq:
-            event = Noted(name="repeated")
+            event = REPEATED
+        if type(event) is Described:
+            self.described = event
         if type(event) is Rewound and self._is_there(event.to):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
             self.view = self._seen()

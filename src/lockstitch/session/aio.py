@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -14,6 +14,9 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import Clock, Progress, quiet
 from lockstitch.errors import Busy, Moved, Unmet
+from lockstitch.journal.about import About
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.calls import Call, Recovered, Turn
@@ -23,6 +26,7 @@ from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
 from lockstitch.session.streaming import Gathering
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 from lockstitch.threads import through, unless_cancelled
@@ -228,6 +232,28 @@ class AsyncSession(Readable):
     async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return await through(lambda: self._inner.note(name, value, key=key))
+
+    async def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Say what the session is called and belongs to; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return await through(lambda: self._inner.describe(title, tags, metadata))
+
+    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return await through(lambda: telling.notes(self._seen, name, rewound=rewound))
+
+    async def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return await through(lambda: telling.usage(self._seen))
 
     async def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,7 @@ from msgspec import structs
 
 from lockstitch.compaction.plan import budget_of
 from lockstitch.errors import Held, LockstitchError, UsageError
+from lockstitch.journal.about import About, checked_tags, told
 from lockstitch.journal.events import (
     Compacted,
     Event,
@@ -51,7 +52,7 @@ class Conversation(Readable):
         self._said_before: list[Said] = []
         self.streams: list[Any] = []
         checked_name(name)
-        until = time.monotonic() + _checked_wait(wait)
+        until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
 
@@ -219,6 +220,16 @@ class Conversation(Readable):
         added = self.writer.add(event, key=_named("note", key))
         return added[0].seq if added else self.seq
 
+    def describe(
+        self,
+        title: str | None,
+        tags: Iterable[str] | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> About:
+        given = None if tags is None else checked_tags(tags)
+        self.writer.decide(lambda state: core.described(state, title, given, metadata))
+        return self.writer.look(lambda state: told(state.described))
+
     def checkpoint(self, label: str) -> int:
         return self.writer.add(core.checkpointed(label))[0].seq
 
@@ -286,7 +297,8 @@ class Conversation(Readable):
         self.writer.decide(lambda state: core.broken_off(state, reason, live))
 
 
-def _checked_wait(seconds: object) -> float:
+def checked_wait(seconds: object) -> float:
+    """Give a number of seconds to wait back if it is one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise UsageError("wait is a number of seconds")
     return seconds

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from lockstitch.errors import Moved, UsageError
+from lockstitch.journal import about
 from lockstitch.journal.events import (
     NOTHING,
     Approved,
@@ -418,6 +419,17 @@ def checkpointed(label: str) -> Noted:
     if not label:
         raise UsageError("a checkpoint has a label")
     return Noted(name=CHECKPOINT, label=label)
+
+
+def described(
+    state: State,
+    title: str | None,
+    tags: Iterable[str] | None,
+    metadata: Mapping[str, Any] | None,
+) -> list[Event]:
+    """Say what the session is called and belongs to; what it says already is nothing new."""
+    event = about.described(about.told(state.described), title, tags, metadata)
+    return [] if event == (state.described or about.described(about.NOTHING)) else [event]
 
 
 def outcome_of(state: State, key: Key) -> Event | None:

@@ -70,4 +70,6 @@ def _begun(state: State, fork: Forked) -> list[Event]:
     if state.seq != fork.at:
         return []
     left = core.orphaned(state, ())
+    # said once more: the store keeps what a new session is called when a record says so
+    left += [state.described] if state.described else []
     return [fork, *left, Noted(name=core.PAUSED)] if left else [fork]

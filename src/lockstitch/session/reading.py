@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
+from lockstitch.journal.about import told
 from lockstitch.journal.events import Event, value_of
 from lockstitch.journal.fold import Fact, State
 from lockstitch.journal.projection import project, wanted
@@ -128,6 +129,21 @@ class Readable:
     def seq(self) -> int:
         """How many records there are, as far as it was read."""
         return self._seen.head.seq
+
+    @property
+    def title(self) -> str:
+        """What the session is called, "" if nobody said so."""
+        return self._seen.look(lambda state: told(state.described).title)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What the session belongs to, in order."""
+        return self._seen.look(lambda state: told(state.described).tags)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the caller keeps with the session."""
+        return self._seen.look(lambda state: told(state.described).metadata)
 
     @property
     def state(self) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -13,6 +13,9 @@ from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
+from lockstitch.journal.about import About
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Wish, least_of
 from lockstitch.session.conversation import Conversation
@@ -20,6 +23,7 @@ from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
 from lockstitch.session.streaming import Gathering, Stream
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 
@@ -187,6 +191,28 @@ class Session(Readable):
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return self._inner.note(name, value, key=key)
+
+    def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Say what the session is called and belongs to; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return self._inner.describe(title, tags, metadata)
+
+    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return telling.notes(self._seen, name, rewound=rewound)
+
+    def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return telling.usage(self._seen)
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""

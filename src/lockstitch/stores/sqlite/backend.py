@@ -20,6 +20,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, About
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -29,7 +30,16 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    checked_blob,
+)
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.sqlite import checking, connections, rows
 from lockstitch.stores.sqlite.adding import Adding
@@ -37,7 +47,9 @@ from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
+from lockstitch.stores.sqlite.listing import page
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.receiving import received
 from lockstitch.stores.sqlite.removing import Replacing, removed
 from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
@@ -277,6 +289,22 @@ class SqliteBackend(Backend):
         rows.copy_uses(connection, origin.number, number)
         return head
 
+    def receive(self, incoming: Incoming) -> Head:
+        session = checked_session(incoming.session)
+        where = self._where(session)
+        writer = self._for_writing()
+
+        def run(connection: Connection) -> Head:
+            self._check_open()
+            found = rows.session_named(connection, session, where)
+            if found is not None and incoming.is_there(found.head):
+                return found.head
+            writer.weigh(received(connection, incoming, _now(), compress=self._compress))
+            return incoming.head
+
+        head: Head = writer.do(run)
+        return head
+
     # Reading.
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
@@ -307,25 +335,26 @@ class SqliteBackend(Backend):
                 found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
         return found
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         readers = self._for_reading()
         left = limit
         while left is None or left > 0:
             count = rows.CHUNK if left is None else min(left, rows.CHUNK)
             with readers.snapshot() as connection:
-                found = rows.raw_sessions(connection, after, count)
-            for raw in found:
-                row = rows.decoded_session(raw, str(self.path))
-                after = row.name
-                yield self._listed(row)
+                found = page(connection, listing, count)
+            for raw, about in found:
+                one = self._listed(rows.decoded_session(raw, str(self.path)), about)
+                listing = listing.behind(one)
+                yield one
             if len(found) < count:
                 return
             left = None if left is None else left - count
 
-    def _listed(self, row: SessionRow) -> Listed:
+    def _listed(self, row: SessionRow, about: About = NOTHING) -> Listed:
         is_held = row.holder is not None and self._leases.is_held(row, self._generation())
         label = row.holder.label if is_held and row.holder is not None else ""
-        return Listed(row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
