@@ -31,7 +31,7 @@ from lockstitch.journal.records import (
 )
 from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, rows
+from lockstitch.stores.sqlite import checking, connections, files, rows
 from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
@@ -49,7 +49,8 @@ class SqliteBackend(Backend):
     """Sessions in the database at ``path``, which is made if it is not there.
 
     ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
-    makes and changes nothing, no lock file either, and then nothing can be written.
+    makes and changes nothing, no lock file either, and then nothing can be written; a database
+    that this process may not write to is opened like that, too.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class SqliteBackend(Backend):
         self._compress = compress
         self._bells = Bells()
         self._is_closed = False
+        self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
+        readonly = readonly or self._is_protected
         self._writer = None if readonly else Writer(self.path, connect, self._bells.ring)
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
@@ -381,7 +384,8 @@ class SqliteBackend(Backend):
     def _for_writing(self) -> Writer:
         self._check_open()
         if self._writer is None:
-            raise UsageError(f"{self.path}: was opened for reading only")
+            why = ", because this process may not write to it" if self._is_protected else ""
+            raise UsageError(f"{self.path}: was opened for reading only{why}; nothing was written")
         return self._writer
 
     def _for_reading(self) -> Readers:

@@ -206,6 +206,7 @@ class Writer:
     def _look(self) -> None:
         """Look whose database it is before any file is made and SQLite may mend anything."""
         files.check_usable(self.path)
+        files.check_one_name(self.path)
         if not files.size_of(self.path):
             files.make_folders(self.path.parent)
             return
