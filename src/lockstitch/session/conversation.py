@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from lockstitch.compaction.plan import budget_of
-from lockstitch.errors import Held, LockstitchError, UsageError
+from lockstitch.errors import Busy, Held, LockstitchError, UsageError
 from lockstitch.journal.about import About, checked_tags, told
 from lockstitch.journal.events import (
     Compacted,
@@ -62,8 +62,8 @@ class Conversation(Readable):
         with Deferred():
             try:
                 lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
-            except Held:
-                if left <= MOMENT:
+            except (Busy, Held):
+                if time.monotonic() >= until:
                     raise
                 return False
             try:
