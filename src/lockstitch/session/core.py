@@ -28,13 +28,14 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.fold import CHECKPOINT, State
+from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
 
 PAUSED = "paused"
 NOTES = "compaction"
-RESERVED = (CHECKPOINT, PAUSED, NOTES)
+RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING)
 Key = tuple[int, int]
 
 

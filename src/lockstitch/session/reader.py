@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstitch.journal.fold import Fact
 from lockstitch.session.calls import Call
-from lockstitch.session.reading import Readable, Seen
+from lockstitch.session.reading import Readable, Seen, advised
 from lockstitch.stores.base import Backend
 
 LISTENING = 1.0
@@ -19,7 +19,8 @@ class Reader(Readable):
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._seen = Seen(backend, name)
-        self._seen.refresh()
+        with advised(backend, name):
+            self._seen.refresh()
 
     def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
+from lockstitch.journal.salvage import Salvage
 from lockstitch.session.forking import forked
 from lockstitch.session.reader import Reader
+from lockstitch.session.salvaging import salvage
 from lockstitch.session.sync import Session
 from lockstitch.stores.base import Backend, Listed
 
@@ -79,6 +81,14 @@ class Store:
         to stop writing the old one. The same fork again is done already.
         """
         return forked(self._backend, name, new_name, at)
+
+    def salvage(self, name: str) -> Salvage:
+        """Read all that can be read of a damaged session, also behind the damage.
+
+        It says of each record whether it is what was written. Nothing is changed: `lockstitch
+        repair`, or :func:`lockstitch.stored.repair`, writes the session anew.
+        """
+        return salvage(self._backend, name)
 
     def sessions(self) -> Iterator[Listed]:
         """List the sessions in the order of their names."""

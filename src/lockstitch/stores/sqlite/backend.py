@@ -29,9 +29,10 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, rows
+from lockstitch.stores.sqlite import checking, connections, rows, salvaging
 from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
@@ -313,11 +314,10 @@ class SqliteBackend(Backend):
         while left is None or left > 0:
             count = rows.CHUNK if left is None else min(left, rows.CHUNK)
             with readers.snapshot() as connection:
-                found = rows.raw_sessions(connection, after, count)
+                found = salvaging.raw_sessions(connection, after, count)
             for raw in found:
-                row = rows.decoded_session(raw, str(self.path))
-                after = row.name
-                yield self._listed(row)
+                after = raw[1].decode("ascii", "replace")
+                yield salvaging.listed(raw, self._listed, str(self.path))
             if len(found) < count:
                 return
             left = None if left is None else left - count
@@ -326,6 +326,22 @@ class SqliteBackend(Backend):
         is_held = row.holder is not None and self._leases.is_held(row, self._generation())
         label = row.holder.label if is_held and row.holder is not None else ""
         return Listed(row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+
+    def remains(self, session: str) -> Remains:
+        checked_session(session)
+        with self._for_reading().snapshot() as connection:
+            return salvaging.remains(connection, session, str(self.path))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        for name in (session, aside, successor):
+            checked_session(name)
+
+        def run(connection: Connection) -> None:
+            where = str(self.path)
+            names = (session, aside, successor)
+            salvaging.exchanged(connection, *names, stamp, self._is_held, where)
+
+        self._for_writing().do(run)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
