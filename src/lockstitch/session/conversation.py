@@ -31,7 +31,7 @@ from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.compacting import Compacting, Wish, is_over
 from lockstitch.session.content import json_payload, said_payload
 from lockstitch.session.delivering import Inbox, outcome_of
-from lockstitch.session.reading import Readable
+from lockstitch.session.reading import Readable, advised
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred, reason_of
 from lockstitch.session.tools import Tool
@@ -59,7 +59,7 @@ class Conversation(Readable):
     def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
         """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
         left = until - time.monotonic()
-        with Deferred():
+        with Deferred(), advised(backend, name):
             try:
                 lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
             except (Busy, Held):

@@ -32,13 +32,14 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.fold import CHECKPOINT, State
+from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
 
 PAUSED = "paused"
 NOTES = "compaction"
-RESERVED = (CHECKPOINT, PAUSED, NOTES)
+RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING)
 # What breaks off the work, but not the turn: nobody asked for it to end.
 NOBODYS_WISH = frozenset({"error", "exit", "closed", "cut"})
 Key = tuple[int, int]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Raw
@@ -20,6 +21,19 @@ from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
 
 T = TypeVar("T")
+
+
+@contextmanager
+def advised(backend: Backend, session: str) -> Iterator[None]:
+    """Say of damage what can be done about it."""
+    try:
+        yield
+    except Damaged as error:
+        url = backend.url.partition("?")[0]
+        raise Damaged(
+            f"{error}. Next: `lockstitch repair {url} --session {session}` keeps all that can be"
+            " read, and the damaged session beside it"
+        ) from error
 
 
 class Seen:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
+from lockstitch.journal.salvage import Salvage
 from lockstitch.journal.searching import Match
 from lockstitch.session.calls import Call
 from lockstitch.session.companions import refuse_internal
@@ -20,6 +21,7 @@ from lockstitch.session.forking import forked
 from lockstitch.session.listing import Order, listed, listing_of
 from lockstitch.session.reader import Reader
 from lockstitch.session.removing import Deleted, deleted
+from lockstitch.session.salvaging import salvage
 from lockstitch.session.searching import searched
 from lockstitch.session.sync import Session
 from lockstitch.stores.base import Backend, Listed, Listing
@@ -163,6 +165,14 @@ class Store:
         last, what was rewound included. It is read as it goes, one record at a time.
         """
         return searched(self._backend, words, limit, Listing(newest=True, tag=tag))
+
+    def salvage(self, name: str) -> Salvage:
+        """Read all that can be read of a damaged session, also behind the damage.
+
+        It says of each record whether it is what was written. Nothing is changed: `lockstitch
+        repair`, or :func:`lockstitch.stored.repair`, writes the session anew.
+        """
+        return salvage(self._backend, name)
 
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""

@@ -31,6 +31,7 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
@@ -42,7 +43,7 @@ from lockstitch.stores.base import (
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, files, rows
+from lockstitch.stores.sqlite import checking, connections, files, rows, salvaging
 from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
@@ -354,7 +355,8 @@ class SqliteBackend(Backend):
             with readers.snapshot() as connection:
                 found = page(connection, listing, count)
             for raw, about in found:
-                one = self._listed(rows.decoded_session(raw, str(self.path)), about)
+                describe = partial(self._listed, about=about)
+                one = salvaging.listed(raw, describe, str(self.path))
                 listing = listing.behind(one)
                 yield one
             if len(found) < count:
@@ -366,6 +368,22 @@ class SqliteBackend(Backend):
         label = row.holder.label if is_held and row.holder is not None else ""
         head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
         return Listed(*head, about.title, about.tags, about.metadata)
+
+    def remains(self, session: str) -> Remains:
+        checked_session(session)
+        with self._for_reading().snapshot() as connection:
+            return salvaging.remains(connection, session, str(self.path))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        for name in (session, aside, successor):
+            checked_session(name)
+
+        def run(connection: Connection) -> None:
+            where = str(self.path)
+            names = (session, aside, successor)
+            salvaging.exchanged(connection, *names, stamp, self._is_held, where)
+
+        self._for_writing().do(run)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
