@@ -7,12 +7,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from lockstitch.compaction.aio_running import run
-from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.running import Clock, Progress, quiet
+from lockstitch.compaction.options import Options, Wish, wished
 from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.journal.about import About
 from lockstitch.journal.usage import Usage
@@ -20,7 +19,6 @@ from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Wish, least_of
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
@@ -130,28 +128,26 @@ class AsyncSession(Readable):
         provider: str | None = None,
         budget: int | None = None,
         summarize: Callable[[str], Any] | None = None,
-        deadline: float = 60.0,
+        **options: Unpack[Options],
     ) -> list[Any]:
         """Give the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
-        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
-        longer than ``deadline`` seconds. A budget that nothing can meet gets the shortest there
-        can be.
+        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with the same
+        ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
+        that nothing can meet gets the shortest there can be.
         """
         ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        wish = wished(budget, dialect, options)
         messages = await through(ask)
-        if budget is None:
+        if wish is None or not await through(lambda: self._inner.is_over(wish, messages)):
             return messages
-        if not await through(lambda: self._inner.is_over(budget, dialect, messages)):
-            return messages
-        compact = partial(self.compact, dialect=dialect, deadline=deadline)
         with suppress(Unmet, Moved, Busy):
             try:
-                await compact(summarize, budget=budget)
+                await self._compacted(summarize, wish)
             except Unmet as error:
-                await compact(budget=least_of(error))
+                await self._compacted(None, wish.loosened(error))
             return await through(ask)
         return messages
 
@@ -274,18 +270,13 @@ class AsyncSession(Readable):
         """Go back to before the message that began the interrupted turn."""
         return await through(self._inner.revert_interrupted)
 
-    async def compact(  # noqa: PLR0913 - options, all by name
+    async def compact(
         self,
         summarize: Callable[[str], Any] | None = None,
         *,
         budget: int,
-        most_bytes: int | None = None,
-        deadline: float = 60.0,
-        call_timeout: float | None = None,
         dialect: str | None = None,
-        counter: Counter | None = None,
-        window: int = 0,
-        on_progress: Progress | None = None,
+        **options: Unpack[Options],
     ) -> Compaction:
         """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
 
@@ -294,17 +285,22 @@ class AsyncSession(Readable):
         was said and done stands in. The session can be used meanwhile. Nothing is deleted:
         :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
         ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+
+        A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
+        in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
+        asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
+        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
+        how far it is, and ``ignore_pause`` asks whatever failed before.
         """
-        has_model = summarize is not None
-        wish = Wish(budget, most_bytes, dialect, counter, window, has_model)
-        work = await through(lambda: self._inner.compacting(wish))
+        return await self._compacted(summarize, Wish(tokens=budget, dialect=dialect, **options))
+
+    async def _compacted(self, summarize: Callable[[str], Any] | None, wish: Wish) -> Compaction:
+        work = await through(lambda: self._inner.compacting(wish, summarize))
 
         async def keep(key: str, text: str) -> None:
             await through(lambda: work.keep(key, text))
 
-        clock = Clock(deadline, call_timeout)
-        show = on_progress or quiet
-        done = await run(work.steps, summarize, clock, keep=keep, on_progress=show)
+        done = await run(work.steps, work.summarizer, wish.clock, keep=keep, on_progress=wish.show)
         return await through(lambda: work.finish(done))
 
     async def uncompact(self) -> None:

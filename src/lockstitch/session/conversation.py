@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.compaction.plan import budget_of
+from lockstitch.compaction.options import Wish
 from lockstitch.errors import Busy, Held, LockstitchError, UsageError
 from lockstitch.journal.about import About, checked_tags, told
 from lockstitch.journal.events import (
@@ -28,7 +28,7 @@ from lockstitch.journal.records import checked_key, checked_name
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Compacting, Wish, is_over
+from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, said_payload
 from lockstitch.session.delivering import Inbox, outcome_of
 from lockstitch.session.reading import Readable, advised
@@ -252,18 +252,18 @@ class Conversation(Readable):
             self.writer.decide(lambda state: core.orphaned(state, live))
         return self.turn
 
-    def compacting(self, wish: Wish) -> Compacting:
-        return Compacting(self.writer, wish)
+    def compacting(self, wish: Wish, summarize: Callable[[str], Any] | None) -> Compacting:
+        return Compacting(self.writer, wish, summarize)
 
     def uncompact(self) -> None:
         self.writer.add(Compacted())
 
-    def is_over(self, budget: int, dialect: str, messages: list[Any]) -> bool:
+    def is_over(self, wish: Wish, messages: list[Any]) -> bool:
         """Tell whether a request is over a budget, and this a moment to compact."""
 
         def asked(state: State) -> bool:
             blobs = self.writer.fetched(wanted(state.view))
-            return is_over(budget_of(budget), state.view, messages, dialect, blobs)
+            return is_over(wish, state.view, messages, blobs)
 
         return self.writer.look(asked)
 
