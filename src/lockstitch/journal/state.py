@@ -173,11 +173,12 @@ class View(Struct):
         """Where the user spoke last, 0 for nowhere."""
         return max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
 
-    def sent(self) -> list[Item]:
-        """Give what goes out behind the summary, in order."""
+    def sent(self, start: int = 0, stop: int | None = None) -> list[Item]:
+        """Give what goes out behind the summary, in order; of some of the items if asked to."""
+        items = self.items[start:stop]
         if self.summary is None:
-            return [i for i in self.items if type(i) is not Late or not self._is_told(i)]
-        return [i for i in self.items if not self.hides(i.seq) and not self._is_told(i)]
+            return [i for i in items if type(i) is not Late or not self._is_told(i)]
+        return [i for i in items if not self.hides(i.seq) and not self._is_told(i)]
 
     def _is_told(self, item: Item) -> bool:
         """A late outcome is told by its call, where that goes out with it."""
@@ -187,11 +188,11 @@ class View(Struct):
         is_last = outcome is not None and outcome.seq == item.seq
         return is_last and not self.hides(item.call.reply)
 
-    def facts(self) -> Iterator[Event]:
-        """Give the facts whose payloads a request is made of."""
+    def facts(self, start: int = 0) -> Iterator[Event]:
+        """Give the facts whose payloads a request is made of, from some item on."""
         if self.summary and self.summary.cut:
             yield self.summary.event
-        for item in self.sent():
+        for item in self.sent(start):
             yield item.fact if isinstance(item, Late) else item.event
             if isinstance(item, Reply):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)
