@@ -14,8 +14,8 @@ from lockstitch.journal import state as journal
 from lockstitch.journal.about import told
 from lockstitch.journal.events import Event, value_of
 from lockstitch.journal.fold import Fact, State
-from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Head, Record
+from lockstitch.journal.requests import Requests
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
 from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
@@ -52,6 +52,7 @@ class Seen:
         self.spoken = ""
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
+        self._requests = Requests()
         self._askings: dict[int, list[Asking]] = {}
 
     def refresh(self) -> list[Fact]:
@@ -81,9 +82,9 @@ class Seen:
     def request(self, dialect: str, *, model: str | None, provider: str | None) -> list[Any]:
         """Make the messages of a request from what is known now."""
         with self._looking:
-            view = self.state.view
-            values = self.fetched(wanted(view))
-            messages = project(view, dialect, model=model, provider=provider, blobs=values)
+            messages = self._requests.make(
+                self.state.view, dialect, model=model, provider=provider, fetch=self.fetched
+            )
             self.asked, self.spoken = self.state.seq, dialect
         return messages
 
