@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -13,12 +13,16 @@ from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.options import Options, Wish, wished
 from lockstitch.compaction.running import Summarize, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
-from lockstitch.session.batch import Batch
+from lockstitch.journal.about import About
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.calls import Call, Recovered, Turn
 from lockstitch.session.conversation import Conversation
+from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
 from lockstitch.session.streaming import Gathering, Stream
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 
@@ -130,7 +134,7 @@ class Session(Readable):
         """
         box = toolbox(tools, can_await=False)
         seconds = None if timeout is None else checked_timeout(timeout)
-        batch = Batch(self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        batch = self._inner.batch(box, timeout=seconds, max_parallel=max_parallel)
         for candidate, policy, call in batch.questions(approve):
             if _says_so(policy, call):
                 batch.hold(candidate)
@@ -146,6 +150,13 @@ class Session(Readable):
         """Break the turn off: every call that waits for nobody gets an outcome at once."""
         return self._inner.interrupt(reason)
 
+    def resume(self) -> Turn:
+        """Take up the turn that was interrupted, without new words; else nothing changes.
+
+        What its calls came to stays as it is: the model is asked what to do.
+        """
+        return self._inner.resume()
+
     def approve(self, call: Call | str) -> Call:
         """Let a call that waits run with the next ``run_tools``; a unique id will do."""
         return self._inner.approve(call)
@@ -154,6 +165,24 @@ class Session(Readable):
         """Refuse a call that waits; the model is told so, and the reason."""
         return self._inner.deny(call, reason)
 
+    def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+
+        The call is named by itself, by its ``effect``, or by an id that no other call has. The
+        same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
+        """
+        return self._inner.deliver(call, result, key=key)
+
+    def wait(self, timeout: float | None = None) -> Turn:
+        """Wait while all that is left waits for somebody: a result, or an approval.
+
+        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        """
+        until = end_of(timeout)
+        while (turn := self._inner.listen(until)) is None:
+            pass
+        return turn
+
     def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
         return self._inner.output(call)
@@ -161,6 +190,28 @@ class Session(Readable):
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return self._inner.note(name, value, key=key)
+
+    def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Say what the session is called and belongs to; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return self._inner.describe(title, tags, metadata)
+
+    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return telling.notes(self._seen, name, rewound=rewound)
+
+    def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return telling.usage(self._seen)
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""
