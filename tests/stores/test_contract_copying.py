@@ -70,7 +70,7 @@ def test_it_is_the_same_there(source: str, target: str, places: Callable[[str], 
     assert (listed.title, listed.changed, listed.holder) == ("A case", original.changed, "")
     with Store(after).session("s") as session:
         assert [call.name for call in session.pending] == ["look"]
-        session.say("Hello again", key="first")
+        session.say(f"Hello {LARGE}", key="first")
         session.run_tools({"look": lambda: "seen"})
     assert here.copy("s", there).is_new is False
 
