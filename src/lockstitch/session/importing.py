@@ -93,8 +93,13 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
     if isinstance(plain, list):
         return plain, None
     if isinstance(plain, dict) and isinstance(plain.get(key), list):
-        return plain[key], next((plain[name] for name in _SYSTEMS if plain.get(name)), None)
+        return plain[key], system_in(plain)
     raise UsageError("a list of messages is taken in, or a request's body with one")
+
+
+def system_in(body: dict[str, Any]) -> Any:
+    """Give what a request's body tells the model beside the messages, None for nothing."""
+    return next((body[name] for name in _SYSTEMS if body.get(name)), None)
 
 
 def _digest(value: Any) -> str:
