@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lockstitch.cli import CLEAN, FAILED, terminal, text
-from lockstitch.cli.arguments import FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.arguments import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.reading import STDIN, read
 from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, sources
-from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.cli.targets import is_own, stored, told
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.formats.sources import Source
 from lockstitch.places import public
 
 if TYPE_CHECKING:
-    from lockstitch.formats.sources import Source
     from lockstitch.session.importing import Taken
 
 _OPERANDS = 2
@@ -24,11 +25,12 @@ _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 128
 
 
-def run(
+def run(  # noqa: PLR0913 - one keyword an option
     *,
     names: list[str],
     session: str | None,
     name: str | None,
+    dialect: str | None,
     form: str | None,
     as_json: bool,
 ) -> int:
@@ -36,16 +38,22 @@ def run(
     if len(names) != _OPERANDS:
         raise UsageError("give a session and a store: lockstitch import TARGET STORE")
     target, store = names
+    done: list[tuple[Source, Taken | str]]
     if is_own(target, form):
         raise UsageError(
             f"{public(target)}: is a store of Lockstitch's own: `lockstitch migrate` copies those"
         )
-    [(_, found)] = sources([target], form, session)
-    if isinstance(found, LockstitchError):
-        raise type(found)(f"{public(target)}: {found}")
+    with told(target):
+        found = stored(target, form, session)
+    if found is None:
+        done = [(Source(target, "list", "list"), _listed(target, store, name, dialect))]
+        _report(store, done, as_json=as_json)
+        return FAILED if isinstance(done[0][1], str) else CLEAN
+    if not found:
+        raise Unreadable(f"{public(target)}: holds no session")
     if name is not None and len(found) > 1:
         raise UsageError("--as is for one session: name it with --session")
-    done: list[tuple[Source, Taken | str]] = []
+    done = []
     from lockstitch.cli.progress import Progress
 
     with Progress("Importing", len(found), "sessions") as advance:
@@ -56,9 +64,24 @@ def run(
     return FAILED if any(isinstance(one, str) for _, one in done) else CLEAN
 
 
+def _listed(target: str, store: str, name: str | None, dialect: str | None) -> Taken | str:
+    """Import a plain list or a request's body; gives why not, if not."""
+    from lockstitch import stored as stores
+
+    if target == STDIN and name is None:
+        return "a list from stdin needs a name: --as NAME"
+    try:
+        value = read(target).value
+        own = name or name_of(Source(target, "list", "list"), None)
+        return stores.take_in(store, own, value, dialect)
+    except LockstitchError as error:
+        return str(error)
+
+
 def _taken(source: Source, store: str, name: str | None) -> Taken | str:
     """Import one session; gives why not, if not."""
-    from lockstitch import sessions, stored
+    from lockstitch import sessions
+    from lockstitch import stored as stores
     from lockstitch.cli.export import exported
     from lockstitch.session.importing import system_in
 
@@ -72,7 +95,7 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
             return f"cannot be made valid ({codes})"
         own = name or name_of(source, opened.transcript.session)
         system = system_in(opened.transcript.history.body or {})
-        return stored.take_in(store, own, messages, dialect, system=system)
+        return stores.take_in(store, own, messages, dialect, system=system)
     except LockstitchError as error:
         return str(error)
 
@@ -120,13 +143,14 @@ COMMAND = Command(
     run=run,
     summary="Make a session of a store out of another program's, to go on from there.",
     details=(
-        "TARGET is anything that `lockstitch export` reads: a file, a database, a folder or the id "
-        "of a session. What a resume would send is taken in, healed, and projects to the same "
-        "conversation in every dialect; calls at its end without a result are left open with an "
-        "unknown outcome. STORE is the address of a store of Lockstitch's own, made if it is not "
-        "there. The same session again is left alone; another one of that name is never touched. "
-        'TARGET is only read. With --json: to, and "sessions", each with target, format, source, '
-        "session, dialect, messages, records, new, healed and unknown, or with an error."
+        "TARGET is a file, a database, a folder or the id of a session of any program that is "
+        "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "
+        "in, healed, and projects to the same conversation in every dialect; calls at its end "
+        "without a result are left open with an unknown outcome. STORE is the address of a store "
+        "of Lockstitch's own, made if it is not there. The same session again is left alone; "
+        "another one of that name is never touched. TARGET is only read. With --json: to, and "
+        '"sessions", each with target, format, source, session, dialect, messages, records, new, '
+        "healed and unknown, or with an error."
     ),
     examples=(
         "lockstitch import 4ee0c484 sqlite:///agent.db",
@@ -138,6 +162,7 @@ COMMAND = Command(
     options=(
         SESSION,
         Option("name", ("--as",), "Name of the new session (default: its id).", metavar="NAME"),
+        DIALECT,
         FORMAT,
         JSON,
     ),
