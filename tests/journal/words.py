@@ -385,12 +385,15 @@ def _is_unsettled(call: Fields, through: int, *, is_last: bool) -> bool:
 def _turns(seen: Seen, line: list[Told], gone: dict[int, int]) -> None:
     """A turn begins with what is said, replied or approved when none is open, until its end.
 
-    A result that somebody else delivers begins one, too. A crash ends none. What was said while
-    the last reply was on its way begins the next turn when this one ends.
+    A result that somebody else delivers begins one, too, unless the last one was interrupted. A
+    crash ends none. What was said while the last reply was on its way begins the next turn when
+    this one ends.
     """
     for at, fact in enumerate(line):
         is_heard = fact.kind in {"approved", "finished"} and _is_heard(line[: at + 1], gone)
-        if fact.kind == "said" or _replies(line[: at + 1]) or is_heard:
+        if fact.kind == "finished" and is_heard and not seen.interrupted:
+            seen.turn = seen.turn or fact.seq
+        elif fact.kind == "said" or _replies(line[: at + 1]) or (is_heard and not fact.real):
             seen.turn, seen.interrupted = seen.turn or fact.seq, 0
         elif fact.kind == "interrupted" and fact.fields.get("reason", "") != "crash":
             seen.turn, seen.interrupted = 0, seen.turn or seen.interrupted

@@ -11,7 +11,7 @@ from lockstitch.cli.targets import require_store, told
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
-    from lockstitch.session.copying import Copied
+    from lockstitch.session.copying import Copy
     from lockstitch.stored import Failed
 
 _OPERANDS = 2
@@ -45,7 +45,7 @@ def run(*, names: list[str], session: str | None, name: str | None, as_json: boo
     return FAILED if failures else CLEAN
 
 
-def _fields(one: Copied | Failed) -> dict[str, Any]:
+def _fields(one: Copy | Failed) -> dict[str, Any]:
     from lockstitch.stored import Failed
 
     if isinstance(one, Failed):
@@ -53,13 +53,13 @@ def _fields(one: Copied | Failed) -> dict[str, Any]:
     return {"session": one.session, "name": one.name, "records": one.records, "new": one.is_new}
 
 
-def _say(done: list[Copied | Failed]) -> None:
+def _say(done: list[Copy | Failed]) -> None:
     from lockstitch.stored import Failed
 
     copies = [one for one in done if not isinstance(one, Failed)]
     new = [one for one in copies if one.is_new]
     records = several(sum(one.records for one in new), "record")
-    terminal.note(f"Copied {several(len(new), 'session')} ({records}), verified.")
+    terminal.note(f"Copy {several(len(new), 'session')} ({records}), verified.")
     if len(copies) > len(new):
         terminal.note(f"{several(len(copies) - len(new), 'session')} had been copied before.")
 

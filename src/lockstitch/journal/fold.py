@@ -256,24 +256,15 @@ def _finished(view: View, fact: Fact, event: Finished) -> None:
         if event.synthetic:
             return
         if call.is_outside:
-            _tell_at_the_end(view, fact, call)
+            call.is_news = view.replied > call.reply
+            # who broke the turn off is not overruled by a result
+            view.turn = view.turn or (0 if view.interrupted else fact.seq)
         if call.is_news or view.hides(call.reply):
             view.items.append(Late(fact.seq, call, event))
     elif event.synthetic:
         call.status = "closed"
     elif had.fact != event:
         view.items.append(Late(fact.seq, call, event))
-
-
-def _tell_at_the_end(view: View, fact: Fact, call: Call) -> None:
-    """Let somebody's decision or result reach the model, also if it went on without it.
-
-    There is something to do again then. What the model was told where the call stands is in the
-    past, and stays as it was.
-    """
-    call.is_news = view.replied > call.reply
-    view.turn = view.turn or fact.seq
-    view.interrupted = 0
 
 
 def _waiting(view: View, fact: Fact, event: Waiting) -> None:
@@ -287,7 +278,10 @@ def _approved(view: View, fact: Fact, event: Approved) -> None:
     call = view.call(event.reply, event.index)
     if call is not None and call.status == "waiting" and not call.is_outside:
         call.status, call.changed = "approved", fact.seq
-        _tell_at_the_end(view, fact, call)
+        call.is_news = view.replied > call.reply
+        # after its turn was over, there is something to do again: the tool, then its model
+        view.turn = view.turn or fact.seq
+        view.interrupted = 0
 
 
 def _denied(view: View, fact: Fact, event: Denied) -> None:

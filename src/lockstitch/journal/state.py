@@ -190,10 +190,11 @@ class View(Struct):
             return None
         return last
 
-    def sent(self) -> list[Item]:
-        """Give what goes out behind the summary, in order."""
-        broken = self.broken_reply
-        items = [i for i in self.items if i is not broken] if broken else self.items
+    def sent(self, start: int = 0, stop: int | None = None) -> list[Item]:
+        """Give what goes out behind the summary, in order; of some of the items if asked to."""
+        items, broken = self.items[start:stop], self.broken_reply
+        if broken is not None:
+            items = [item for item in items if item is not broken]
         if self.summary is None:
             return [i for i in items if type(i) is not Late or not self._is_told(i)]
         return [i for i in items if not self.hides(i.seq) and not self._is_told(i)]
@@ -206,11 +207,11 @@ class View(Struct):
         is_last = outcome is not None and outcome.seq == item.seq
         return is_last and not item.call.is_news and not self.hides(item.call.reply)
 
-    def facts(self) -> Iterator[Event]:
-        """Give the facts whose payloads a request is made of."""
+    def facts(self, start: int = 0) -> Iterator[Event]:
+        """Give the facts whose payloads a request is made of, from some item on."""
         if self.summary and self.summary.cut:
             yield self.summary.event
-        for item in self.sent():
+        for item in self.sent(start):
             yield item.fact if isinstance(item, Late) else item.event
             if isinstance(item, Reply):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)

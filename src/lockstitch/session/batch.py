@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from lockstitch.errors import Busy, UsageError
 from lockstitch.journal import state as journal
-from lockstitch.journal.events import Event, Finished
+from lockstitch.journal.events import Event
 from lockstitch.journal.fold import State
 from lockstitch.session import core
 from lockstitch.session.calls import Call
 from lockstitch.session.core import Candidate, Key
-from lockstitch.session.tools import CurrentCall, Job, Policy, Tool, unfit
+from lockstitch.session.tools import CurrentCall, Job, Outcome, Policy, Tool, unfit
 from lockstitch.session.writing import Writer, new_name
 
 # How often a store that is busy, and says that nothing was written, is asked again.
@@ -157,7 +157,7 @@ class Batch:
         """The calls whose tools run."""
         return set(self._running)
 
-    def finish(self, job: Job, outcome: Finished) -> None:
+    def finish(self, job: Job, outcome: Outcome) -> None:
         """Write an outcome; late or not, the fold knows what to make of it."""
         try:
             self._write(outcome)
@@ -167,7 +167,7 @@ class Batch:
         finally:
             self._leave(job)
 
-    def _write(self, outcome: Finished) -> None:
+    def _write(self, outcome: Outcome) -> None:
         """Write an outcome, patiently: what a tool did is known to nobody else."""
         for _ in range(PATIENCE):
             try:
@@ -177,7 +177,7 @@ class Batch:
             return
         self._writer.add(outcome)
 
-    def finish_alone(self, job: Job, outcome: Finished) -> None:
+    def finish_alone(self, job: Job, outcome: Outcome) -> None:
         """Write an outcome from a tool's own thread, where nothing may be raised."""
         try:
             self.finish(job, outcome)
@@ -206,14 +206,15 @@ class Batch:
             self._running.pop(job.key, None)
 
     def abandon(self) -> None:
-        """Wait no more for calls that a rewind took off the line, and tell their tools so.
+        """Wait no more for calls whose start a rewind took off the line, and tell their tools so.
 
-        What they still give is kept: it counts if the rewind is taken back.
+        What they still give is kept: it counts wherever the call is seen.
         """
-        there = self._writer.look(lambda state: set(state.view.calls))
+        calls = self._writer.look(lambda state: dict(state.view.calls))
         with self._lock:
-            for key in self._running.keys() - there:
-                self._running.pop(key).call.abort.set()
+            for key in list(self._running):
+                if key not in calls or not calls[key].is_running:
+                    self._running.pop(key).call.abort.set()
         self.wake()
 
     def break_off(self, reason: str) -> None:

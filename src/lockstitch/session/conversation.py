@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.compaction.plan import budget_of
-from lockstitch.errors import Held, LockstitchError, UsageError
+from lockstitch.compaction.options import Wish
+from lockstitch.errors import Busy, Held, LockstitchError, UsageError
 from lockstitch.journal.about import About, checked_tags, told
 from lockstitch.journal.events import (
     Compacted,
@@ -24,20 +24,24 @@ from lockstitch.journal.events import (
 )
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import wanted
-from lockstitch.journal.records import checked_key
+from lockstitch.journal.records import checked_key, checked_name
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Compacting, Wish, is_over
+from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, said_payload
-from lockstitch.session.reading import Readable
+from lockstitch.session.delivering import Inbox, outcome_of
+from lockstitch.session.reading import Readable, advised
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred, reason_of
+from lockstitch.session.tools import Tool
 from lockstitch.session.writing import Writer
 from lockstitch.stores.base import Backend
 
 _LONGEST_KEY = 100
 MOMENT = 0.25
+# How long one look for what others delivered lasts, so that an approval is seen soon, too.
+LISTENING = 0.25
 
 
 class Conversation(Readable):
@@ -47,6 +51,7 @@ class Conversation(Readable):
         self.batches: set[Batch] = set()
         self._said_before: list[Said] = []
         self.streams: list[Any] = []
+        checked_name(name)
         until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
@@ -54,17 +59,19 @@ class Conversation(Readable):
     def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
         """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
         left = until - time.monotonic()
-        with Deferred():
+        with Deferred(), advised(backend, name):
             try:
                 lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
-            except Held:
-                if left <= MOMENT:
+            except (Busy, Held):
+                if time.monotonic() >= until:
                     raise
                 return False
             try:
                 self.writer = self._seen = Writer(backend, lease)
                 self.recovered = self._recover()
                 self._said_before = self.writer.look(core.words_of_turn)
+                self._inbox = Inbox(self.writer)
+                self._inbox.take_over()
             except BaseException:
                 backend.release(lease)
                 raise
@@ -148,7 +155,30 @@ class Conversation(Readable):
         provider: str | None = None,
     ) -> list[Any]:
         name = f"{dialect}:{profile}" if profile else dialect
+        self._inbox.take_over()
         return self.writer.request(name, model=model, provider=provider)
+
+    def batch(
+        self, tools: Mapping[str, Tool], *, timeout: float | None, max_parallel: int | None
+    ) -> Batch:
+        """Look at the calls that could run now, those among them that others delivered for."""
+        self._inbox.take_over()
+        return Batch(self.writer, tools, timeout=timeout, max_parallel=max_parallel)
+
+    def deliver(self, which: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        event, name = self.writer.look(lambda state: outcome_of(state, which, result, key))
+        self.writer.add(event, key=name)
+        return self.turn
+
+    def listen(self, until: float | None) -> Turn | None:
+        """Wait for a short stretch; gives the turn once it does not wait, or the time is up."""
+        self._inbox.take_over()
+        left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
+        turn = self.turn
+        if turn.state != "waiting" or left <= 0:
+            return turn
+        self._inbox.wait(left)
+        return None
 
     def interrupt(self, reason: str = "user") -> Turn:
         self.writer.decide(lambda state: core.interrupted(state, reason, self._live()))
@@ -222,18 +252,18 @@ class Conversation(Readable):
             self.writer.decide(lambda state: core.orphaned(state, live))
         return self.turn
 
-    def compacting(self, wish: Wish) -> Compacting:
-        return Compacting(self.writer, wish)
+    def compacting(self, wish: Wish, summarize: Callable[[str], Any] | None) -> Compacting:
+        return Compacting(self.writer, wish, summarize)
 
     def uncompact(self) -> None:
         self.writer.add(Compacted())
 
-    def is_over(self, budget: int, dialect: str, messages: list[Any]) -> bool:
+    def is_over(self, wish: Wish, messages: list[Any]) -> bool:
         """Tell whether a request is over a budget, and this a moment to compact."""
 
         def asked(state: State) -> bool:
             blobs = self.writer.fetched(wanted(state.view))
-            return is_over(budget_of(budget), state.view, messages, dialect, blobs)
+            return is_over(wish, state.view, messages, blobs)
 
         return self.writer.look(asked)
 

@@ -26,7 +26,7 @@ _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
 _DECODER = msgspec.msgpack.Decoder(tuple[Record, tuple[bytes, ...]])
 
 
-class Copied(Struct, frozen=True):
+class Copy(Struct, frozen=True):
     """A session that was copied, under which name, and how many records it has.
 
     ``is_new`` is false if it was there already. ``companions`` went with it.
@@ -45,7 +45,7 @@ def copied(
     target: Backend,
     new_name: str | None = None,
     advance: Advance = lambda _: None,
-) -> Copied:
+) -> Copy:
     """Copy a session, all of it or nothing; the same again is done already.
 
     ``advance`` is told the number of records as they are read. Nobody has to stop writing the
@@ -60,7 +60,7 @@ def copied(
     done = _copied(source, name, target, new, advance)
     for other in others:
         _copied(source, other, target, new + other.removeprefix(name), advance)
-    return Copied(name, new, done[0].seq, done[1], tuple(others))
+    return Copy(name, new, done[0].seq, done[1], tuple(others))
 
 
 def _copied(

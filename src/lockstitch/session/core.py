@@ -32,13 +32,14 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.fold import CHECKPOINT, State
+from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
 
 PAUSED = "paused"
 NOTES = "compaction"
-RESERVED = (CHECKPOINT, PAUSED, NOTES)
+RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING)
 # What breaks off the work, but not the turn: nobody asked for it to end.
 NOBODYS_WISH = frozenset({"error", "exit", "closed", "cut"})
 Key = tuple[int, int]
@@ -276,6 +277,8 @@ def decided(call: Call, reason: str | None = None, *, allow: bool) -> list[Event
         return []
     if call.status != "waiting":
         raise UsageError(f"the call {_label(call)} does not wait for approval: it is {call.status}")
+    if allow and call.is_outside:
+        raise UsageError(f"the call {_label(call)} runs already: deliver its result when it comes")
     if allow:
         return [Approved(reply=call.reply, index=call.index)]
     payload = text_payload(reason) if reason else NOTHING
@@ -388,7 +391,7 @@ def free_key(state: State, key: str, event: Event | None = None) -> str:
     tried, number = key, 1
     while tried in state.keys:
         if is_visible(state, state.keys[tried]):
-            if event is not None and not _is_same(state.facts[state.keys[tried]].event, event):
+            if event is not None and not is_same(state.facts[state.keys[tried]].event, event):
                 raise UsageError(
                     f"the key {key.partition('/')[2]!r} was used before, for something else: a key"
                     " names one message for ever, so give this one a key of its own"
@@ -399,8 +402,8 @@ def free_key(state: State, key: str, event: Event | None = None) -> str:
     return tried
 
 
-def _is_same(kept: Event, event: Event) -> bool:
-    """Whether two events say the same, whenever and however they came."""
+def is_same(kept: Event, event: Event) -> bool:
+    """Whether an event that is kept says the same as another, whenever and however they came."""
     new = as_stored(event)
     return type(kept) is type(new) and (kept.payload, kept.blob) == (new.payload, new.blob)
 

@@ -10,7 +10,7 @@ from lockstitch.journal.fold import Fact
 from lockstitch.journal.usage import Usage
 from lockstitch.session import telling
 from lockstitch.session.calls import Call
-from lockstitch.session.reading import Readable, Seen
+from lockstitch.session.reading import Readable, Seen, advised
 from lockstitch.session.telling import Note
 from lockstitch.stores.base import Backend
 
@@ -22,7 +22,8 @@ class Reader(Readable):
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._seen = Seen(backend, name)
-        self._seen.refresh()
+        with advised(backend, name):
+            self._seen.refresh()
 
     def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""

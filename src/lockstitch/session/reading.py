@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Raw
@@ -13,13 +14,26 @@ from lockstitch.journal import state as journal
 from lockstitch.journal.about import told
 from lockstitch.journal.events import Event, value_of
 from lockstitch.journal.fold import Fact, State
-from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Head, Record
+from lockstitch.journal.requests import Requests
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
 from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
 
 T = TypeVar("T")
+
+
+@contextmanager
+def advised(backend: Backend, session: str) -> Iterator[None]:
+    """Say of damage what can be done about it."""
+    try:
+        yield
+    except Damaged as error:
+        url = backend.url.partition("?")[0]
+        raise Damaged(
+            f"{error}. Next: `lockstitch repair {url} --session {session}` keeps all that can be"
+            " read, and the damaged session beside it"
+        ) from error
 
 
 class Seen:
@@ -38,6 +52,7 @@ class Seen:
         self.spoken = ""
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
+        self._requests = Requests()
         self._askings: dict[int, list[Asking]] = {}
 
     def refresh(self) -> list[Fact]:
@@ -67,9 +82,9 @@ class Seen:
     def request(self, dialect: str, *, model: str | None, provider: str | None) -> list[Any]:
         """Make the messages of a request from what is known now."""
         with self._looking:
-            view = self.state.view
-            values = self.fetched(wanted(view))
-            messages = project(view, dialect, model=model, provider=provider, blobs=values)
+            messages = self._requests.make(
+                self.state.view, dialect, model=model, provider=provider, fetch=self.fetched
+            )
             self.asked, self.spoken = self.state.seq, dialect
         return messages
 
@@ -173,7 +188,12 @@ class Readable:
     @property
     def waiting(self) -> list[Call]:
         """The calls that wait for somebody's approval."""
-        return [call for call in self.calls if call.status == "waiting"]
+        return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
+
+    @property
+    def expected(self) -> list[Call]:
+        """The calls whose results somebody else is going to deliver."""
+        return [c for c in self.calls if c.status == "waiting" and c.is_outside]
 
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
+from lockstitch.journal.salvage import Salvage
 from lockstitch.journal.searching import Match
 from lockstitch.session.auditing import Audited, audit
+from lockstitch.session.calls import Call
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.conversation import checked_wait
-from lockstitch.session.copying import Copied, copied
+from lockstitch.session.copying import Copy, copied
+from lockstitch.session.delivering import deliver
 from lockstitch.session.forking import forked
 from lockstitch.session.importing import Taken, taken_in
 from lockstitch.session.listing import Order, listed, listing_of
 from lockstitch.session.reader import Reader
 from lockstitch.session.removing import Deleted
 from lockstitch.session.retaining import Retention, deleted_for, retained, rule_of
+from lockstitch.session.salvaging import salvage
 from lockstitch.session.searching import searched
 from lockstitch.session.sync import Session
 from lockstitch.stores.base import Backend, Listed, Listing
@@ -109,7 +113,27 @@ class Store:
         """
         return taken_in(self._backend, name, messages, dialect, system)
 
-    def copy(self, name: str, to: Store, new_name: str | None = None) -> Copied:
+    def deliver(
+        self, session: str, call: Call | str, result: Any, *, key: str | None = None
+    ) -> bool:
+        """Hand in a result from outside, whoever holds the session; returns whether it is new.
+
+        ``call`` is what the tool was given as ``current_call().effect``, the call itself, or an
+        id that no other call of the session has; ``result`` is a value, ``Result`` or an
+        exception. The same again, told by ``key`` or else by the call, is delivered already.
+        A session that waits for it is woken, and one that is not open has it when it is opened.
+        """
+        return deliver(self._backend, session, call, result, key=key)
+
+    async def async_deliver(
+        self, session: str, call: Call | str, result: Any, *, key: str | None = None
+    ) -> bool:
+        """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
+        with _anyio():
+            from lockstitch.threads import through  # noqa: PLC0415 - anyio is an extra
+        return await through(lambda: self.deliver(session, call, result, key=key), insist=True)
+
+    def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
         """Copy a session into another store as it is: keys, times, large values, what it is called.
 
         All of it or nothing, and verified; the same copy again is done already, also when it went
@@ -188,6 +212,14 @@ class Store:
         last, what was rewound included. It is read as it goes, one record at a time.
         """
         return searched(self._backend, words, limit, Listing(newest=True, tag=tag))
+
+    def salvage(self, name: str) -> Salvage:
+        """Read all that can be read of a damaged session, also behind the damage.
+
+        It says of each record whether it is what was written. Nothing is changed: `lockstitch
+        repair`, or :func:`lockstitch.stored.repair`, writes the session anew.
+        """
+        return salvage(self._backend, name)
 
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""

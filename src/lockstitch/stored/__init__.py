@@ -3,6 +3,7 @@
 >>> from lockstitch import stored
 >>> for report in stored.check("sqlite:///agent.db"):      # reads everything, changes nothing
 ...     print(report.session, report.status)
+>>> stored.repair("sqlite:///agent.db", "ticket-42")       # from what can be read of it
 >>> stored.rewind("sqlite:///agent.db", "ticket-42", to=17)
 >>> stored.fork("sqlite:///agent.db", "ticket-42", "ticket-42-again", at="before the refactoring")
 
@@ -41,10 +42,21 @@ from lockstitch.stored.operating import (
     take_in,
     vacuum,
 )
+from lockstitch.stored.salvaging import (
+    Copied,
+    copy,
+    damaged,
+    findings_of,
+    repair,
+    salvage,
+    summary_of,
+    undo,
+)
 
 __all__ = [
     "DAMAGED",
     "LANGCHAIN",
+    "Copied",
     "Failed",
     "Journal",
     "Left",
@@ -55,8 +67,11 @@ __all__ = [
     "checkpoints",
     "chosen",
     "compact",
+    "copy",
     "count",
+    "damaged",
     "delete",
+    "findings_of",
     "fork",
     "found",
     "left_behind",
@@ -67,11 +82,15 @@ __all__ = [
     "read",
     "records_in",
     "remove",
+    "repair",
     "retain",
     "rewind",
+    "salvage",
     "search",
     "shorter",
+    "summary_of",
     "take_in",
     "uncompact",
+    "undo",
     "vacuum",
 ]

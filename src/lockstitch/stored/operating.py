@@ -12,7 +12,7 @@ from lockstitch.errors import Conflict, Damaged, Unreadable, UsageError
 from lockstitch.journal.searching import Match, Words
 from lockstitch.places import SCHEMES, Place, place_of
 from lockstitch.session.auditing import Audited, Removal
-from lockstitch.session.copying import Copied, copied
+from lockstitch.session.copying import Copy, copied
 from lockstitch.session.importing import Taken, taken_in
 from lockstitch.session.listing import listed
 from lockstitch.session.removing import Deleted
@@ -167,7 +167,7 @@ def migrate(
     *,
     name: str | None = None,
     advance: Advance = lambda _: None,
-) -> Iterator[Copied | Failed]:
+) -> Iterator[Copy | Failed]:
     """Copy one session of a store, or all, into another one, as ``Store.copy`` does.
 
     The source stays as it is. What is there already is not copied again, so that it can be done

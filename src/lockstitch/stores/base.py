@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, Held, Moved
 from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
+from lockstitch.journal.salvage import Remains
 
 LEASE_SECONDS = 30.0
 # Later than everything, in milliseconds.
@@ -236,6 +237,22 @@ class Backend(ABC):
 
         Raises ``Held`` if the name is another session's; the same one again is done already. It
         has no holder, and its epoch is that of its last record.
+        """
+
+    @abstractmethod
+    def remains(self, session: str) -> Remains:
+        """Read all that is there of a session, right or not, in one view; never waits for a writer.
+
+        Never raises on damage, only ``Unreadable`` for a session that does not exist.
+        """
+
+    @abstractmethod
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        """Call a session ``aside`` from now on, and let another take its name, both or none.
+
+        Whatever is damaged in them stays as it is. Raises ``Held`` if somebody holds one of them
+        or ``aside`` exists, ``Moved`` if the session is no longer what its ``stamp`` was given
+        for, and ``Unreadable`` if one does not exist.
         """
 
     @abstractmethod

@@ -22,6 +22,7 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
+from lockstitch.journal.salvage import Remains, Remnant
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
@@ -243,6 +244,30 @@ class MemoryBackend(Backend):
                 self._copy([record for record, _ in pieces], set(values), name)
             return self._sessions[name].head()
 
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        with self._changed:
+            kept = self._kept(session, create=False)
+            found = [Remnant(record.seq, record) for record in kept.records]
+            return Remains(kept.head(), found, stamp=_stamp(kept))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        with self._changed:
+            old = self._kept(session, create=False)
+            new = self._kept(successor, create=False)
+            if aside in self._sessions or self._is_held(old) or self._is_held(new):
+                raise Held(f"session {session}: it is held, or {aside} is there already")
+            if stamp and stamp != _stamp(old):
+                raise Moved(f"session {session}: it went on since it was read: read it again")
+            del self._sessions[successor]
+            old.name, new.name = aside, session
+            old.token, new.epoch = "", max(old.epoch, new.epoch)
+            old.epoch += 1
+            self._sessions |= {aside: old, session: new}
+            self._changed.notify_all()
+
     def wait(self, session: str, after: int, timeout: float) -> bool:
         self._require_open()
         with self._changed:
@@ -279,6 +304,10 @@ class MemoryBackend(Backend):
             raise Closed("the store in memory was closed")
         if os.getpid() != self._pid:
             raise Closed("the store in memory belongs to the process that this one was forked from")
+
+
+def _stamp(kept: _Session) -> str:
+    return f"{len(kept.records)} {kept.head().digest.hex()}"
 
 
 def _check(entries: Sequence[Entry]) -> None:

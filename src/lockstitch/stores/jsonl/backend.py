@@ -35,6 +35,7 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LATEST,
     LEASE_SECONDS,
@@ -53,6 +54,7 @@ from lockstitch.stores.jsonl.files import Files
 from lockstitch.stores.jsonl.forks import forked
 from lockstitch.stores.jsonl.opening import opened
 from lockstitch.stores.jsonl.receiving import received
+from lockstitch.stores.jsonl.salvaging import exchanged, remains
 from lockstitch.stores.jsonl.writer import Writer
 
 _GRACE = 1.0
@@ -295,6 +297,39 @@ class JsonlBackend(Backend):
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {session}: copying it failed ({reason}); try again") from error
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        return remains(self._files, session)
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        for name in (session, successor):
+            if not self._files.exists(name):
+                raise Unreadable(f"session {name}: there is none in {self.folder}")
+        if self._files.exists(aside):
+            raise Held(f"session {aside}: it is there already")
+        self._files.ensure(self._files.leases)
+        try:
+            with (
+                locked(self._files.lock(session), self._is_stuck),
+                locked(self._files.lock(successor), self._is_stuck),
+            ):
+                for name in (session, successor):
+                    self._require_unclaimed(name)
+                exchanged(self._files, session, aside, successor, stamp)
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: renaming failed ({reason}); try again") from error
+
+    def _require_unclaimed(self, session: str) -> None:
+        """Raise ``Held`` if a writer of a session is alive; its file may be damaged."""
+        for path in self._files.leases.glob(f"{session}.*"):
+            is_claim = path.suffix != ".lock" and path.stem == session
+            claim = read_claim(path) if is_claim else None
+            if claim and self._watch.is_alive(claim):
+                raise Held(f"session {session}: {claim.holder.label} holds it")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

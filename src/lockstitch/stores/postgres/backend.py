@@ -44,6 +44,7 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores import holders
 from lockstitch.stores.base import (
     LEASE_SECONDS,
@@ -56,7 +57,7 @@ from lockstitch.stores.base import (
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import reading, receiving, schema, verify
+from lockstitch.stores.postgres import reading, receiving, salvaging, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
@@ -333,6 +334,34 @@ class PostgresBackend(Backend):
         if not incoming.is_there(self.head(name)):
             receiving.received(self._pool, incoming)
         return self.head(name) or NEW
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        return salvaging.remains(self._server, session, _named(session))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        place = salvaging.stamp_of(stamp)
+        while True:
+            gone = [*self._leases.given_up(session), *self._leases.given_up(successor)]
+            values = (session, aside, successor, *place, gone)
+            outcome, token, text, _, _ = self._server.settle(sql.EXCHANGE, values, _named(session))[
+                0
+            ]
+            if outcome == "held":
+                other = _holder(text)
+                if other is not None and self._is_gone(other):
+                    self._leases.give_up(session, token)
+                    continue
+                raise Held(f"session {session}: {_label(other)} holds it")
+            break
+        if outcome == "missing":
+            raise Unreadable(f"session {session} or {successor}: there is none in this store")
+        if outcome == "taken":
+            raise Held(f"session {aside}: it is there already")
+        if outcome == "moved":
+            raise Moved(f"session {session}: it went on since it was read: read it again")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         if self._is_behind(session, after):

@@ -97,3 +97,23 @@ SELECT name FROM (
 CHECK_NAMES = """
 SELECT name FROM unnest(%s::text[]) AS u (name)
 WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
+
+# For what is left of a damaged session: its rows, in parts or one by one, and those of nobody.
+REMAINS_HEAD = "SELECT id, seq, digest FROM lockstitch.sessions WHERE session = %s"
+REMAINS = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"""
+REMAINS_ONE = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_BARE = """
+SELECT seq, epoch, key, at, ''::bytea, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_STRAYS = """
+SELECT r.seq, r.epoch, r.key, r.at, r.body, r.digest, r.session FROM lockstitch.records r
+WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+ORDER BY r.session, r.seq LIMIT %s"""
+EXCHANGE = """
+SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
+    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[]
+)"""

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     Backend,
@@ -41,7 +43,7 @@ from lockstitch.stores.base import (
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, rows
+from lockstitch.stores.sqlite import checking, connections, files, rows, salvaging
 from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
@@ -55,22 +57,27 @@ from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
 
 PAUSES = (0.005, 0.01, 0.02, 0.05)
+# So many seconds the commit of another process is waited for by those who would not wait at all.
+LEAST = 1.0
 
 
 class SqliteBackend(Backend):
     """Sessions in the database at ``path``, which is made if it is not there.
 
     ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
-    makes and changes nothing, no lock file either, and then nothing can be written.
+    makes and changes nothing, no lock file either, and then nothing can be written; a database
+    that this process may not write to is opened like that, too. ``timeout`` is how many seconds
+    a write waits for a process that stopped while it had the database in hand.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword an option
         self,
         path: str | Path,
         *,
         compress: bool = False,
         lease_seconds: float = LEASE_SECONDS,
         readonly: bool = False,
+        timeout: float | None = None,
         connect: Connect = connections.connect,
     ) -> None:
         connections.check_library()
@@ -82,7 +89,11 @@ class SqliteBackend(Backend):
         self._compress = compress
         self._bells = Bells()
         self._is_closed = False
-        self._writer = None if readonly else Writer(self.path, connect, self._bells.ring)
+        self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
+        readonly = readonly or self._is_protected
+        self._writer = None
+        if not readonly:
+            self._writer = Writer(self.path, connect, self._bells.ring, timeout)
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
@@ -94,12 +105,13 @@ class SqliteBackend(Backend):
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         checked_session(session)
         writer = self._for_writing()
-        deadline = time.monotonic() + wait
+        deadline, latest = _deadlines(wait)
         token = secrets.token_hex(8)
         pauses = iter(PAUSES)
         while True:
             try:
-                lease: Lease = writer.do(lambda one: self._take(one, session, create, token))
+                take = partial(self._take, session=session, create=create, token=token)
+                lease: Lease = writer.do(take, latest)
             except Held:
                 if time.monotonic() >= deadline:
                     raise
@@ -197,7 +209,7 @@ class SqliteBackend(Backend):
         checked_session(session)
         writer = self._for_writing()
         adding = Adding(session, entries, after, self._where(session), compress=self._compress)
-        deadline = time.monotonic() + wait
+        deadline, latest = _deadlines(wait)
         pauses = iter(PAUSES)
 
         def run(connection: Connection) -> Head:
@@ -207,7 +219,7 @@ class SqliteBackend(Backend):
 
         while True:
             try:
-                head: Head = writer.do(run)
+                head: Head = writer.do(run, latest)
             except Held:
                 if time.monotonic() >= deadline:
                     raise
@@ -343,7 +355,8 @@ class SqliteBackend(Backend):
             with readers.snapshot() as connection:
                 found = page(connection, listing, count)
             for raw, about in found:
-                one = self._listed(rows.decoded_session(raw, str(self.path)), about)
+                describe = partial(self._listed, about=about)
+                one = salvaging.listed(raw, describe, str(self.path))
                 listing = listing.behind(one)
                 yield one
             if len(found) < count:
@@ -355,6 +368,22 @@ class SqliteBackend(Backend):
         label = row.holder.label if is_held and row.holder is not None else ""
         head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
         return Listed(*head, about.title, about.tags, about.metadata)
+
+    def remains(self, session: str) -> Remains:
+        checked_session(session)
+        with self._for_reading().snapshot() as connection:
+            return salvaging.remains(connection, session, str(self.path))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        for name in (session, aside, successor):
+            checked_session(name)
+
+        def run(connection: Connection) -> None:
+            where = str(self.path)
+            names = (session, aside, successor)
+            salvaging.exchanged(connection, *names, stamp, self._is_held, where)
+
+        self._for_writing().do(run)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -410,7 +439,8 @@ class SqliteBackend(Backend):
     def _for_writing(self) -> Writer:
         self._check_open()
         if self._writer is None:
-            raise UsageError(f"{self.path}: was opened for reading only")
+            why = ", because this process may not write to it" if self._is_protected else ""
+            raise UsageError(f"{self.path}: was opened for reading only{why}; nothing was written")
         return self._writer
 
     def _for_reading(self) -> Readers:
@@ -422,6 +452,12 @@ class SqliteBackend(Backend):
 
     def _unknown(self, session: str) -> Unreadable:
         return Unreadable(f"{self.path}: there is no session {session}")
+
+
+def _deadlines(wait: float) -> tuple[float, float]:
+    """Say until when a holder is waited for, and until when a process that is in mid-commit."""
+    now = time.monotonic()
+    return now + wait, now + max(wait, LEAST)
 
 
 def _now() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,14 +56,23 @@ def page(connection: Connection, listing: Listing, count: int) -> list[tuple[Any
     is_new = ask(connection, "pragma user_version") >= _VERSION
     if listing.tag and not is_new:
         return []
-    query, values = _query(listing, is_new=is_new)
-    rows = connection.execute(f"{query} limit ?", (*values, count)).fetchall()
+    try:
+        rows = _rows(connection, _query(listing, is_new=is_new), count)
+    except sqlite3.DatabaseError:
+        # past a damaged index
+        rows = _rows(connection, _query(listing, is_new=is_new, past=" not indexed"), count)
+    rows = [row for row in rows if isinstance(row[1], bytes)]
     return [(row[:-1], about_of(row[-1] if isinstance(row[-1], bytes) else None)) for row in rows]
 
 
-def _query(listing: Listing, *, is_new: bool) -> tuple[str, tuple[Any, ...]]:
+def _rows(connection: Connection, query: tuple[str, tuple[Any, ...]], count: int) -> list[Any]:
+    return connection.execute(f"{query[0]} limit ?", (*query[1], count)).fetchall()
+
+
+def _query(listing: Listing, *, is_new: bool, past: str = "") -> tuple[str, tuple[Any, ...]]:
     minute = "s.minute" if is_new else "(s.changed >> 16)"
-    select = f"select {_COLUMNS}, {'s.about' if is_new else 'null'} from sessions s"  # noqa: S608
+    about = "s.about" if is_new else "null"
+    select = f"select {_COLUMNS}, {about} from sessions s{past}"  # noqa: S608
     where = "s.changed > ?"
     values: tuple[Any, ...] = (listing.since,)
     if listing.tag:

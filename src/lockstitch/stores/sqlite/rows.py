@@ -21,10 +21,11 @@ CHUNK = 256
 _LEVEL = 1
 
 # Text is read as bytes: a flipped bit can make it text that cannot be decoded.
-_SESSION = (
+_COLUMNS = (
     "select number, cast(name as blob), seq, digest, epoch, created, changed,"
-    " cast(holder as blob), deadline, term from sessions"
+    " cast(holder as blob), deadline, term"
 )
+_SESSION = f"{_COLUMNS} from sessions"
 _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
 _COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
