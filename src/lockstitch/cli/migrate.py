@@ -59,7 +59,7 @@ def _say(done: list[Copy | Failed]) -> None:
     copies = [one for one in done if not isinstance(one, Failed)]
     new = [one for one in copies if one.is_new]
     records = several(sum(one.records for one in new), "record")
-    terminal.note(f"Copy {several(len(new), 'session')} ({records}), verified.")
+    terminal.note(f"Copied {several(len(new), 'session')} ({records}), verified.")
     if len(copies) > len(new):
         terminal.note(f"{several(len(copies) - len(new), 'session')} had been copied before.")
 
