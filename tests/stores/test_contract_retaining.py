@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -15,7 +18,7 @@ from lockstitch.session import retaining
 from lockstitch.session.auditing import Removal
 from lockstitch.session.companions import AUDIT
 from lockstitch.session.store import Store
-from lockstitch.stores.base import Backend
+from lockstitch.stores.base import Backend, Fault
 from tests.session.talk import asks
 from tests.stores.contract import Place, now
 
@@ -183,3 +186,26 @@ def test_what_cannot_be_meant_is_refused(store: Store) -> None:
     for wrong in ({}, {"keep": -1}, {"keep": True}, {"older_than": "90d"}, {"older_than": -1}):
         with pytest.raises(UsageError):
             store.retain(**wrong)  # type: ignore[arg-type]
+
+
+def test_no_removal_is_without_its_line_whoever_is_killed(shared_place: Place) -> None:
+    backend = shared_place.open()
+    for number in range(20):
+        made(backend, f"s{number:02}", 100 + number)
+    command = [sys.executable, "-m", "tests.stores.retaining_child", shared_place.url]
+    for delay in (0.0, 0.005, 0.02):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        store = Store(shared_place.open())
+        gone = {f"s{number:02}" for number in range(20)} - set(names(store))
+        assert gone <= {line.session for line in store.audit()}
+        assert not any(isinstance(found, Fault) for found in shared_place.open().verify())
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    store = Store(shared_place.open())
+    assert names(store) == []
+    assert {line.session for line in store.audit()} == {f"s{number:02}" for number in range(20)}

@@ -63,10 +63,13 @@ def _is_number(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and value >= 0
 
 
-def planned(backend: Backend, rule: Rule) -> Iterator[Removal | Spared]:
+def planned(
+    backend: Backend, rule: Rule, *, including_held: bool = False
+) -> Iterator[Removal | Spared]:
     """Say which sessions go, newest first, and which stay only because they are in use.
 
-    Nothing is changed. A session without records is as old as itself, and is not counted.
+    Nothing is changed. A session without records is as old as itself, and is not counted. Whoever
+    is going to take the lease of each finds out by that whether a holder is still alive.
     """
     now = time.time_ns() // 1_000_000
     number = 0
@@ -78,7 +81,8 @@ def planned(backend: Backend, rule: Rule) -> Iterator[Removal | Spared]:
         reason = _reason(rule, one, number, now)
         if not reason:
             continue
-        use = _use(backend, one, rule)
+        is_held = bool(one.holder) and not including_held
+        use = f"{one.holder} holds it" if is_held else _use(backend, one, rule)
         if use:
             yield Spared(one.session, use)
         else:
@@ -104,8 +108,6 @@ def _shown(seconds: float) -> str:
 
 def _use(backend: Backend, one: Listed, rule: Rule) -> str:
     """Say why a session may still be needed, "" if it is not."""
-    if one.holder:
-        return f"{one.holder} holds it"
     if rule.including_open:
         return ""
     try:
@@ -177,7 +179,7 @@ def retained(
 ) -> Retention:
     """Remove what a rule is for, or only say what that is."""
     done = Retention([], [])
-    for planned_one in planned(backend, rule):
+    for planned_one in planned(backend, rule, including_held=not dry_run):
         one = planned_one
         if isinstance(one, Removal) and not dry_run:
             one = removed(backend, one, by)
