@@ -32,6 +32,7 @@ from lockstitch.journal.answers import (
     shortened,
 )
 from lockstitch.journal.events import Compacted, Finished, Partial, Replied
+from lockstitch.journal.instructions import leading, texts_in
 from lockstitch.journal.judging import Judge, is_small
 from lockstitch.journal.state import Call, Item, Late, Reply, Spoken, Summary, View
 from lockstitch.journal.values import Values
@@ -72,11 +73,12 @@ def project(
     """
     receiver = receiver_of(view, dialect, provider, model)
     projector = Projector(view, receiver, blobs or {})
+    head = leading(texts_in(view, lambda event: as_text(projector.value.of(event))), dialect)
     messages = projector.native()
     judge = Judge(dialect, receiver.model)
-    if judge.accepts(messages, projector.bound):
-        return messages
-    return healed(projector, messages, dialect)
+    if not judge.accepts(messages, projector.bound):
+        messages = healed(projector, messages, dialect)
+    return [*head, *messages]
 
 
 def healed(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:

@@ -14,6 +14,7 @@ from lockstitch.journal.salvage import Salvage
 from lockstitch.journal.searching import Match
 from lockstitch.session.auditing import Audited, audit
 from lockstitch.session.calls import Call
+from lockstitch.session.children import Parent
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.conversation import checked_wait
 from lockstitch.session.copying import Copy, copied
@@ -27,6 +28,7 @@ from lockstitch.session.retaining import Retention, deleted_for, retained, rule_
 from lockstitch.session.salvaging import salvage
 from lockstitch.session.searching import searched
 from lockstitch.session.sync import Session
+from lockstitch.session.tools import CurrentCall
 from lockstitch.stores.base import Backend, Listed, Listing
 
 if TYPE_CHECKING:
@@ -78,6 +80,22 @@ class Store:
             from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
         refuse_internal(name)
         return Opening(self._backend, name, wait=wait, create=create)
+
+    def child(self, call: CurrentCall, *, wait: float = 0.0) -> Session:
+        """Open the session that belongs to a call: ``store.child(lockstitch.current_call())``.
+
+        For a tool that is an agent itself. Its name is the parent's with the call's place, so the
+        tool, run again after a crash, goes on in the same one (declare it ``repeatable``).
+        """
+        parent = Parent(call.session, *call.key)
+        return Session(self._backend, parent.child, wait=wait, parent=parent)
+
+    def async_child(self, call: CurrentCall, *, wait: float = 0.0) -> Opening:
+        """Open the session that belongs to a call, as :meth:`child` does, from asyncio or trio."""
+        with _anyio():
+            from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
+        parent = Parent(call.session, *call.key)
+        return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
     def read(self, name: str) -> Reader:
         """Open a session for reading only, whoever writes it; raises ``Unreadable`` if none is."""
