@@ -218,3 +218,29 @@ def test_turns_of_a_session_come_back_as_they_were(memory: Store) -> None:
         messages = session.request("openai-chat")
     memory.import_messages("b", messages, "openai-chat")
     assert memory.read("b").request("openai-chat") == messages
+
+
+def test_what_the_system_said_is_told_again(memory: Store) -> None:
+    blocks = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    memory.import_messages("a", TALK, "anthropic", system=blocks)
+    assert memory.read("a").system("anthropic") == "Be brief."
+    assert memory.read("a").request("openai-chat")[0]["content"] == "Be brief."
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "developer", "content": "Use tools."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "system", "content": "Be quick."},
+        {"role": "user", "content": "And?"},
+    ]
+    memory.import_messages("b", messages, "openai-chat")
+    request = memory.read("b").request("openai-chat")
+    assert [(m["role"], m["content"]) for m in request[:2]] == [
+        ("system", "Be kind."),
+        ("developer", "Use tools."),
+    ]
+    said = [str(m["content"]) for m in request]
+    assert sum("Be quick." in text for text in said) == 1
+    assert "Be quick." in "".join(said[4:])
+    assert memory.read("b").notes("imported")[0].value["original"] == messages
+    assert memory.read("b").turn.is_open

@@ -11,23 +11,30 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.dialects.detect import dialect_of
+from lockstitch.dialects.detect import dialect_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.render_fitting import SYSTEM_LABEL
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
+from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import (
     Ended,
     Event,
     Finished,
+    Instructed,
     Noted,
     Replied,
+    Role,
     Said,
     Started,
     entry_of,
+    text_payload,
 )
 from lockstitch.journal.importing import imported
 from lockstitch.journal.records import NEW, checked_session
+from lockstitch.journal.searching import said_in
 from lockstitch.kinds import is_plain, thaw
 from lockstitch.lists import plan_stored
+from lockstitch.model.parts import SYSTEM
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.content import json_payload
 from lockstitch.session.core import PAUSED
@@ -75,14 +82,17 @@ def taken_in(
     if not plan.healed:
         codes = ", ".join(sorted({finding.code for finding in plan.remaining}))
         raise UsageError(f"session {name}: the list cannot be made valid ({codes})")
-    made = imported(plan.plain, full_name)
-    facts = _facts(made.events)
+    healed = _with_later_words(plan.plain, full_name)
+    made = imported(healed, full_name)
+    is_kept = not plan.changed and healed is plan.plain
+    instructions = _instructions(full_name, system, made.system)
+    facts = _facts(made.events, first=2 + len(instructions))
     told = {"dialect": full_name, "messages": len(raw), "healed": plan.changed}
     told |= {"system": system} if system else {}
     told |= {"system_messages": made.system} if made.system else {}
-    told |= {"original": raw} if plan.changed else {}
+    told |= {} if is_kept else {"original": raw}
     key = f"import/{_digest([full_name, raw, system])}"
-    events = [Noted(name=IMPORTED, payload=json_payload(told)), *facts]
+    events = [Noted(name=IMPORTED, payload=json_payload(told)), *instructions, *facts]
     unknown = sum(isinstance(fact, Started) for fact in facts)
     is_new = _is_written(backend, name, events, key)
     return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
@@ -111,8 +121,49 @@ def _digest(value: Any) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def _facts(events: Sequence[Event]) -> list[Event]:
-    """Give the facts that stand behind the first record, with where turns end.
+def _with_later_words(messages: list[Any], dialect: str) -> list[Any]:
+    """Let words of the system that stand in the conversation be said where they stand."""
+    name = profile_named(dialect).dialect
+    roles = [message.role for message in new_dialect(name).read(messages)]
+    begun = next((n for n, role in enumerate(roles) if role != SYSTEM), len(roles))
+    if SYSTEM not in roles[begun:]:
+        return messages
+    return [
+        said_as(name, f"{SYSTEM_LABEL}\n{_text(name, [raw])}")
+        if n > begun and role == SYSTEM
+        else raw
+        for n, (raw, role) in enumerate(zip(messages, roles, strict=True))
+    ]
+
+
+def _instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Event]:
+    """Give what the model is told before the conversation, by who says it."""
+    name = profile_named(dialect).dialect
+    found: dict[Role, list[str]] = {"system": [_plain_text(system)], "developer": []}
+    for raw in messages:
+        is_developer = isinstance(raw, dict) and raw.get("role") == "developer"
+        found["developer" if is_developer else "system"].append(_text(name, [raw]))
+    texts = {role: "\n\n".join(filter(None, said)) for role, said in found.items()}
+    return [
+        Instructed(payload=text_payload(text), role=role) for role, text in texts.items() if text
+    ]
+
+
+def _text(name: str, messages: list[Any]) -> str:
+    return "\n".join(text for _, _, text in said_in(name, messages))
+
+
+def _plain_text(value: Any) -> str:
+    """Give the text of a request's parameter: a text, blocks with texts, or a content of parts."""
+    if isinstance(value, dict):
+        value = value.get("parts") or value.get("content") or value.get("text")
+    if isinstance(value, list):
+        return "\n".join(filter(None, map(_plain_text, value)))
+    return value if isinstance(value, str) else ""
+
+
+def _facts(events: Sequence[Event], first: int) -> list[Event]:
+    """Give the facts from record ``first`` on, with where turns end.
 
     The calls of a reply at the end of the list that have no result are left as a writer would that
     died while they ran: nobody knows what became of them.
@@ -126,8 +177,7 @@ def _facts(events: Sequence[Event]) -> list[Event]:
             facts.append(_placed(event, places, is_last=is_open and event.reply == last))
             continue
         facts.append(event)
-        # one more than its place here: the first record is about the import
-        places[number] = len(facts) + 1
+        places[number] = len(facts) + first - 1
         if isinstance(event, Replied) and not event.calls:
             facts.append(Ended())
     if is_open:
