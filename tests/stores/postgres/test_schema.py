@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import lockstitch
 from lockstitch.errors import Unreadable
+from lockstitch.journal.events import Said, entry_of, text_payload
+from lockstitch.journal.records import NEW, blob_name, chained
+from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import PostgresBackend, schema
 from tests.postgres_server import shared
 from tests.stores.postgres.making import entries, keys, run
@@ -22,16 +24,10 @@ UNION SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespac
 WHERE n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
 BLOBS = "SELECT count(*) FROM lockstitch.blobs"
-SINCE_2 = ("keep_v1", "clear_v1", "append_v2", "fork_v2", "add_v1", "replace_v1", "delete_v1")
-SINCE_3 = (
-    "DROP TRIGGER describe ON lockstitch.records",
-    "DROP TRIGGER forget ON lockstitch.sessions",
-    "DROP FUNCTION lockstitch.describe_v1",
-    "DROP FUNCTION lockstitch.forget_v1",
-    "DROP FUNCTION lockstitch.label_v1",
-    "DROP TABLE lockstitch.labels",
-    "ALTER TABLE lockstitch.sessions DROP COLUMN about, DROP COLUMN minute",
-)
+ADD = """
+INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+VALUES (%s, %s, %s, %s, %s, %s)
+"""
 START = """
 import sys
 from lockstitch.stores.postgres import PostgresBackend
@@ -113,19 +109,26 @@ def test_an_older_version_is_brought_up_once(dsn: str, monkeypatch: pytest.Monke
     assert run(dsn, VERSIONS) == [(number,) for number in later]
 
 
-def test_a_store_of_version_1_is_brought_up(dsn: str) -> None:
+def test_a_store_of_version_1_is_brought_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Version 1 did not note which session names which large value; version 2 removes by that."""
-    with lockstitch.open(dsn) as store, store.session("s") as session:
-        session.say("large " * 40_000)
-    assert run(dsn, BLOBS) == [(1,)]
-    for name in SINCE_2:
-        run(dsn, f"DROP FUNCTION lockstitch.{name}")
-    run(dsn, "DROP TABLE lockstitch.uses")
-    for statement in SINCE_3:
-        run(dsn, statement)
-    run(dsn, "DELETE FROM lockstitch.versions WHERE version >= 2")
+    newest = schema.migrations()
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "migrations", lambda: {1: newest[1]})
+        PostgresBackend(dsn).close()
+    entry = entry_of(Said(payload=text_payload("large " * 40_000)), "a", 1)
+    (record,) = chained(NEW, 1, [entry])
+    run(dsn, ADD, "s", 1, record.digest, 1, 1, 1)
+    run(
+        dsn,
+        "INSERT INTO lockstitch.records SELECT id, 1, 1, 'a', 1, %s, %s FROM lockstitch.sessions",
+        record.body,
+        record.digest,
+    )
+    value = entry.blobs[0]
+    run(dsn, "INSERT INTO lockstitch.blobs VALUES (%s, %s)", blob_name(value), value)
     with PostgresBackend(dsn) as backend:
-        assert run(dsn, VERSIONS) == [(number,) for number in schema.migrations()]
+        assert run(dsn, VERSIONS) == [(number,) for number in newest]
+        assert [one.session for one in backend.listed(Listing(newest=True))] == ["s"]
         backend.delete(backend.acquire("s"))
     assert run(dsn, BLOBS) == [(0,)]
 
