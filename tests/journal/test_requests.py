@@ -249,6 +249,18 @@ def test_an_id_of_long_ago_that_comes_again_is_found() -> None:
     assert lockstitch.check(messages, "anthropic") == []
 
 
+def test_words_behind_an_empty_reply_join_those_before_it() -> None:
+    talk = Talk()
+    for _ in range(4):
+        talk.turn()
+        talk.add({"kind": "said", "payload": "go on"})
+        talk.add({"kind": "replied", "dialect": "anthropic"})
+        for words in ("now", "and now"):
+            talk.request()
+            talk.add({"kind": "said", "payload": words})
+        talk.request()
+
+
 def test_only_so_many_requests_are_kept() -> None:
     talk = Talk()
     for _ in range(8):

@@ -260,7 +260,7 @@ class Projector:
             changed = self.changed
             own = self._own(item)
             more = [] if own is not None else self._words(item) or self.turns(item)
-            begins = type(item) is Reply and (own is not None or _begins(more))
+            begins = type(item) is Reply and (bool(own) or _begins(more))
             if self._turns and (own is not None or (begins and _ends(self._turns[-1]))):
                 self.close(messages)
             last = messages[-1] if messages else None
