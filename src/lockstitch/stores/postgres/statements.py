@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 ACQUIRE = """
-SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.acquire_v1(
-    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::boolean, %s::bytea
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched
+FROM lockstitch.acquire_v2(
+    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::text, %s::bigint,
+    %s::boolean, %s::bytea
 )"""
 APPEND = """
 SELECT outcome, seq, digest FROM lockstitch.append_v2(
@@ -12,8 +14,8 @@ SELECT outcome, seq, digest FROM lockstitch.append_v2(
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
 )"""
 ADD = """
-SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.add_v1(
-    %s::text, %s::text[], %s::bigint, %s::bytea, %s::bigint,
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched FROM lockstitch.add_v2(
+    %s::text, %s::text[], %s::text, %s::bigint, %s::bigint, %s::bytea, %s::bigint,
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[]
 )"""
 REPLACE = """
@@ -23,6 +25,7 @@ SELECT outcome, seq, digest FROM lockstitch.replace_v1(
 )"""
 DELETE = "SELECT lockstitch.delete_v1(%s::text, %s::bigint, %s::text)"
 RENEW = "SELECT * FROM lockstitch.renew_v1(%s::text[], %s::text[], %s::float8)"
+WATCH = "SELECT lockstitch.watch_v1(%s::text, %s::text, %s::bigint, %s::text)"
 RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
@@ -38,7 +41,7 @@ SELECT seq, epoch, key, at, body, digest FROM (
 ) AS page WHERE before < %s ORDER BY seq"""
 LIST = """
 SELECT session, seq, epoch, created, changed,
-    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END
+    CASE WHEN token <> '' THEN holder ELSE '' END
 FROM lockstitch.sessions WHERE session > %s ORDER BY session LIMIT %s"""
 BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
@@ -47,7 +50,7 @@ BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
 CHECK_HEADS = """
 SELECT id, session, seq, digest, epoch, created, changed,
-    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END,
+    CASE WHEN token <> '' THEN holder ELSE '' END,
     EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
 FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
 CHECK_IDS = "SELECT id FROM lockstitch.sessions WHERE id = ANY (%s::bigint[])"
@@ -89,5 +92,6 @@ WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
 ORDER BY r.session, r.seq LIMIT %s"""
 EXCHANGE = """
 SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
-    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[]
+    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[],
+    %s::text, %s::bigint
 )"""
