@@ -29,6 +29,12 @@ class Orders:
         self.backend.release(self.leases[session])
         return "released"
 
+    def forks(self, source: str, upto: str, name: str) -> str:
+        """Fork again and again, until it is killed."""
+        for number in range(10_000):
+            self.backend.fork(source, int(upto), f"{name}{number}")
+        return "forked"
+
     def keys(self, session: str) -> str:
         return " ".join(keys(self.backend, session))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
 
-from lockstitch.compaction.plan import budget_of
-from lockstitch.errors import Held, LockstitchError, UsageError
+from lockstitch.compaction.options import Wish
+from lockstitch.errors import Busy, Held, LockstitchError, UsageError
+from lockstitch.journal.about import About, checked_tags, told
 from lockstitch.journal.events import (
     Compacted,
     Event,
@@ -19,23 +20,28 @@ from lockstitch.journal.events import (
     Replied,
     Rewound,
     Said,
+    as_stored,
 )
 from lockstitch.journal.fold import State
 from lockstitch.journal.projection import wanted
-from lockstitch.journal.records import checked_key
+from lockstitch.journal.records import checked_key, checked_name
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Compacting, Wish, is_over
+from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, said_payload
+from lockstitch.session.delivering import Inbox, outcome_of
 from lockstitch.session.reading import Readable, advised
 from lockstitch.session.received import received
-from lockstitch.session.signals import Deferred
+from lockstitch.session.signals import Deferred, reason_of
+from lockstitch.session.tools import Tool
 from lockstitch.session.writing import Writer
 from lockstitch.stores.base import Backend
 
 _LONGEST_KEY = 100
 MOMENT = 0.25
+# How long one look for what others delivered lasts, so that an approval is seen soon, too.
+LISTENING = 0.25
 
 
 class Conversation(Readable):
@@ -43,8 +49,10 @@ class Conversation(Readable):
 
     def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
         self.batches: set[Batch] = set()
+        self._said_before: list[Said] = []
         self.streams: list[Any] = []
-        until = time.monotonic() + _checked_wait(wait)
+        checked_name(name)
+        until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
 
@@ -54,13 +62,16 @@ class Conversation(Readable):
         with Deferred(), advised(backend, name):
             try:
                 lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
-            except Held:
-                if left <= MOMENT:
+            except (Busy, Held):
+                if time.monotonic() >= until:
                     raise
                 return False
             try:
                 self.writer = self._seen = Writer(backend, lease)
                 self.recovered = self._recover()
+                self._said_before = self.writer.look(core.words_of_turn)
+                self._inbox = Inbox(self.writer)
+                self._inbox.take_over()
             except BaseException:
                 backend.release(lease)
                 raise
@@ -68,27 +79,44 @@ class Conversation(Readable):
         return True
 
     def _recover(self) -> Recovered:
+        is_left_open = self.writer.look(core.is_left_open)
         facts = self.writer.look(core.recovery)
-        if not facts:
+        if not facts and not is_left_open:
             return Recovered()
-        self.writer.add(*facts)
+        if facts:
+            self.writer.add(*facts)
         ended = [fact for fact in facts if isinstance(fact, Finished)]
         ran = {(fact.reply, fact.index) for fact in ended if fact.outcome == "unknown"}
-        return self.writer.look(lambda state: self._left(state, ran))
+        return self.writer.look(lambda state: self._left(state, ran, is_left_open=is_left_open))
 
-    def _left(self, state: State, ran: set[core.Key]) -> Recovered:
-        batch = [self.writer.call(call) for call in state.view.batch]
+    def _left(self, state: State, ran: set[core.Key], *, is_left_open: bool) -> Recovered:
+        batch = [self.writer.call(call) for call in state.view.batch if core.asks(state.view)]
+        ran |= {call.key for call in batch if call.outcome == "unknown" and not call.is_real}
         return Recovered(
             finished=tuple(call for call in batch if call.outcome and call.is_real),
             unknown=tuple(self.writer.call(state.view.calls[key]) for key in sorted(ran)),
             never_started=tuple(call for call in batch if call.status == "open"),
-            interrupted=bool(state.view.interrupted),
+            interrupted=is_left_open,
         )
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        payload = said_payload(content, dialect)
-        self.writer.add(Said(payload=payload, dialect=dialect), key=_named("say", key))
+        said = Said(payload=said_payload(content, dialect), dialect=dialect)
+        if key is not None or not self._is_said_before(said):
+            self.writer.add(said, key=_named("say", key))
         return self.turn
+
+    def _is_said_before(self, said: Said) -> bool:
+        """Whether the same program, started again, says what opened the turn that is still open.
+
+        A program that was given no key repeats its words in their order; with the first other
+        words it has gone on.
+        """
+        before, self._said_before = self._said_before, []
+        is_open = self.writer.look(lambda state: bool(state.view.turn))
+        if not before or not is_open or as_stored(said) != before[0]:
+            return False
+        self._said_before = before[1:]
+        return True
 
     def record(
         self,
@@ -99,7 +127,8 @@ class Conversation(Readable):
         model: str | None = None,
         key: str | None = None,
     ) -> Turn:
-        event = received(reply, dialect, provider=provider, model=model)
+        likely = self.writer.dialect
+        event = received(reply, dialect, provider=provider, model=model, likely=likely)
         self.add_reply(structs.replace(event, after=self.last_request()), key)
         return self.turn
 
@@ -126,11 +155,38 @@ class Conversation(Readable):
         provider: str | None = None,
     ) -> list[Any]:
         name = f"{dialect}:{profile}" if profile else dialect
+        self._inbox.take_over()
         return self.writer.request(name, model=model, provider=provider)
 
+    def batch(
+        self, tools: Mapping[str, Tool], *, timeout: float | None, max_parallel: int | None
+    ) -> Batch:
+        """Look at the calls that could run now, those among them that others delivered for."""
+        self._inbox.take_over()
+        return Batch(self.writer, tools, timeout=timeout, max_parallel=max_parallel)
+
+    def deliver(self, which: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        event, name = self.writer.look(lambda state: outcome_of(state, which, result, key))
+        self.writer.add(event, key=name)
+        return self.turn
+
+    def listen(self, until: float | None) -> Turn | None:
+        """Wait for a short stretch; gives the turn once it does not wait, or the time is up."""
+        self._inbox.take_over()
+        left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
+        turn = self.turn
+        if turn.state != "waiting" or left <= 0:
+            return turn
+        self._inbox.wait(left)
+        return None
+
     def interrupt(self, reason: str = "user") -> Turn:
-        self.writer.decide(lambda state: core.broken_off(state, reason, self._live()))
+        self.writer.decide(lambda state: core.interrupted(state, reason, self._live()))
         self._stop()
+        return self.turn
+
+    def resume(self) -> Turn:
+        self.writer.decide(core.resumed)
         return self.turn
 
     def _live(self) -> set[core.Key]:
@@ -164,6 +220,16 @@ class Conversation(Readable):
         added = self.writer.add(event, key=_named("note", key))
         return added[0].seq if added else self.seq
 
+    def describe(
+        self,
+        title: str | None,
+        tags: Iterable[str] | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> About:
+        given = None if tags is None else checked_tags(tags)
+        self.writer.decide(lambda state: core.described(state, title, given, metadata))
+        return self.writer.look(lambda state: told(state.described))
+
     def checkpoint(self, label: str) -> int:
         return self.writer.add(core.checkpointed(label))[0].seq
 
@@ -179,23 +245,25 @@ class Conversation(Readable):
     def _rewound(self, decide: Callable[[State], Sequence[Event]]) -> Turn:
         self.writer.decide(decide)
         self.writer.asked = 0
+        for batch in list(self.batches):
+            batch.abandon()
         live = self._live()
         if self.writer.look(lambda state: core.orphaned(state, live)):
             self.writer.decide(lambda state: core.orphaned(state, live))
         return self.turn
 
-    def compacting(self, wish: Wish) -> Compacting:
-        return Compacting(self.writer, wish)
+    def compacting(self, wish: Wish, summarize: Callable[[str], Any] | None) -> Compacting:
+        return Compacting(self.writer, wish, summarize)
 
     def uncompact(self) -> None:
         self.writer.add(Compacted())
 
-    def is_over(self, budget: int, dialect: str, messages: list[Any]) -> bool:
+    def is_over(self, wish: Wish, messages: list[Any]) -> bool:
         """Tell whether a request is over a budget, and this a moment to compact."""
 
         def asked(state: State) -> bool:
             blobs = self.writer.fetched(wanted(state.view))
-            return is_over(budget_of(budget), state.view, messages, dialect, blobs)
+            return is_over(wish, state.view, messages, blobs)
 
         return self.writer.look(asked)
 
@@ -225,11 +293,12 @@ class Conversation(Readable):
             with suppress(LockstitchError):
                 self.writer.decide(core.pause)
             return
-        reason = core.reason_of(error) if error else "closed"
+        reason = reason_of(error) if error else "closed"
         self.writer.decide(lambda state: core.broken_off(state, reason, live))
 
 
-def _checked_wait(seconds: object) -> float:
+def checked_wait(seconds: object) -> float:
+    """Give a number of seconds to wait back if it is one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise UsageError("wait is a number of seconds")
     return seconds

@@ -11,10 +11,11 @@ from msgspec import Raw
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
+from lockstitch.journal.about import told
 from lockstitch.journal.events import Event, value_of
 from lockstitch.journal.fold import Fact, State
-from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Head, Record
+from lockstitch.journal.requests import Requests
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
 from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
@@ -38,7 +39,8 @@ def advised(backend: Backend, session: str) -> Iterator[None]:
 class Seen:
     """The records of a session that were read, added up; safe to use from several threads.
 
-    Nothing here waits for a writer. ``asked`` is the last record that a request was made from.
+    Nothing here waits for a writer. ``asked`` is the last record that a request was made from,
+    and ``spoken`` the dialect of that request.
     """
 
     def __init__(self, backend: Backend, session: str) -> None:
@@ -47,8 +49,10 @@ class Seen:
         self.state = State()
         self.head = Head()
         self.asked = 0
+        self.spoken = ""
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
+        self._requests = Requests()
         self._askings: dict[int, list[Asking]] = {}
 
     def refresh(self) -> list[Fact]:
@@ -78,11 +82,17 @@ class Seen:
     def request(self, dialect: str, *, model: str | None, provider: str | None) -> list[Any]:
         """Make the messages of a request from what is known now."""
         with self._looking:
-            view = self.state.view
-            values = self.fetched(wanted(view))
-            messages = project(view, dialect, model=model, provider=provider, blobs=values)
-            self.asked = self.state.seq
+            messages = self._requests.make(
+                self.state.view, dialect, model=model, provider=provider, fetch=self.fetched
+            )
+            self.asked, self.spoken = self.state.seq, dialect
         return messages
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that the session is led in: the last request's, else the last reply's."""
+        last = self.look(lambda state: state.view.last_reply)
+        return self.spoken or (last.event.dialect if last else "")
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
         """Give large values; they never change, so they are kept."""
@@ -136,6 +146,21 @@ class Readable:
         return self._seen.head.seq
 
     @property
+    def title(self) -> str:
+        """What the session is called, "" if nobody said so."""
+        return self._seen.look(lambda state: told(state.described).title)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What the session belongs to, in order."""
+        return self._seen.look(lambda state: told(state.described).tags)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the caller keeps with the session."""
+        return self._seen.look(lambda state: told(state.described).metadata)
+
+    @property
     def state(self) -> State:
         """All that the journal adds up to."""
         return self._seen.state
@@ -163,7 +188,12 @@ class Readable:
     @property
     def waiting(self) -> list[Call]:
         """The calls that wait for somebody's approval."""
-        return [call for call in self.calls if call.status == "waiting"]
+        return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
+
+    @property
+    def expected(self) -> list[Call]:
+        """The calls whose results somebody else is going to deliver."""
+        return [c for c in self.calls if c.status == "waiting" and c.is_outside]
 
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:

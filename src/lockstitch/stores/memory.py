@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lockstitch.errors import Closed, Damaged, Fenced, Held, Moved, Unreadable, UsageError
+from lockstitch.journal.about import about_in, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -22,7 +23,17 @@ from lockstitch.journal.records import (
     verified,
 )
 from lockstitch.journal.salvage import Remains, Remnant
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    arranged,
+    checked_blob,
+)
 
 URL = "memory:"
 
@@ -38,6 +49,7 @@ class _Session:
         self.created = _now()
         self.token = ""
         self.deadline = 0.0
+        self.about: bytes | None = None
 
     def head(self) -> Head:
         if not self.records:
@@ -47,9 +59,12 @@ class _Session:
     def listed(self) -> Listed:
         changed = self.records[-1].at if self.records else 0
         holder = f"process {os.getpid()}" if self.token else ""
-        return Listed(
-            self.name, len(self.records), self.epoch, self.created, changed, holder=holder
-        )
+        head = (self.name, len(self.records), self.epoch, self.created, changed, holder)
+        about = about_of(self.about)
+        return Listed(*head, about.title, about.tags, about.metadata)
+
+    def describe(self, bodies: Iterable[bytes]) -> None:
+        self.about = about_in(bodies) or self.about
 
 
 class MemoryBackend(Backend):
@@ -139,6 +154,7 @@ class MemoryBackend(Backend):
         self._blobs |= values
         kept.names |= set(values)
         kept.records += chained(kept.head(), lease.epoch, entries)
+        kept.describe(entry.body for entry in entries)
         self._changed.notify_all()
 
     def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
@@ -149,7 +165,7 @@ class MemoryBackend(Backend):
             if after != len(kept.records):
                 raise Moved(_moved(kept, after))
             self._keep_alive(kept)
-            kept.records, kept.names = [], set()
+            kept.records, kept.names, kept.about = [], set(), None
             self._add(kept, lease, entries)
             self._forget_blobs()
             return kept.head()
@@ -190,11 +206,11 @@ class MemoryBackend(Backend):
         with self._changed:
             return {name: checked_blob(name, self._blobs.get(name), URL) for name in names}
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
         with self._changed:
-            names = sorted(name for name in self._sessions if name > after)[:limit]
-            return iter([self._sessions[name].listed() for name in names])
+            found = [kept.listed() for kept in self._sessions.values()]
+        return iter(arranged(found, listing)[:limit])
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
@@ -212,8 +228,21 @@ class MemoryBackend(Backend):
     def _copy(self, records: list[Record], names: set[str], target: str) -> None:
         made = _Session(target, epoch=records[-1].epoch if records else 0)
         made.records, made.names = records, set(names)
+        made.describe(record.body for record in records)
         self._sessions[target] = made
         self._changed.notify_all()
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        pieces = [] if name in self._sessions else list(incoming.pieces)
+        with self._changed:
+            kept = self._sessions.get(name)
+            if not incoming.is_there(kept.head() if kept else None):
+                values = {blob_name(value): value for _, blobs in pieces for value in blobs}
+                self._blobs |= values
+                self._copy([record for record, _ in pieces], set(values), name)
+            return self._sessions[name].head()
 
     def remains(self, session: str) -> Remains:
         self._require_open()

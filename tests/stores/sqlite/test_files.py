@@ -244,42 +244,76 @@ def test_what_a_killed_writer_held_is_free(filled: Path) -> None:
 
 
 NOBODY = """
-import os, sys
-from lockstitch.errors import Unreadable
-from lockstitch.stores.sqlite import SqliteBackend, connections, files
+import contextlib, io, os, sys
+import lockstitch
+from lockstitch import stored
+from lockstitch.cli import run
+from lockstitch.errors import LockstitchError
+from lockstitch.stores.sqlite import connections
 scripts = connections.migrations()
 connections.migrations = lambda: scripts
+url = f"sqlite:///{sys.argv[1]}"
 
 def look():
-    with SqliteBackend(sys.argv[1], readonly=True) as store:
-        return len(list(store.read("a")))
+    with lockstitch.open(url) as store:
+        assert [one.session for one in store.sessions()] == ["a"]
+        assert len(store.read("a").request("anthropic")) == 1
+        assert [report.status for report in stored.check(url)] == ["ok"]
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        status = [run([command, url]) for command in ("check", "show")]
+    return status, shown.getvalue()
 
-look()  # loads what lies where nobody may read it
+seen = look()  # loads what lies where nobody may read it
+for name in os.listdir(os.path.dirname(sys.argv[1])):
+    if name.endswith("-lock"):
+        os.unlink(os.path.join(os.path.dirname(sys.argv[1]), name))
+os.chmod(sys.argv[1], int(sys.argv[2], 8))
+os.chmod(os.path.dirname(sys.argv[1]), int(sys.argv[3], 8))
 os.geteuid() or os.setuid(65534)
-print(look())
-try:
-    SqliteBackend(sys.argv[1])
-except Unreadable as error:
-    print(error)
+print(look() == seen)
+with lockstitch.open(url) as store:
+    for write in (lambda: store.session("a"), lambda: store.fork("a", "b")):
+        try:
+            write()
+        except LockstitchError as error:
+            print(error)
 """
 
 
 @POSIX
-def test_a_folder_that_may_not_be_written() -> None:
-    """Somebody else's store can be read, not opened for writing, and nothing is made there."""
+@pytest.mark.parametrize(("file", "folder"), [("644", "555"), ("444", "555"), ("444", "777")])
+def test_what_may_not_be_written_can_be_read(file: str, folder: str) -> None:
+    """Somebody else's store is read like one's own, and nothing is made or changed there."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "sessions.db")
-        with SqliteBackend(path) as store:
-            store.append(store.acquire("a"), entries(8), 0)
-        path.with_name("sessions.db-lock").unlink()
-        path.chmod(0o644)
-        path.parent.chmod(0o555)
-        command = [sys.executable, "-c", NOBODY, str(path)]
+        with lockstitch.open(f"sqlite:///{path}") as store, store.session("a") as session:
+            session.say("hello")
+        command = [sys.executable, "-c", NOBODY, str(path), file, folder]
+        before = path.read_bytes()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         path.parent.chmod(0o755)
+        assert done.returncode == 0, done.stderr
         assert [one.name for one in path.parent.iterdir()] == ["sessions.db"]
-    assert done.stdout.splitlines()[:1] == ["8"], done.stderr
-    assert "permission denied" in done.stdout.splitlines()[1]
+        assert path.read_bytes() == before
+    told, *refused = done.stdout.splitlines()
+    assert told == "True"
+    assert len(refused) == 2
+    for line in refused:
+        assert "may not write to it" in line
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_hard_link_is_refused(filled: Path, tmp_path: Path, readonly: bool) -> None:
+    other = tmp_path / "other.db"
+    other.hardlink_to(filled)
+    before = contents(tmp_path)
+    for path in (filled, other):
+        with pytest.raises(Unreadable, match=r"hard link, one of 2 names .* nothing was changed"):
+            SqliteBackend(path, readonly=readonly)
+    assert contents(tmp_path) == before
+    other.unlink()
+    with SqliteBackend(filled, readonly=readonly) as store:
+        assert len(list(store.read("a"))) == 8
 
 
 # The format.

@@ -25,6 +25,7 @@ from lockstitch.errors import (
     UsageError,
     reason_of,
 )
+from lockstitch.journal.about import about_of
 from lockstitch.journal.records import (
     NEW,
     Entry,
@@ -35,13 +36,24 @@ from lockstitch.journal.records import (
     checked_session,
 )
 from lockstitch.journal.salvage import Remains
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed
+from lockstitch.stores.base import (
+    LATEST,
+    LEASE_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    arranged,
+)
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
 from lockstitch.stores.jsonl.files import Files
 from lockstitch.stores.jsonl.forks import forked
 from lockstitch.stores.jsonl.opening import opened
+from lockstitch.stores.jsonl.receiving import received
 from lockstitch.stores.jsonl.salvaging import exchanged, remains
 from lockstitch.stores.jsonl.writer import Writer
 
@@ -231,10 +243,13 @@ class JsonlBackend(Backend):
         self._require_open()
         return self._blobs.give(names, str(self._files.blobs))
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
-        names = [name for name in self._files.sessions() if name > after]
-        return (self._listed(name) for name in names[:limit])
+        names = self._files.sessions()
+        if listing.newest or listing.tag or listing.since > -LATEST:
+            return iter(arranged(map(self._listed, names), listing)[:limit])
+        chosen = [name for name in names if name > listing.name]
+        return (self._listed(name) for name in chosen[:limit])
 
     def _listed(self, session: str) -> Listed:
         """Describe a session; of a damaged one, what stands before the damage."""
@@ -243,7 +258,9 @@ class JsonlBackend(Backend):
             holder = self._holder(session)
         except (LockstitchError, OSError):
             return self._listed_before_damage(session)
-        return Listed(session, state.seq, state.epoch, state.made, state.changed, holder)
+        head = (session, state.seq, state.epoch, state.made, state.changed, holder)
+        about = about_of(state.about)
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def _listed_before_damage(self, session: str) -> Listed:
         seq = epoch = made = changed = 0
@@ -266,6 +283,21 @@ class JsonlBackend(Backend):
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        session = checked_session(incoming.session)
+        try:
+            self._files.ensure(self.folder)
+            with self._blobs.alone(self._is_stuck):
+                if not incoming.is_there(self.head(session)):
+                    received(self._files, self._blobs, incoming)
+                # another one may have been quicker
+                incoming.is_there(self.head(session))
+                return self._files.state(session).head
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: copying it failed ({reason}); try again") from error
 
     def remains(self, session: str) -> Remains:
         self._require_open()

@@ -43,13 +43,13 @@ def _made(files: Files, target: str, parts: list[Written]) -> bool:
         disk.write(new.handle, _copy(target, parts))
         disk.sync(new.handle)
         new.close()
-        if not _placed(new.path, files.log(target)):
+        if not placed(new.path, files.log(target)):
             return False
     disk.sync_folder(files.folder)
     return True
 
 
-def _placed(draft: Path, target: Path) -> bool:
+def placed(draft: Path, target: Path) -> bool:
     """Give a file its name without ever taking that of another."""
     try:
         os.link(draft, target, follow_symlinks=False)

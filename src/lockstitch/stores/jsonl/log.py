@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, UsageError
+from lockstitch.journal.about import about_in
 from lockstitch.journal.records import START, Head, digest_of
 from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, parsed, was_whole
 
@@ -30,7 +31,7 @@ class State(Struct, frozen=True, gc=False):
     """How far a file counts: up to ``end``, with the last append from ``last`` on.
 
     ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the
-    first writer and of the last record.
+    first writer and of the last record, and ``about`` is how the session was last described.
     """
 
     end: int = 0
@@ -42,6 +43,7 @@ class State(Struct, frozen=True, gc=False):
     digest: bytes = START
     made: int = 0
     changed: int = 0
+    about: bytes | None = None
 
     @property
     def head(self) -> Head:
@@ -146,6 +148,7 @@ class Walk:
             seq=line.record.seq,
             digest=line.record.digest,
             changed=line.record.at,
+            about=about_in(part.record.body for part in parts) or self.state.about,
         )
         return parts
 

@@ -32,6 +32,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -45,9 +46,18 @@ from lockstitch.journal.records import (
 )
 from lockstitch.journal.salvage import Remains
 from lockstitch.stores import holders
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    checked_blob,
+)
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import reading, salvaging, schema, verify
+from lockstitch.stores.postgres import reading, receiving, salvaging, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
@@ -306,22 +316,25 @@ class PostgresBackend(Backend):
         found = reading.blobs(self._server, wanted, self.url)
         return {name: checked_blob(name, found.get(name), self.url) for name in wanted}
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
-        return islice(self._listed(after, limit), limit)
+        return islice(self._listed(listing, limit), limit)
 
-    def _listed(self, after: str, limit: int | None) -> Iterator[Listed]:
+    def _listed(self, listing: Listing, limit: int | None) -> Iterator[Listed]:
         size = LISTED if limit is None else max(min(LISTED, limit), 1)
-        while rows := self._server.ask(sql.LIST, (after, size), self.url):
-            yield from map(self._described, rows)
-            after = rows[-1][0]
+        while rows := self._server.ask(*reading.listing(listing, size), self.url):
+            found = list(map(self._described, rows))
+            yield from found
+            listing = listing.behind(found[-1])
 
     def _described(self, row: Row) -> Listed:
         """List a session, with its holder unless that is surely dead."""
-        name, seq, epoch, created, changed, text = row
+        name, seq, epoch, created, changed, text, *body = row
         holder = _holder(text)
         is_gone = not text or (holder is not None and self._is_gone(holder))
-        return Listed(name, seq, epoch, created, changed, holder="" if is_gone else _label(holder))
+        about = about_of(bytes(body[0])) if body and body[0] is not None else NOTHING
+        head = (name, seq, epoch, created, changed, "" if is_gone else _label(holder))
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
@@ -335,6 +348,14 @@ class PostgresBackend(Backend):
         if outcome == "held":
             raise Held(f"session {target}: it exists, with other records than the fork's")
         return Head(seq, bytes(digest), epoch)
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        # Its pieces come once: what is known to be there already is not begun.
+        if not incoming.is_there(self.head(name)):
+            receiving.received(self._pool, incoming)
+        return self.head(name) or NEW
 
     def remains(self, session: str) -> Remains:
         self._require_open()

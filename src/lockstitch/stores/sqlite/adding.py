@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from lockstitch.errors import Damaged, Held
 from lockstitch.journal.records import NEW, START, Entry, Head, chained
 from lockstitch.stores.base import require_same
-from lockstitch.stores.sqlite import rows
+from lockstitch.stores.sqlite import listing, rows
 from lockstitch.stores.sqlite.appending import checked, weight
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.rows import SessionRow
@@ -64,4 +64,5 @@ class Adding:
         made = rows.event_rows(number, records, compress=self._compress)
         rows.add_events(connection, made)
         rows.add_blobs(connection, number, self._blobs)
+        listing.describe(connection, number, (entry.body for entry in self._entries))
         return now

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lockstitch.errors import Fenced, Moved, UsageError
 from lockstitch.journal.records import Entry, Head, blob_name, chained, checked_key
-from lockstitch.stores.sqlite import rows
+from lockstitch.stores.sqlite import listing, rows
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.leases import Hold
 
@@ -54,6 +54,7 @@ class Appending:
             return None
         rows.add_events(connection, made)
         rows.add_blobs(connection, self.hold.number, self.blobs)
+        listing.describe(connection, self.hold.number, (entry.body for entry in self.entries))
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, About
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -30,36 +32,52 @@ from lockstitch.journal.records import (
     verified,
 )
 from lockstitch.journal.salvage import Remains
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    checked_blob,
+)
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, rows, salvaging
+from lockstitch.stores.sqlite import checking, connections, files, rows, salvaging
 from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
+from lockstitch.stores.sqlite.listing import page
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.receiving import received
 from lockstitch.stores.sqlite.removing import Replacing, removed
 from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
 
 PAUSES = (0.005, 0.01, 0.02, 0.05)
+# So many seconds the commit of another process is waited for by those who would not wait at all.
+LEAST = 1.0
 
 
 class SqliteBackend(Backend):
     """Sessions in the database at ``path``, which is made if it is not there.
 
     ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
-    makes and changes nothing, no lock file either, and then nothing can be written.
+    makes and changes nothing, no lock file either, and then nothing can be written; a database
+    that this process may not write to is opened like that, too. ``timeout`` is how many seconds
+    a write waits for a process that stopped while it had the database in hand.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword an option
         self,
         path: str | Path,
         *,
         compress: bool = False,
         lease_seconds: float = LEASE_SECONDS,
         readonly: bool = False,
+        timeout: float | None = None,
         connect: Connect = connections.connect,
     ) -> None:
         connections.check_library()
@@ -71,7 +89,11 @@ class SqliteBackend(Backend):
         self._compress = compress
         self._bells = Bells()
         self._is_closed = False
-        self._writer = None if readonly else Writer(self.path, connect, self._bells.ring)
+        self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
+        readonly = readonly or self._is_protected
+        self._writer = None
+        if not readonly:
+            self._writer = Writer(self.path, connect, self._bells.ring, timeout)
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
@@ -83,12 +105,13 @@ class SqliteBackend(Backend):
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         checked_session(session)
         writer = self._for_writing()
-        deadline = time.monotonic() + wait
+        deadline, latest = _deadlines(wait)
         token = secrets.token_hex(8)
         pauses = iter(PAUSES)
         while True:
             try:
-                lease: Lease = writer.do(lambda one: self._take(one, session, create, token))
+                take = partial(self._take, session=session, create=create, token=token)
+                lease: Lease = writer.do(take, latest)
             except Held:
                 if time.monotonic() >= deadline:
                     raise
@@ -186,7 +209,7 @@ class SqliteBackend(Backend):
         checked_session(session)
         writer = self._for_writing()
         adding = Adding(session, entries, after, self._where(session), compress=self._compress)
-        deadline = time.monotonic() + wait
+        deadline, latest = _deadlines(wait)
         pauses = iter(PAUSES)
 
         def run(connection: Connection) -> Head:
@@ -196,7 +219,7 @@ class SqliteBackend(Backend):
 
         while True:
             try:
-                head: Head = writer.do(run)
+                head: Head = writer.do(run, latest)
             except Held:
                 if time.monotonic() >= deadline:
                     raise
@@ -278,6 +301,22 @@ class SqliteBackend(Backend):
         rows.copy_uses(connection, origin.number, number)
         return head
 
+    def receive(self, incoming: Incoming) -> Head:
+        session = checked_session(incoming.session)
+        where = self._where(session)
+        writer = self._for_writing()
+
+        def run(connection: Connection) -> Head:
+            self._check_open()
+            found = rows.session_named(connection, session, where)
+            if found is not None and incoming.is_there(found.head):
+                return found.head
+            writer.weigh(received(connection, incoming, _now(), compress=self._compress))
+            return incoming.head
+
+        head: Head = writer.do(run)
+        return head
+
     # Reading.
 
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
@@ -308,24 +347,27 @@ class SqliteBackend(Backend):
                 found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
         return found
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         readers = self._for_reading()
         left = limit
         while left is None or left > 0:
             count = rows.CHUNK if left is None else min(left, rows.CHUNK)
             with readers.snapshot() as connection:
-                found = salvaging.raw_sessions(connection, after, count)
-            for raw in found:
-                after = raw[1].decode("ascii", "replace")
-                yield salvaging.listed(raw, self._listed, str(self.path))
+                found = page(connection, listing, count)
+            for raw, about in found:
+                describe = partial(self._listed, about=about)
+                one = salvaging.listed(raw, describe, str(self.path))
+                listing = listing.behind(one)
+                yield one
             if len(found) < count:
                 return
             left = None if left is None else left - count
 
-    def _listed(self, row: SessionRow) -> Listed:
+    def _listed(self, row: SessionRow, about: About = NOTHING) -> Listed:
         is_held = row.holder is not None and self._leases.is_held(row, self._generation())
         label = row.holder.label if is_held and row.holder is not None else ""
-        return Listed(row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def remains(self, session: str) -> Remains:
         checked_session(session)
@@ -397,7 +439,8 @@ class SqliteBackend(Backend):
     def _for_writing(self) -> Writer:
         self._check_open()
         if self._writer is None:
-            raise UsageError(f"{self.path}: was opened for reading only")
+            why = ", because this process may not write to it" if self._is_protected else ""
+            raise UsageError(f"{self.path}: was opened for reading only{why}; nothing was written")
         return self._writer
 
     def _for_reading(self) -> Readers:
@@ -409,6 +452,12 @@ class SqliteBackend(Backend):
 
     def _unknown(self, session: str) -> Unreadable:
         return Unreadable(f"{self.path}: there is no session {session}")
+
+
+def _deadlines(wait: float) -> tuple[float, float]:
+    """Say until when a holder is waited for, and until when a process that is in mid-commit."""
+    now = time.monotonic()
+    return now + wait, now + max(wait, LEAST)
 
 
 def _now() -> int:

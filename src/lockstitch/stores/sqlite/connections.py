@@ -62,10 +62,11 @@ def uri_of(path: Path, **options: str) -> str:
     return f"file:{quote(str(path))}?{query}"
 
 
-def writable(connect: Connect, path: Path) -> Connection:
-    """Open an existing database for writing."""
+def writable(connect: Connect, path: Path, seconds: float) -> Connection:
+    """Open an existing database for writing; others are waited for so many seconds meanwhile."""
     connection = connect(uri_of(path, mode="rw"))
     try:
+        ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
         prepare(connection, path)
     except BaseException:
         connection.close()

@@ -109,6 +109,7 @@ class Onlookers(Readers):
         self._aside: tempfile.TemporaryDirectory[str] | None = None
         if files.size_of(path) is None:
             raise Unreadable(f"{path}: no such file")
+        files.check_one_name(path)
         with self.snapshot() as connection:
             connections.check_kind(connection, path)
 

@@ -76,14 +76,6 @@ def session_numbered(connection: Connection, number: int, where: str) -> Session
     return None if row is None else _session(row, where)
 
 
-def raw_sessions(
-    connection: Connection, after: str, count: int, table: str = "sessions"
-) -> list[Any]:
-    """Give the next rows of ``sessions`` in the order of their names, not decoded."""
-    query = f"{_COLUMNS} from {table} where name > ? order by name limit ?"
-    return connection.execute(query, (after, count)).fetchall()
-
-
 def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
     """Give the next rows of ``sessions`` in the order of their numbers, not decoded."""
     query = f"{_SESSION} where number >= ? order by number limit ?"

@@ -54,15 +54,6 @@ def remains(connection: Connection, name: str, where: str) -> Remains:
     return Remains(head, remnants, notes, _stamp(number, seq, digest))
 
 
-def raw_sessions(connection: Connection, after: str, count: int) -> list[Raw]:
-    """Give the next rows of ``sessions`` in the order of their names, also past a damaged index."""
-    try:
-        found = rows.raw_sessions(connection, after, count)
-    except sqlite3.DatabaseError:
-        found = rows.raw_sessions(connection, after, count, table="sessions not indexed")
-    return [row for row in found if isinstance(row[1], bytes)]
-
-
 def listed(row: Raw, describe: Callable[[SessionRow], Listed], where: str) -> Listed:
     """List a session; one whose row is damaged is listed by its name."""
     try:
@@ -94,10 +85,12 @@ def exchanged(  # noqa: PLR0913, PLR0917 - names and a stamp
         " term = null where number = ?"
     )
     connection.execute(set_aside, (aside, old[0]))
+    connection.execute("update labels set name = ? where session = ?", (aside, old[0]))
     connection.execute(
         "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
         (session, old[3] if isinstance(old[3], int) else 0, new[0]),
     )
+    connection.execute("update labels set name = ? where session = ?", (session, new[0]))
 
 
 def _decoded(connection: Connection, name: str, where: str) -> SessionRow | None:

@@ -307,3 +307,14 @@ BEGIN
     WHERE s.id = new_.id;
 END
 $$;
+
+-- The labels of a session, of the next version, go by its name.
+CREATE FUNCTION lockstitch.rename_v1() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    UPDATE lockstitch.labels SET session = NEW.session WHERE session = OLD.session;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER rename AFTER UPDATE OF session ON lockstitch.sessions FOR EACH ROW
+WHEN (OLD.session <> NEW.session) EXECUTE FUNCTION lockstitch.rename_v1();
