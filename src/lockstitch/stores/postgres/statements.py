@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import LiteralString
 
 ACQUIRE = """
-SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.acquire_v1(
-    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::boolean, %s::bytea
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched
+FROM lockstitch.acquire_v2(
+    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::text, %s::bigint,
+    %s::boolean, %s::bytea
 )"""
 APPEND = """
 SELECT outcome, seq, digest FROM lockstitch.append_v2(
@@ -14,8 +16,8 @@ SELECT outcome, seq, digest FROM lockstitch.append_v2(
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
 )"""
 ADD = """
-SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.add_v1(
-    %s::text, %s::text[], %s::bigint, %s::bytea, %s::bigint,
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched FROM lockstitch.add_v2(
+    %s::text, %s::text[], %s::text, %s::bigint, %s::bigint, %s::bytea, %s::bigint,
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[]
 )"""
 REPLACE = """
@@ -25,6 +27,7 @@ SELECT outcome, seq, digest FROM lockstitch.replace_v1(
 )"""
 DELETE = "SELECT lockstitch.delete_v1(%s::text, %s::bigint, %s::text)"
 RENEW = "SELECT * FROM lockstitch.renew_v1(%s::text[], %s::text[], %s::float8)"
+WATCH = "SELECT lockstitch.watch_v1(%s::text, %s::text, %s::bigint, %s::text)"
 RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
@@ -52,7 +55,7 @@ SELECT seq, epoch, key, at, body, digest FROM (
 ) AS page WHERE before < %s ORDER BY seq"""
 _LISTED: LiteralString = """
 SELECT s.session, s.seq, s.epoch, s.created, s.changed,
-    CASE WHEN s.deadline > clock_timestamp() THEN s.holder ELSE '' END, s.about
+    CASE WHEN s.token <> '' THEN s.holder ELSE '' END, s.about
 FROM lockstitch.sessions s"""
 LIST = f"{_LISTED} WHERE s.session > %s AND s.changed > %s ORDER BY s.session LIMIT %s"
 # Said of both tables, so that either can be read from that place on.
@@ -73,7 +76,7 @@ BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
 CHECK_HEADS = """
 SELECT id, session, seq, digest, epoch, created, changed,
-    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END,
+    CASE WHEN token <> '' THEN holder ELSE '' END,
     EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
 FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
 CHECK_IDS = "SELECT id FROM lockstitch.sessions WHERE id = ANY (%s::bigint[])"
@@ -115,5 +118,6 @@ WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
 ORDER BY r.session, r.seq LIMIT %s"""
 EXCHANGE = """
 SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
-    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[]
+    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[],
+    %s::text, %s::bigint
 )"""

@@ -14,11 +14,258 @@ ALTER TABLE lockstitch.sessions
     -- New records are notified of while beats is less.
     ADD COLUMN told bigint NOT NULL DEFAULT 0;
 
+-- Whether a session is held: not by the holders in gone, which are no more, and not by the one
+-- that was silent for the length of its lease, if it still is.
+CREATE FUNCTION lockstitch.is_held_v1(
+    _row lockstitch.sessions, _gone text[], _silent text, _beats bigint
+) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT _row.token <> '' AND _row.token <> ALL (_gone)
+        AND NOT (_row.token = _silent AND _row.beats = _beats)
+$$;
+
+-- Take a session's lease: outcome is done, held or missing.
+CREATE FUNCTION lockstitch.acquire_v2(
+    _session text, _token text, _holder text, _lease float8, _gone text[],
+    _silent text, _beats bigint, _create boolean, _start bytea,
+    OUT outcome text, OUT seq bigint, OUT digest bytea, OUT epoch bigint,
+    OUT token text, OUT holder text, OUT beats bigint, OUT term float8, OUT watched text
+) LANGUAGE plpgsql AS $$
+DECLARE
+    found_ lockstitch.sessions;
+BEGIN
+    PERFORM lockstitch.durably_v1();
+    SELECT * INTO found_ FROM lockstitch.sessions s WHERE s.session = _session FOR UPDATE;
+    IF NOT FOUND AND _create THEN
+        INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+        VALUES (_session, 0, _start, 0, floor(extract(epoch FROM clock_timestamp()) * 1000), 0)
+        ON CONFLICT DO NOTHING;
+        SELECT * INTO found_ FROM lockstitch.sessions s WHERE s.session = _session FOR UPDATE;
+    END IF;
+    IF found_.id IS NULL THEN
+        outcome := 'missing';
+        RETURN;
+    END IF;
+    seq := found_.seq; digest := found_.digest; epoch := found_.epoch;
+    IF lockstitch.is_held_v1(found_, _gone, _silent, _beats) THEN
+        outcome := 'held';
+        token := found_.token; holder := found_.holder; beats := found_.beats;
+        term := found_.term; watched := found_.watched;
+        RETURN;
+    END IF;
+    outcome := 'done';
+    epoch := found_.epoch + 1;
+    UPDATE lockstitch.sessions s
+    SET epoch = found_.epoch + 1, token = _token, holder = _holder, term = _lease,
+        beats = found_.beats + 1, watched = ''
+    WHERE s.id = found_.id;
+END
+$$;
+
+-- For those that know no beats: a holder is waited for until it gives the session back.
+CREATE OR REPLACE FUNCTION lockstitch.acquire_v1(
+    _session text, _token text, _holder text, _lease float8, _gone text[], _create boolean,
+    _start bytea,
+    OUT outcome text, OUT seq bigint, OUT digest bytea, OUT epoch bigint,
+    OUT token text, OUT holder text, OUT remaining float8
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT a.outcome, a.seq, a.digest, a.epoch, a.token, a.holder, a.term
+    INTO outcome, seq, digest, epoch, token, holder, remaining
+    FROM lockstitch.acquire_v2(
+        _session, _token, _holder, _lease, _gone, '', 0, _create, _start
+    ) AS a;
+END
+$$;
+
+-- As before, but that a holder counts on, and that what is told of is counted, too.
+CREATE OR REPLACE FUNCTION lockstitch.append_v1(
+    _session text, _epoch bigint, _token text, _after bigint, _before bytea,
+    _keys text[], _ats bigint[], _bodies bytea[], _digests bytea[],
+    _names text[], _blobs bytea[], _lease float8,
+    OUT outcome text, OUT seq bigint, OUT digest bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    last_ int := cardinality(_keys);
+    id_ bigint;
+    is_told_ boolean;
+BEGIN
+    PERFORM lockstitch.durably_v1();
+    UPDATE lockstitch.sessions s
+    SET seq = _after + last_, digest = coalesce(_digests[last_], _before),
+        changed = coalesce(_ats[last_], s.changed), beats = s.beats + 1, term = _lease
+    WHERE s.session = _session AND s.epoch = _epoch AND s.token = _token
+        AND s.seq = _after AND s.digest = _before
+    RETURNING s.id, s.told > s.beats, s.seq, s.digest INTO id_, is_told_, seq, digest;
+    IF NOT FOUND THEN
+        SELECT * INTO outcome, seq, digest
+        FROM lockstitch.refusal_v1(_session, _epoch, _token, _after, _before, _keys);
+        RETURN;
+    END IF;
+    outcome := 'done';
+    IF cardinality(_names) > 0 THEN
+        INSERT INTO lockstitch.blobs (name, body)
+        SELECT * FROM unnest(_names, _blobs) ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+    SELECT id_, _after + n, _epoch, key, at, body, d
+    FROM unnest(_keys, _ats, _bodies, _digests) WITH ORDINALITY AS u (key, at, body, d, n);
+    -- Notifying makes commits queue, one fsync each, so only what is followed is told.
+    IF is_told_ THEN
+        PERFORM pg_notify('lockstitch', _session || ' ' || seq);
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION lockstitch.renew_v1(
+    _tokens text[], _sessions text[], _lease float8
+) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    WITH mine AS (
+        SELECT s.id FROM lockstitch.sessions s
+        JOIN unnest(_tokens, _sessions) AS u (token, session)
+            ON s.session = u.session AND s.token = u.token
+        ORDER BY s.id FOR UPDATE OF s SKIP LOCKED
+    )
+    UPDATE lockstitch.sessions s SET beats = s.beats + 1, term = _lease
+    FROM mine WHERE s.id = mine.id;
+    RETURN QUERY SELECT u.token FROM unnest(_tokens, _sessions) AS u (token, session)
+    WHERE NOT EXISTS (
+        SELECT FROM lockstitch.sessions s WHERE s.session = u.session AND s.token = u.token
+    );
+END
+$$;
+
+-- Add records without a lease, as before: outcome is done, held, or moved.
+CREATE FUNCTION lockstitch.add_v2(
+    _session text, _gone text[], _silent text, _beats bigint,
+    _after bigint, _before bytea, _epoch bigint,
+    _keys text[], _ats bigint[], _bodies bytea[], _digests bytea[], _names text[], _blobs bytea[],
+    OUT outcome text, OUT seq bigint, OUT digest bytea, OUT epoch bigint,
+    OUT token text, OUT holder text, OUT beats bigint, OUT term float8, OUT watched text
+) LANGUAGE plpgsql AS $$
+DECLARE
+    found_ lockstitch.sessions;
+    last_ int := cardinality(_keys);
+BEGIN
+    PERFORM lockstitch.durably_v1();
+    SELECT * INTO found_ FROM lockstitch.sessions s WHERE s.session = _session FOR UPDATE;
+    IF NOT FOUND AND _after = 0 THEN
+        INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+        VALUES (_session, 0, _before, 0, floor(extract(epoch FROM clock_timestamp()) * 1000), 0)
+        ON CONFLICT DO NOTHING;
+        SELECT * INTO found_ FROM lockstitch.sessions s WHERE s.session = _session FOR UPDATE;
+    END IF;
+    seq := coalesce(found_.seq, 0); digest := found_.digest; epoch := coalesce(found_.epoch, 0);
+    IF lockstitch.is_held_v1(found_, _gone, _silent, _beats) THEN
+        outcome := 'held';
+        token := found_.token; holder := found_.holder; beats := found_.beats;
+        term := found_.term; watched := found_.watched;
+        RETURN;
+    END IF;
+    -- A holder that is gone is taken over, so that it cannot come back.
+    epoch := greatest(epoch, 1) + CASE WHEN found_.token <> '' THEN 1 ELSE 0 END;
+    IF found_.id IS NULL OR seq <> _after OR digest <> _before OR epoch <> _epoch THEN
+        outcome := 'moved';
+        RETURN;
+    END IF;
+    outcome := 'done';
+    seq := _after + last_; digest := coalesce(_digests[last_], _before);
+    UPDATE lockstitch.sessions s
+    SET seq = add_v2.seq, digest = add_v2.digest, epoch = _epoch,
+        changed = coalesce(_ats[last_], s.changed), token = '', holder = '', watched = '',
+        beats = s.beats + 1
+    WHERE s.id = found_.id;
+    PERFORM lockstitch.keep_v1(found_.id, _names, _blobs);
+    INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+    SELECT found_.id, _after + n, _epoch, key, at, body, d
+    FROM unnest(_keys, _ats, _bodies, _digests) WITH ORDINALITY AS u (key, at, body, d, n);
+    IF found_.told > found_.beats THEN
+        PERFORM pg_notify('lockstitch', _session || ' ' || add_v2.seq);
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION lockstitch.add_v1(
+    _session text, _gone text[], _after bigint, _before bytea, _epoch bigint,
+    _keys text[], _ats bigint[], _bodies bytea[], _digests bytea[], _names text[], _blobs bytea[],
+    OUT outcome text, OUT seq bigint, OUT digest bytea, OUT epoch bigint,
+    OUT token text, OUT holder text, OUT remaining float8
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT a.outcome, a.seq, a.digest, a.epoch, a.token, a.holder, a.term
+    INTO outcome, seq, digest, epoch, token, holder, remaining
+    FROM lockstitch.add_v2(
+        _session, _gone, '', 0, _after, _before, _epoch,
+        _keys, _ats, _bodies, _digests, _names, _blobs
+    ) AS a;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION lockstitch.replace_v1(
+    _session text, _epoch bigint, _token text, _after bigint, _start bytea,
+    _keys text[], _ats bigint[], _bodies bytea[], _digests bytea[],
+    _names text[], _blobs bytea[], _lease float8,
+    OUT outcome text, OUT seq bigint, OUT digest bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    found_ lockstitch.sessions;
+    last_ int := cardinality(_keys);
+    id_ bigint;
+BEGIN
+    PERFORM lockstitch.durably_v1();
+    SELECT * INTO found_ FROM lockstitch.sessions s WHERE s.session = _session FOR UPDATE;
+    seq := found_.seq;
+    IF NOT FOUND OR found_.epoch <> _epoch OR found_.token <> _token THEN
+        outcome := 'fenced';
+        RETURN;
+    ELSIF found_.seq <> _after THEN
+        outcome := 'moved';
+        RETURN;
+    END IF;
+    outcome := 'done';
+    UPDATE lockstitch.sessions s
+    SET id = DEFAULT, seq = last_, digest = coalesce(_digests[last_], _start),
+        changed = coalesce(_ats[last_], s.changed), beats = s.beats + 1, term = _lease
+    WHERE s.id = found_.id RETURNING s.id, s.seq, s.digest INTO id_, seq, digest;
+    PERFORM lockstitch.keep_v1(id_, _names, _blobs);
+    INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+    SELECT id_, n, _epoch, key, at, body, d
+    FROM unnest(_keys, _ats, _bodies, _digests) WITH ORDINALITY AS u (key, at, body, d, n);
+    PERFORM lockstitch.clear_v1(found_.id);
+END
+$$;
+
+-- Note who saw a holder's number when, unless it has moved on or is being moved just now.
+CREATE FUNCTION lockstitch.watch_v1(_session text, _token text, _beats bigint, _watched text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    WITH one AS (
+        SELECT s.id FROM lockstitch.sessions s
+        WHERE s.session = _session AND s.token = _token AND s.beats = _beats
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE lockstitch.sessions s SET watched = _watched FROM one WHERE s.id = one.id;
+END
+$$;
+
+-- Ask to be notified of a session's next records. The lock of its row orders this against every
+-- append: one that was not notified of is there to be seen when this has returned.
+CREATE OR REPLACE FUNCTION lockstitch.follow_v1(_session text, _seconds float8)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE lockstitch.sessions s SET told = s.beats + 1000 WHERE s.session = _session;
+    RETURN FOUND;
+END
+$$;
+
 -- Give a session another name, and its own to another one: outcome is done, held, moved, missing
 -- or taken. What is damaged in their rows stays as it is.
 CREATE FUNCTION lockstitch.exchange_v1(
     _session text, _aside text, _successor text, _id bigint, _seq bigint, _digest bytea,
-    _gone text[], OUT outcome text, OUT token text, OUT holder text, OUT beats bigint,
+    _gone text[], _silent text, _beats bigint, OUT outcome text, OUT token text, OUT holder text, OUT beats bigint,
     OUT term float8
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -35,11 +282,11 @@ BEGIN
         outcome := 'missing';
         RETURN;
     END IF;
-    IF old_.token <> '' AND old_.token <> ALL (_gone) THEN
+    IF lockstitch.is_held_v1(old_, _gone, _silent, _beats) THEN
         outcome := 'held';
         token := old_.token; holder := old_.holder; beats := old_.beats; term := old_.term;
         RETURN;
-    ELSIF new_.token <> '' AND new_.token <> ALL (_gone) THEN
+    ELSIF lockstitch.is_held_v1(new_, _gone, '', 0) THEN
         outcome := 'held';
         token := new_.token; holder := new_.holder; beats := new_.beats; term := new_.term;
         RETURN;
@@ -53,9 +300,21 @@ BEGIN
     END IF;
     outcome := 'done';
     UPDATE lockstitch.sessions s
-    SET session = _aside, epoch = s.epoch + 1, token = '', holder = '' WHERE s.id = old_.id;
+    SET session = _aside, epoch = s.epoch + 1, token = '', holder = '', watched = ''
+    WHERE s.id = old_.id;
     UPDATE lockstitch.sessions s
     SET session = _session, epoch = greatest(s.epoch, old_.epoch), token = '', holder = ''
     WHERE s.id = new_.id;
 END
 $$;
+
+-- The labels of a session, of the next version, go by its name.
+CREATE FUNCTION lockstitch.rename_v1() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    UPDATE lockstitch.labels SET session = NEW.session WHERE session = OLD.session;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER rename AFTER UPDATE OF session ON lockstitch.sessions FOR EACH ROW
+WHEN (OLD.session <> NEW.session) EXECUTE FUNCTION lockstitch.rename_v1();
