@@ -25,7 +25,7 @@ from lockstitch.dialects.render_script import Piece, Words
 from lockstitch.dialects.render_writing import WRITERS
 from lockstitch.dialects.replies import call_parts
 from lockstitch.journal.events import Denied, Finished
-from lockstitch.journal.everyday import SPELLINGS
+from lockstitch.journal.everyday import SPELLINGS, Result
 from lockstitch.journal.state import Call
 from lockstitch.model.parts import RESULT, USER, Message, Part
 from lockstitch.model.zones import GROUPED
@@ -144,8 +144,8 @@ def _written(name: str, ids: Sequence[str], answers: Sequence[Answer]) -> list[A
     """Write results of text for calls that are known by their ids, without a look at the calls."""
     pairs = zip(ids, answers, strict=True)
     at_once = SPELLINGS[name].results
-    if at_once is not None:
-        return at_once((call, answer.text, answer.failed) for call, answer in pairs)
+    if at_once is not None and SPELLINGS[name].takes_blank:
+        return at_once(Result(call, "", answer.text, answer.failed) for call, answer in pairs)
     writer = WRITERS[name](profile_named(name))
     writer.results(
         [

@@ -20,6 +20,7 @@ from lockstitch.journal.records import Entry, Record, blob_name
 INLINE = 64 * 1024
 NOTHING = Raw(b"null")
 
+Role = Literal["system", "developer"]
 Outcome = Literal["ok", "error", "cancelled", "timed-out", "unknown", "not-started"]
 
 
@@ -49,6 +50,12 @@ class Said(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The user said something: a JSON string, or a message's content in ``dialect``'s spelling."""
 
     dialect: str = ""
+
+
+class Instructed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What the model is told before the conversation: a JSON string, "" for nothing any more."""
+
+    role: Role = "system"
 
 
 class Replied(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -197,8 +204,8 @@ class Unknown(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 AnyEvent = (
-    Said | Replied | Partial | Started | Finished | Waiting | Approved | Denied | Interrupted
-    | Resumed | Ended | Compacted | Rewound | Forked | Noted | Described
+    Said | Instructed | Replied | Partial | Started | Finished | Waiting | Approved | Denied
+    | Interrupted | Resumed | Ended | Compacted | Rewound | Forked | Noted | Described
 )  # fmt: skip
 _DECODER = msgspec.json.Decoder(AnyEvent)
 _DECODE = msgspec.json.Decoder().decode

@@ -15,6 +15,7 @@ from lockstitch.journal.events import (
     Ended,
     Event,
     Finished,
+    Instructed,
     Interrupted,
     Noted,
     Partial,
@@ -171,6 +172,10 @@ def _said(view: View, fact: Fact, event: Said) -> None:
     view.items.append(Spoken(fact.seq, event))
     view.turn = view.turn or fact.seq
     view.interrupted = 0
+
+
+def _instructed(view: View, _fact: Fact, event: Instructed) -> None:
+    view.instructions[event.role] = event
 
 
 def _replied(view: View, fact: Fact, event: Replied) -> None:
@@ -336,6 +341,7 @@ def _noted(view: View, fact: Fact, event: Noted) -> None:
 
 _STEPS: dict[type[Event], Callable[[View, Fact, Any], None]] = {
     Said: _said,
+    Instructed: _instructed,
     Replied: _replied,
     Partial: _partial,
     Started: _started,

@@ -32,6 +32,7 @@ from lockstitch.journal.answers import (
     shortened,
 )
 from lockstitch.journal.events import Compacted, Finished, Partial, Replied
+from lockstitch.journal.instructions import leading, texts_in
 from lockstitch.journal.judging import Judge, is_small
 from lockstitch.journal.state import Call, Item, Late, Reply, Spoken, Summary, View
 from lockstitch.journal.values import Values
@@ -72,11 +73,12 @@ def project(
     """
     receiver = receiver_of(view, dialect, provider, model)
     projector = Projector(view, receiver, blobs or {})
+    head = leading(texts_in(view, lambda event: as_text(projector.value.of(event))), dialect)
     messages = projector.native()
     judge = Judge(dialect, receiver.model)
-    if judge.accepts(messages, projector.bound):
-        return messages
-    return healed(projector, messages, dialect)
+    if not judge.accepts(messages, projector.bound):
+        messages = healed(projector, messages, dialect)
+    return [*head, *messages]
 
 
 def healed(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
@@ -260,7 +262,7 @@ class Projector:
             changed = self.changed
             own = self._own(item)
             more = [] if own is not None else self._words(item) or self.turns(item)
-            begins = type(item) is Reply and (own is not None or _begins(more))
+            begins = type(item) is Reply and (bool(own) or _begins(more))
             if self._turns and (own is not None or (begins and _ends(self._turns[-1]))):
                 self.close(messages)
             last = messages[-1] if messages else None
@@ -314,31 +316,38 @@ class Projector:
         """Give a reply as it came, to who issued it, with the results of its calls."""
         value = self.value.of(reply.event)
         plain = self.everyday.replied(value)
-        messages = messages_in(self.name, value) if plain is None else [plain]
+        messages = messages_in(self.name, value) if plain is None else plain
         if not self._is_issuer(reply.event) or self._is_unbound(reply):
             self._is_everyday = False
             messages = without_reasoning(self.name, messages)
+            plain = None
         if not reply.calls:
             return messages
-        results = self._texts(reply)
+        results = self._texts(reply, plain)
         return messages + results if results else self._with_results(reply, messages, self.name)
 
-    def _texts(self, reply: Reply) -> list[Any]:
-        """Give the results of a reply's calls if each is a text and the call has an id."""
-        write, value_of = self.everyday.results, self.value.of
-        if write is None or self._is_shortened(reply.seq):
+    def _texts(self, reply: Reply, plain: list[Any] | None) -> list[Any]:
+        """Give the results of a reply's calls if each is a text and its call can be named."""
+        spelling, value_of = self.everyday, self.value.of
+        if spelling.results is None or self._is_shortened(reply.seq):
+            return []
+        if spelling.asked is not None and (
+            plain is None or spelling.asked(plain) != [(c.id, c.name) for c in reply.calls]
+        ):
             return []
         results: list[everyday.Result] = []
         for call in reply.calls:
             fact = call.outcome.fact if call.outcome is not None else None
-            if not isinstance(fact, Finished) or not call.id or call.is_news:
+            if not isinstance(fact, Finished) or call.is_news:
+                return []
+            if spelling.needs_ids and not call.id:
                 return []
             text = value_of(fact)
-            if type(text) is not str:
+            if type(text) is not str or not (spelling.takes_blank or not is_blank(text)):
                 return []
-            results.append((call.id, text, fact.outcome != "ok"))
+            results.append(everyday.Result(call.id, call.name, text, fact.outcome != "ok"))
         self.changed = max(self.changed, *[call.changed for call in reply.calls])
-        return write(results)
+        return spelling.results(results)
 
     def _is_issuer(self, event: Replied | Partial) -> bool:
         who = (event.dialect, event.provider, event.model)

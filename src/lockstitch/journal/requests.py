@@ -8,6 +8,7 @@ both ways lead to the same messages.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -70,7 +71,11 @@ class Requests:
 
 
 class Kept:
-    """What stays of a request: the messages of the first ``count`` items of a view."""
+    """What stays of a request: the messages of the first ``count`` items of a view.
+
+    ``around`` are the last of those and the reply behind it: as long as they stand there, nothing
+    was taken out before them, put between them, or joined with what is kept.
+    """
 
     def __init__(self, view: View, who: Who) -> None:
         dialect, model, provider = who
@@ -80,7 +85,7 @@ class Kept:
         self.receiver: Receiver = receiver_of(view, dialect, provider, model)
         self.judge = Judge(dialect, self.receiver.model)
         self.count = 0
-        self.last: Item | None = None
+        self.around: list[Item] = []
         self.mark = Mark(0, 0, 0, (0, 0, 0))
         self.messages: list[Any] = []
         self._reply: Replied | Partial | None = None
@@ -95,7 +100,8 @@ class Kept:
         if view is not self.view or view.summary is not self.summary:
             return False
         items = view.items
-        if self.count and (len(items) < self.count or items[self.count - 1] is not self.last):
+        around = items[self.count - 1 : self.count + 1] if self.count else []
+        if len(around) != len(self.around) or any(map(operator.is_not, around, self.around)):
             return False
         if any(call.outcome is not had or call.changed != at for call, had, at in self._loose):
             return False
@@ -152,7 +158,8 @@ class Kept:
         dialect = self.receiver.profile.dialect
         self._reply = last_reply_in(projector.view, dialect, self.count, self._reply, mark.item)
         self.messages += messages[len(self.messages) : mark.message]
-        self.count, self.last, self.mark = mark.item, items[mark.item - 1], mark
+        self.count, self.mark = mark.item, mark
+        self.around = items[mark.item - 1 : mark.item + 1]
         self._ids = projector.ids
 
     def healed(self) -> list[Any]:

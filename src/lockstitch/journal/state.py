@@ -121,12 +121,12 @@ class Summary(Struct, frozen=True, gc=False):
 class View(Struct):
     """The conversation along the visible line of a journal.
 
-    ``turn`` is where the turn that is open began, 0 if none is. ``interrupted`` is where the last
-    turn began if it was broken off and nothing has been said since, else 0. ``replied`` is where
-    a model replied last. ``streams`` has what
-    came of each stream, None where the whole of it did; ``renamed`` leads from a call of a part
-    of a reply to the same call of the whole. ``has_large`` tells whether any fact's payload is
-    kept apart.
+    ``instructions`` has what the model is told before it, by role. ``turn`` is where the turn
+    that is open began, 0 if none is. ``interrupted`` is where the last turn began if it was
+    broken off and nothing has been said since, else 0. ``replied`` is where a model replied
+    last. ``streams`` has what came of each stream, None where the whole of it did; ``renamed``
+    leads from a call of a part of a reply to the same call of the whole. ``has_large`` tells
+    whether any fact's payload is kept apart.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -134,6 +134,7 @@ class View(Struct):
     checkpoints: list[Checkpoint] = field(default_factory=list)
     streams: dict[str, Reply | None] = field(default_factory=dict)
     renamed: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    instructions: dict[str, Event] = field(default_factory=dict)
     summary: Summary | None = None
     turn: int = 0
     interrupted: int = 0
@@ -209,6 +210,7 @@ class View(Struct):
 
     def facts(self, start: int = 0) -> Iterator[Event]:
         """Give the facts whose payloads a request is made of, from some item on."""
+        yield from self.instructions.values()
         if self.summary and self.summary.cut:
             yield self.summary.event
         for item in self.sent(start):

@@ -14,11 +14,13 @@ from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.options import Options, Wish, wished
 from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.journal.about import About
+from lockstitch.journal.events import Role
 from lockstitch.journal.usage import Usage
 from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.children import Parent
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
@@ -33,8 +35,17 @@ from lockstitch.threads import through, unless_cancelled
 class Opening:
     """A session about to be opened: for ``async with``, or ``await``."""
 
-    def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
-        self._open = partial(Conversation, backend, name, wait=wait, create=create)
+    def __init__(
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        wait: float,
+        create: bool,
+        parent: Parent | None = None,
+    ) -> None:
+        opening = partial(Conversation, backend, name, wait=wait, create=create)
+        self._open = partial(opening, parent=parent)
         self._session: AsyncSession | None = None
 
     async def _opened(self) -> AsyncSession:
@@ -84,6 +95,15 @@ class AsyncSession(Readable):
         it stands behind their results.
         """
         return await through(lambda: self._inner.say(content, dialect=dialect, key=key))
+
+    async def instruct(self, text: str, *, role: Role = "system") -> None:
+        """Tell the model something before the conversation, as its system or its developer.
+
+        It counts from now on, in place of what the same role said before; the same again is
+        nothing new, so a program may say it at every start. Where the dialect has a place for it
+        among the messages, ``request`` puts it first; else :meth:`system` gives it.
+        """
+        await through(lambda: self._inner.instruct(text, role=role))
 
     async def record(
         self,
@@ -295,13 +315,11 @@ class AsyncSession(Readable):
         return await self._compacted(summarize, Wish(tokens=budget, dialect=dialect, **options))
 
     async def _compacted(self, summarize: Callable[[str], Any] | None, wish: Wish) -> Compaction:
-        work = await through(lambda: self._inner.compacting(wish, summarize))
-
-        async def keep(key: str, text: str) -> None:
-            await through(lambda: work.keep(key, text))
-
-        done = await run(work.steps, work.summarizer, wish.clock, keep=keep, on_progress=wish.show)
-        return await through(lambda: work.finish(done))
+        done = await _shortened(self._inner, summarize, wish)
+        for child in await through(lambda: self._inner.long_children(wish)):
+            with suppress(Unmet, Moved, Busy):
+                await _shortened(child, summarize, wish)
+        return done
 
     async def uncompact(self) -> None:
         """Take every compaction back: all of the conversation is sent again."""
@@ -323,6 +341,18 @@ class AsyncSession(Readable):
     ) -> None:
         """Go out, whatever happened."""
         await through(lambda: self._inner.close(error), insist=True)
+
+
+async def _shortened(
+    conversation: Conversation, summarize: Callable[[str], Any] | None, wish: Wish
+) -> Compaction:
+    work = await through(lambda: conversation.compacting(wish, summarize))
+
+    async def keep(key: str, text: str) -> None:
+        await through(lambda: work.keep(key, text))
+
+    done = await run(work.steps, work.summarizer, wish.clock, keep=keep, on_progress=wish.show)
+    return await through(lambda: work.finish(done))
 
 
 async def _says_so(policy: Policy, call: Call) -> bool:

@@ -42,6 +42,7 @@ class Batch:
         self.is_stopped = False
         self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None
+        self.interrupt_children: Callable[[str], None] = lambda _: None
         self._writer = writer
         self._tools = tools
         self._timeout = timeout
@@ -52,6 +53,13 @@ class Batch:
         self._running: dict[Key, Job] = {}
         self._lock = threading.Lock()
         self._candidates = writer.look(lambda state: core.candidates(state, self._repeats))
+
+    @property
+    def lost(self) -> list[Key]:
+        """The calls of the last reply that may have run, and that nobody is going to run again."""
+        again = {candidate.key for candidate in self._candidates}
+        calls = self._writer.look(lambda state: list(state.view.batch))
+        return [key for call in calls if core.is_lost(call) and (key := _key(call)) not in again]
 
     def _repeats(self, call: journal.Call) -> bool:
         tool = self._tool((call.reply, call.index))
@@ -114,6 +122,8 @@ class Batch:
             candidate.id,
             asking.name,
             self._writer.session,
+            event.reply,
+            event.index,
             event.effect,
             event.attempt,
             threading.Event(),
@@ -219,6 +229,8 @@ class Batch:
 
     def break_off(self, reason: str) -> None:
         """Leave what runs, for a reason: every call gets an outcome, and the turn may be over."""
+        if reason not in core.NOBODYS_WISH:
+            self.interrupt_children(reason)
         self.stop()
         self._writer.decide(lambda state: core.broken_off(state, reason, self._touched))
 
@@ -237,3 +249,7 @@ class Batch:
     def _found(self, key: Key) -> Call | None:
         call = self._writer.look(lambda state: state.view.calls.get(key))
         return self._writer.call(call) if call else None
+
+
+def _key(call: journal.Call) -> Key:
+    return call.reply, call.index

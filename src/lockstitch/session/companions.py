@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import inbox_of, is_inbox
+from lockstitch.session.children import descendants
 from lockstitch.stores.base import Backend
 
 # Where a store writes down what was removed from it, and why.
@@ -26,5 +27,6 @@ def companions(backend: Backend, name: str) -> list[str]:
 
     Each begins with the name of its session, so that its name in a copy can be told.
     """
-    inbox = inbox_of(name)
-    return [inbox] if backend.head(inbox) is not None else []
+    sessions = [name, *descendants(backend, name)]
+    inboxes = [inbox_of(one) for one in sessions]
+    return sessions[1:] + [inbox for inbox in inboxes if backend.head(inbox) is not None]

@@ -16,18 +16,23 @@ from lockstitch.journal.events import (
     Compacted,
     Event,
     Finished,
+    Instructed,
     Noted,
     Replied,
     Rewound,
+    Role,
     Said,
     as_stored,
+    text_payload,
 )
 from lockstitch.journal.fold import State
+from lockstitch.journal.instructions import ROLES
 from lockstitch.journal.projection import wanted
 from lockstitch.journal.records import checked_key, checked_name
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.children import CHILD, OPENED, Parent
 from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, said_payload
 from lockstitch.session.delivering import Inbox, outcome_of
@@ -47,7 +52,15 @@ LISTENING = 0.25
 class Conversation(Readable):
     """An open session: the lease is held, and what a crash left open was concluded."""
 
-    def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        wait: float,
+        create: bool,
+        parent: Parent | None = None,
+    ) -> None:
         self.batches: set[Batch] = set()
         self._said_before: list[Said] = []
         self.streams: list[Any] = []
@@ -55,6 +68,9 @@ class Conversation(Readable):
         until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
+        OPENED.add(backend, name, self)
+        if parent is not None and not self.seq:
+            self.writer.add(Noted(name=CHILD, payload=json_payload(parent)))
 
     def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
         """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
@@ -104,6 +120,12 @@ class Conversation(Readable):
         if key is not None or not self._is_said_before(said):
             self.writer.add(said, key=_named("say", key))
         return self.turn
+
+    def instruct(self, text: str, *, role: Role = "system") -> None:
+        if role not in ROLES or not isinstance(text, str):
+            raise UsageError("instructions are a text of the system or the developer")
+        if self.writer.instructions.get(role, "") != text:
+            self.writer.add(Instructed(payload=text_payload(text), role=role))
 
     def _is_said_before(self, said: Said) -> bool:
         """Whether the same program, started again, says what opened the turn that is still open.
@@ -163,7 +185,33 @@ class Conversation(Readable):
     ) -> Batch:
         """Look at the calls that could run now, those among them that others delivered for."""
         self._inbox.take_over()
-        return Batch(self.writer, tools, timeout=timeout, max_parallel=max_parallel)
+        batch = Batch(self.writer, tools, timeout=timeout, max_parallel=max_parallel)
+        batch.interrupt_children = self._interrupt_children
+        self._leave_children(batch.lost)
+        return batch
+
+    def _interrupt_children(self, reason: str) -> None:
+        for child in self.children:
+            child.interrupt(reason)
+
+    @property
+    def children(self) -> list[Conversation]:
+        """The sessions of sub-agents that calls which run now hold open in this process."""
+        return OPENED.children(self.writer.backend, self.name, self._live())
+
+    def _leave_children(self, calls: list[core.Key]) -> None:
+        """End what sub-agents were doing for calls that nobody is going to run again."""
+        backend = self.writer.backend
+        for call in calls:
+            name = Parent(self.name, *call).child
+            if backend.head(name) is None:
+                continue
+            with suppress(Held):  # somebody leads it still
+                child = Conversation(backend, name, wait=0.0, create=False)
+                if child.turn.state in ("open", "waiting"):
+                    child._leave_children([c.key for c in child.calls])
+                    child.interrupt("parent")
+                child.close()
 
     def deliver(self, which: Call | str, result: Any, *, key: str | None = None) -> Turn:
         event, name = self.writer.look(lambda state: outcome_of(state, which, result, key))
@@ -181,6 +229,7 @@ class Conversation(Readable):
         return None
 
     def interrupt(self, reason: str = "user") -> Turn:
+        self._interrupt_children(reason)
         self.writer.decide(lambda state: core.interrupted(state, reason, self._live()))
         self._stop()
         return self.turn
@@ -266,6 +315,16 @@ class Conversation(Readable):
             return is_over(wish, state.view, messages, blobs)
 
         return self.writer.look(asked)
+
+    def long_children(self, wish: Wish) -> list[Conversation]:
+        """Give the sessions of sub-agents that are over a budget, too."""
+        found: list[Conversation] = []
+        for child in self.children:
+            writer = child.writer
+            dialect = wish.dialect or writer.dialect or "anthropic"
+            if child.is_over(wish, writer.request(dialect, model=None, provider=None)):
+                found.append(child)
+        return found
 
     def output(self, call: Call) -> Any:
         return self.writer.output(call)

@@ -36,10 +36,11 @@ from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
+from lockstitch.session.children import CHILD
 
 PAUSED = "paused"
 NOTES = "compaction"
-RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING)
+RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING, CHILD)
 # What breaks off the work, but not the turn: nobody asked for it to end.
 NOBODYS_WISH = frozenset({"error", "exit", "closed", "cut"})
 Key = tuple[int, int]
@@ -214,9 +215,14 @@ def _is_fresh(call: Call) -> bool:
 
 
 def _may_repeat(call: Call, repeatable: Callable[[Call], bool]) -> bool:
+    return is_lost(call) and repeatable(call)
+
+
+def is_lost(call: Call) -> bool:
+    """Whether a call was left by whoever ran it: its outcome is unknown."""
     fact = call.outcome.fact if call.outcome and not call.outcome.is_real else None
     unknown = isinstance(fact, Finished) and fact.outcome == "unknown"
-    return unknown and call.status == "closed" and repeatable(call)
+    return unknown and call.status == "closed"
 
 
 def still(state: State, candidate: Candidate) -> bool:

@@ -12,10 +12,12 @@ from msgspec import Raw
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.about import told
-from lockstitch.journal.events import Event, value_of
+from lockstitch.journal.events import Event, Role, value_of
 from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.instructions import beside, leading, texts_in
 from lockstitch.journal.records import Head, Record
 from lockstitch.journal.requests import Requests
+from lockstitch.model.handed import Messages
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
 from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
@@ -86,7 +88,18 @@ class Seen:
                 self.state.view, dialect, model=model, provider=provider, fetch=self.fetched
             )
             self.asked, self.spoken = self.state.seq, dialect
-        return messages
+            head = leading(self.instructions, dialect)
+        if not head:
+            return messages
+        given = messages if isinstance(messages, Messages) else Messages(messages)
+        given.begin_with(head)
+        return given
+
+    @property
+    def instructions(self) -> dict[Role, str]:
+        """What the model is told before the conversation, by role."""
+        view = self.look(lambda state: state.view)
+        return texts_in(view, lambda event: str(value_of(Raw(self.payload(event)))))
 
     @property
     def dialect(self) -> str:
@@ -164,6 +177,18 @@ class Readable:
     def state(self) -> State:
         """All that the journal adds up to."""
         return self._seen.state
+
+    @property
+    def instructions(self) -> dict[Role, str]:
+        """What the model is told before the conversation: texts by role, system or developer."""
+        return self._seen.instructions
+
+    def system(self, dialect: str) -> Any:
+        """Give what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
+
+        None if nothing was instructed, and where a request has it among its messages.
+        """
+        return beside(self._seen.instructions, dialect)
 
     @property
     def items(self) -> list[journal.Item]:

@@ -14,9 +14,11 @@ from lockstitch.compaction.options import Options, Wish, wished
 from lockstitch.compaction.running import Summarize, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
 from lockstitch.journal.about import About
+from lockstitch.journal.events import Role
 from lockstitch.journal.usage import Usage
 from lockstitch.session import telling
 from lockstitch.session.calls import Call, Recovered, Turn
+from lockstitch.session.children import Parent
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
@@ -35,9 +37,15 @@ class Session(Readable):
     """
 
     def __init__(
-        self, backend: Backend, name: str, *, wait: float = 0.0, create: bool = True
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        wait: float = 0.0,
+        create: bool = True,
+        parent: Parent | None = None,
     ) -> None:
-        self._inner = Conversation(backend, name, wait=wait, create=create)
+        self._inner = Conversation(backend, name, wait=wait, create=create, parent=parent)
         self._seen = self._inner.writer
 
     @property
@@ -52,6 +60,15 @@ class Session(Readable):
         it stands behind their results.
         """
         return self._inner.say(content, dialect=dialect, key=key)
+
+    def instruct(self, text: str, *, role: Role = "system") -> None:
+        """Tell the model something before the conversation, as its system or its developer.
+
+        It counts from now on, in place of what the same role said before; the same again is
+        nothing new, so a program may say it at every start. Where the dialect has a place for it
+        among the messages, ``request`` puts it first; else :meth:`system` gives it.
+        """
+        self._inner.instruct(text, role=role)
 
     def record(
         self,
@@ -257,9 +274,11 @@ class Session(Readable):
         return self._compacted(summarize, Wish(tokens=budget, dialect=dialect, **options))
 
     def _compacted(self, summarize: Summarize | None, wish: Wish) -> Compaction:
-        work = self._inner.compacting(wish, summarize)
-        done = run(work.steps, work.summarizer, wish.clock, keep=work.keep, on_progress=wish.show)
-        return work.finish(done)
+        done = _shortened(self._inner, summarize, wish)
+        for child in self._inner.long_children(wish):
+            with suppress(Unmet, Moved, Busy):
+                _shortened(child, summarize, wish)
+        return done
 
     def uncompact(self) -> None:
         """Take every compaction back: all of the conversation is sent again."""
@@ -281,6 +300,12 @@ class Session(Readable):
     ) -> None:
         """Go out, whatever happened."""
         self._inner.close(error)
+
+
+def _shortened(conversation: Conversation, summarize: Summarize | None, wish: Wish) -> Compaction:
+    work = conversation.compacting(wish, summarize)
+    done = run(work.steps, work.summarizer, wish.clock, keep=work.keep, on_progress=wish.show)
+    return work.finish(done)
 
 
 def _says_so(policy: Policy, call: Call) -> bool:

@@ -74,9 +74,16 @@ class CurrentCall:
     id: str
     name: str
     session: str
+    reply: int
+    index: int
     effect: str
     attempt: int
     abort: threading.Event
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from every other call of its session."""
+        return self.reply, self.index
 
 
 CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")

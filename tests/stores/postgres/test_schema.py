@@ -11,6 +11,7 @@ import pytest
 from lockstitch.errors import Held, Unreadable
 from lockstitch.journal.events import Said, entry_of, text_payload
 from lockstitch.journal.records import NEW, blob_name, chained
+from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import PostgresBackend, schema
 from tests.postgres_server import shared
 from tests.stores.postgres.making import entries, keys, run
@@ -116,6 +117,7 @@ def test_a_store_of_version_1_is_brought_up(dsn: str) -> None:
     with PostgresBackend(dsn) as backend:
         assert run(dsn, VERSIONS) == [(number,) for number in schema.migrations()]
         assert keys(backend, "s") == ["k1"]
+        assert [one.session for one in backend.listed(Listing(newest=True))] == ["s"]
         run(dsn, "UPDATE lockstitch.sessions SET token = ''")
         backend.delete(backend.acquire("s"))
     assert run(dsn, BLOBS) == [(0,)]
