@@ -12,6 +12,7 @@ from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Event, value_of
 from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.large import Stored
 from lockstitch.journal.records import Head, Record
 from lockstitch.journal.requests import Requests
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
@@ -19,6 +20,8 @@ from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
 
 T = TypeVar("T")
+# So many bytes of large values stay in memory.
+_KEPT = 16 * 1024 * 1024
 
 
 class Seen:
@@ -36,6 +39,7 @@ class Seen:
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
         self._requests = Requests()
+        self._large = Stored(backend.blobs, backend.sizes, backend.ends)
         self._askings: dict[int, list[Asking]] = {}
 
     def refresh(self) -> list[Fact]:
@@ -66,17 +70,19 @@ class Seen:
         """Make the messages of a request from what is known now."""
         with self._looking:
             messages = self._requests.make(
-                self.state.view, dialect, model=model, provider=provider, fetch=self.fetched
+                self.state.view, dialect, model=model, provider=provider, large=self._large
             )
             self.asked = self.state.seq
         return messages
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
-        """Give large values; they never change, so they are kept."""
+        """Give large values; they never change, so as many as are no burden are kept."""
         missing = set(names) - self._blobs.keys()
-        if missing:
-            self._blobs.update(self.backend.blobs(sorted(missing)))
-        return {name: self._blobs[name] for name in names}
+        found = self.backend.blobs(sorted(missing)) if missing else {}
+        given = {name: found.get(name) or self._blobs[name] for name in names}
+        if sum(map(len, given.values())) <= _KEPT:
+            self._blobs = given
+        return given
 
     def payload(self, event: Event) -> bytes:
         """Give an event's payload, wherever it is kept."""
