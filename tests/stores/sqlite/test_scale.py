@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.journal.records import Entry, Head, chained
-from lockstitch.stores.sqlite import SqliteBackend, connections, rows
+from lockstitch.stores.sqlite import SqliteBackend, connections, pieces, rows
 from tests.stores.sqlite.conftest import entries
 
 MANY = 100_000
@@ -41,7 +41,7 @@ def filled(path: Path, sessions: int, records: int) -> None:
     def fill(connection: connections.Connection) -> None:
         last = Head(records, chain[-1].digest, 1)
         number = rows.add_session(connection, "long", last, 1, records)
-        rows.add_events(connection, rows.event_rows(number, chain, compress=False))
+        pieces.add(connection, number, pieces.encoded(chain), compress=False)
         for name in range(sessions):
             rows.add_session(connection, f"s{name:06}", Head(), 1, 0)
 

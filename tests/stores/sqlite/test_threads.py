@@ -118,7 +118,7 @@ class Failing:
 
 
 ALL: list[Failing] = []
-STATEMENTS = ("begin immediate", "update sessions", "insert into events", "commit")
+STATEMENTS = ("begin immediate", "update sessions", "update pieces", "commit")
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
         def work(number: int) -> None:
             for seq in range(EACH):
                 if seq == number % 7 + 3:
-                    fail_at("insert into events", KeyboardInterrupt())
+                    fail_at("update pieces", KeyboardInterrupt())
                 while True:
                     try:
                         store.append(leases[number], entries(1, first=seq + 1), seq)

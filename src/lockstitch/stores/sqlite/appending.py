@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstitch.errors import Fenced, Moved, UsageError
-from lockstitch.journal.records import Entry, Head, blob_name, chained, checked_key
-from lockstitch.stores.sqlite import rows
+from lockstitch.errors import Damaged, Fenced, Moved, UsageError
+from lockstitch.journal.records import START, Entry, Head, blob_name, chained, checked_key
+from lockstitch.stores.sqlite import lineage, pieces, rows
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.leases import Hold
 
@@ -33,27 +33,26 @@ class Appending:
         head = None if self.chain is None else self._written(connection, *self.chain, deadline)
         return self._looked_up(connection, deadline) if head is None else head
 
-    def _chain(self, head: Head) -> tuple[Head, list[rows.EventRow], int]:
+    def _chain(self, head: Head) -> tuple[Head, pieces.Encoded, int]:
         records = chained(head, self.hold.epoch, self.entries)
+        made = pieces.encoded(records)
         if not records:
-            return Head(head.seq, head.digest, self.hold.epoch), [], 0
+            return Head(head.seq, head.digest, self.hold.epoch), made, 0
         last = records[-1]
-        made = rows.event_rows(self.hold.number, records, compress=self.compress)
         return Head(last.seq, last.digest, self.hold.epoch), made, last.at
 
     def _written(
         self,
         connection: Connection,
         head: Head,
-        made: list[rows.EventRow],
+        made: pieces.Encoded,
         at: int,
         deadline: float,
     ) -> Head | None:
         move = rows.Move(self.hold.number, self.after, head, at, deadline)
         if not rows.move_head(connection, move):
             return None
-        rows.add_events(connection, made)
-        rows.add_blobs(connection, self.hold.number, self.blobs)
+        write(connection, self.hold.number, made, self.blobs, compress=self.compress)
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:
@@ -75,8 +74,9 @@ class Appending:
     def _are_there(self, connection: Connection, head: Head) -> bool:
         if not self.entries or head.seq != self.after + len(self.entries):
             return False
-        found = rows.keys(connection, self.hold.number, self.after, head.seq)
-        return found == [(self.hold.epoch, entry.key.encode("ascii")) for entry in self.entries]
+        found = lineage.records(connection, self.hold.number, self.after, head.seq, self.where)
+        sent = [(self.hold.epoch, entry.key) for entry in self.entries]
+        return [(record.epoch, record.key) for record in found] == sent
 
 
 def checked(entries: Sequence[Entry], *, compress: bool) -> list[rows.BlobRow]:
@@ -84,15 +84,39 @@ def checked(entries: Sequence[Entry], *, compress: bool) -> list[rows.BlobRow]:
     for entry in entries:
         _check(entry)
     return [
-        (blob_name(blob), *rows.packed(blob, compress=compress))
-        for entry in entries
+        (blob_name(blob), *rows.packed(blob, compress=compress), index)
+        for index, entry in enumerate(entries)
         for blob in entry.blobs
     ]
 
 
+def write(
+    connection: Connection,
+    number: int,
+    made: pieces.Encoded,
+    blobs: Sequence[rows.BlobRow],
+    *,
+    compress: bool,
+) -> None:
+    """Add records and the large values that they name behind a session's last one."""
+    pieces.add(connection, number, made, compress=compress)
+    rows.add_blobs(connection, number, made.first, blobs)
+
+
+def true_head(connection: Connection, row: rows.SessionRow, where: str) -> Head:
+    """Give a session's head if its last record is there: nothing is built on what is not."""
+    seq, digest = row.head.seq, START
+    if seq:
+        last = list(lineage.records(connection, row.number, seq - 1, seq, where))
+        digest = last[0].digest if last else b""
+    if digest != row.head.digest:
+        raise Damaged(f"{where}: record {seq} is not what was written")
+    return row.head
+
+
 def weight(entries: Sequence[Entry], blobs: Sequence[rows.BlobRow]) -> int:
     """Count the bytes that entries add to the log."""
-    return sum(len(entry.body) for entry in entries) + sum(len(blob[-1]) for blob in blobs)
+    return sum(len(entry.body) for entry in entries) + sum(len(blob[2]) for blob in blobs)
 
 
 def _check(entry: Entry) -> None:

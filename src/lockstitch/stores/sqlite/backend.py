@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from lockstitch.errors import (
     Closed,
-    Damaged,
     Fenced,
     Held,
     LockstitchError,
@@ -23,7 +22,6 @@ from lockstitch.errors import (
 )
 from lockstitch.journal.records import (
     NEW,
-    START,
     Entry,
     Head,
     Record,
@@ -32,9 +30,9 @@ from lockstitch.journal.records import (
 )
 from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, files, rows
+from lockstitch.stores.sqlite import checking, connections, files, lineage, pieces, rows
 from lockstitch.stores.sqlite.adding import Adding
-from lockstitch.stores.sqlite.appending import Appending
+from lockstitch.stores.sqlite.appending import Appending, true_head
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
@@ -118,7 +116,7 @@ class SqliteBackend(Backend):
         if row is not None and self._leases.is_held(row, self._generation()):
             assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where(session)} is held by {row.holder.label}")
-        head = Head() if row is None else self._true_head(connection, row)
+        head = Head() if row is None else true_head(connection, row, self._where(session))
         now = _now()
         number = rows.add_session(connection, session, head, now, 0) if row is None else row.number
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
@@ -126,14 +124,6 @@ class SqliteBackend(Backend):
         holder, deadline = self._leases.holder(hold), self._leases.deadline()
         rows.take(connection, hold, holder, deadline, self._leases.seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
-
-    def _true_head(self, connection: Connection, row: SessionRow) -> Head:
-        """Build on nothing that is not there."""
-        seq = row.head.seq
-        digest = rows.digest_at(connection, row.number, seq) if seq else START
-        if digest != row.head.digest:
-            raise Damaged(f"{self._where(row.name)}: record {seq} is not what was written")
-        return row.head
 
     def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
         with self._bells.bell() as bell:
@@ -148,7 +138,7 @@ class SqliteBackend(Backend):
         hold = self._leases.drop(lease.token)
         if hold is not None and not self._is_closed and self._process == os.getpid():
             self._rest()
-            self._for_writing().do(lambda connection: rows.give_back(connection, [hold]))
+            self._for_writing().do(lambda connection: self._give_back(connection, [hold]))
             self._leases.forget(hold.token)
 
     def _rest(self) -> None:
@@ -258,18 +248,13 @@ class SqliteBackend(Backend):
         checked_session(source)
         checked_session(target)
         writer = self._for_writing()
-        head, changed, size = NEW, 0, 0
+        head, changed = NEW, 0
         for record in self.read(source, upto=upto):
             head, changed = Head(record.seq, record.digest, record.epoch), record.at
-            size += len(record.body)
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
 
-        def run(connection: Connection) -> Head:
-            writer.weigh(size)
-            return self._fork(connection, source, target, head, changed)
-
-        forked: Head = writer.do(run)
+        forked: Head = writer.do(lambda one: self._fork(one, source, target, head, changed))
         return forked
 
     def _fork(
@@ -284,8 +269,7 @@ class SqliteBackend(Backend):
         if origin is None:
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
-        rows.copy_events(connection, origin.number, head.seq, number)
-        rows.copy_uses(connection, origin.number, number)
+        lineage.join(connection, number, origin.number, head.seq)
         return head
 
     # Reading.
@@ -302,7 +286,7 @@ class SqliteBackend(Backend):
             if row is None:
                 raise self._unknown(session)
             last = row.head.seq if upto is None else min(upto, row.head.seq)
-            found = rows.records(connection, row.number, after.seq, last, where)
+            found = lineage.records(connection, row.number, after.seq, last, where)
             yield from checking.whole(verified(found, after, where), after, last, row.head, where)
 
     def head(self, session: str) -> Head | None:
@@ -369,7 +353,12 @@ class SqliteBackend(Backend):
             self._writer.close()
 
     def _give_all_back(self, connection: Connection) -> None:
-        rows.give_back(connection, self._leases.drop_all())
+        self._give_back(connection, self._leases.drop_all())
+
+    def _give_back(self, connection: Connection, holds: list[Hold]) -> None:
+        rows.give_back(connection, holds)
+        for hold in holds if self._compress else ():
+            pieces.seal(connection, hold.number, last=True)
 
     # What is common.
 

@@ -78,12 +78,7 @@ class Writer:
         """Run something that removes rows, and leave nothing of them in the files."""
 
         def job(connection: Connection) -> Any:
-            before = connections.ask(connection, "pragma secure_delete")
-            connection.execute("pragma secure_delete=on").fetchall()
-            try:
-                result = run(connection)
-            finally:
-                connection.execute(f"pragma secure_delete={before}").fetchall()
+            result = run(connection)
             self._must_scrub = True
             return result
 
