@@ -32,7 +32,8 @@ class _Session:
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
         self.records: list[Record] = []
-        self.names: set[str] = set()
+        # The large values that records name, each with the first one's number.
+        self.names: dict[str, int] = {}
         self.epoch = epoch
         self.created = _now()
         self.token = ""
@@ -136,7 +137,9 @@ class MemoryBackend(Backend):
     def _add(self, kept: _Session, lease: Lease, entries: Sequence[Entry]) -> None:
         values = {blob_name(value): value for entry in entries for value in entry.blobs}
         self._blobs |= values
-        kept.names |= set(values)
+        for seq, entry in enumerate(entries, len(kept.records) + 1):
+            for value in entry.blobs:
+                kept.names.setdefault(blob_name(value), seq)
         kept.records += chained(kept.head(), lease.epoch, entries)
         self._changed.notify_all()
 
@@ -148,7 +151,7 @@ class MemoryBackend(Backend):
             if after != len(kept.records):
                 raise Moved(_moved(kept, after))
             self._keep_alive(kept)
-            kept.records, kept.names = [], set()
+            kept.records, kept.names = [], {}
             self._add(kept, lease, entries)
             self._forget_blobs()
             return kept.head()
@@ -208,9 +211,10 @@ class MemoryBackend(Backend):
                 raise Held(f"session {target}: it exists, with other records than the fork's")
             return self._sessions[target].head()
 
-    def _copy(self, records: list[Record], names: set[str], target: str) -> None:
+    def _copy(self, records: list[Record], names: dict[str, int], target: str) -> None:
         made = _Session(target, epoch=records[-1].epoch if records else 0)
-        made.records, made.names = records, set(names)
+        made.records = records
+        made.names = {name: seq for name, seq in names.items() if seq <= len(records)}
         self._sessions[target] = made
         self._changed.notify_all()
 

@@ -1,7 +1,8 @@
 """A store of plain files, one a session, for people who want to grep.
 
 ``<session>.jsonl`` holds a line of JSON a record, and is only ever added to: ``log`` says
-what counts in it. Large values are in ``blobs``, and ``.leases`` tells which writers are alive.
+what counts in it. Large values are in ``blobs``, what forks share is in ``bases``, and ``.leases``
+tells which writers are alive.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
 from lockstitch.stores.jsonl.files import Files
-from lockstitch.stores.jsonl.forks import forked
+from lockstitch.stores.jsonl.forks import forked, keep_shared
 from lockstitch.stores.jsonl.opening import opened
 from lockstitch.stores.jsonl.writer import Writer
 
@@ -170,15 +171,15 @@ class JsonlBackend(Backend):
             kept = {blob_name(value) for entry in entries for value in entry.blobs}
             with self._blobs.dropping(self._files.only_in(lease.session) - kept):
                 head = writer.replace(entries, after, self._blobs.keep)
+            self._blobs.drop_bases()
         return head
 
     def delete(self, lease: Lease) -> None:
         self._require_open()
-        with (
-            self._removing(lease) as writer,
-            self._blobs.dropping(self._files.only_in(lease.session)),
-        ):
-            writer.remove()
+        with self._removing(lease) as writer:
+            with self._blobs.dropping(self._files.only_in(lease.session)):
+                writer.remove()
+            self._blobs.drop_bases()
         self.release(lease)
 
     @contextmanager
@@ -193,6 +194,8 @@ class JsonlBackend(Backend):
                     self._blobs.alone(self._is_stuck),
                 ):
                     self._files.tidy()
+                    writer.require()
+                    keep_shared(self._files, lease.session)
                     yield writer
             except OSError as error:
                 raise writer.spoilt(error) from error
