@@ -12,6 +12,7 @@ from lockstitch.errors import Damaged, Moved
 from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
 
 LEASE_SECONDS = 30.0
+VACUUM_SECONDS = 30.0
 
 
 class Lease(Struct, frozen=True):
@@ -156,6 +157,15 @@ class Backend(ABC):
         """Read everything there is: each session as it is done, faults as they are found.
 
         Never raises on damage.
+        """
+
+    @abstractmethod
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        """Give the room that removed records had back to the system; returns how many bytes.
+
+        Nothing of what was removed is in any file of the store afterwards. Others may go on
+        using it meanwhile. Raises ``Busy`` if they have it in hand for longer than ``wait``
+        seconds: then what was removed may still be in a file, and nothing else has changed.
         """
 
     @abstractmethod

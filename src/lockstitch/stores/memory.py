@@ -21,7 +21,15 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Lease,
+    Listed,
+    checked_blob,
+)
 
 URL = "memory:"
 
@@ -241,6 +249,10 @@ class MemoryBackend(Backend):
         for name, value in list(self._blobs.items()):
             if blob_name(value) != name:
                 yield Fault("", 0, f"{URL}: the large value {name} is not what was written")
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        self._require_open()
+        return 0
 
     def close(self) -> None:
         if os.getpid() != self._pid:

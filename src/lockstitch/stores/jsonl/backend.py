@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lockstitch.errors import (
+    Busy,
     Closed,
     Fenced,
     Held,
@@ -35,7 +36,14 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Lease,
+    Listed,
+)
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
@@ -311,6 +319,27 @@ class JsonlBackend(Backend):
         for name in names:
             if not self._blobs.exists(name):
                 yield Fault(session, seq, f"the large value {name} is missing")
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        self._require_open()
+        until = time.monotonic() + wait
+        try:
+            before = self._files.size()
+            with self._blobs.alone(lambda waited: self._is_stuck(waited) or self._late(until)):
+                self._files.tidy()
+                self._blobs.drop_bases()
+                self._blobs.drop_unnamed()
+            return max(before - self._files.size(), 0)
+        except OSError as error:
+            raise Unreadable(f"{self.folder}: cannot be tidied: {reason_of(error)}") from error
+
+    def _late(self, until: float) -> bool:
+        if time.monotonic() > until:
+            raise Busy(
+                f"{self.folder}: another process has the large values in hand and does not let go"
+                " of them; nothing was changed: try again"
+            )
+        return False
 
     def close(self) -> None:
         if os.getpid() != self._pid:

@@ -79,6 +79,12 @@ class Blobs:
             one.apply()
             self._drop(self._files.unnamed(names))
 
+    def drop_unnamed(self) -> None:
+        """Remove the values that no record names: a crash or a full disk can leave some."""
+        paths = self.folder.glob("[0-9a-f][0-9a-f]/*")
+        names = {path.name for path in paths if _NAME.fullmatch(path.name)}
+        self._drop(self._files.unnamed(names))
+
     def is_unfinished(self) -> bool:
         """Whether somebody was stopped in the middle of removing values."""
         return self._doomed.exists()

@@ -8,7 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import structs
@@ -94,6 +94,16 @@ class Files:
         """Remove the drafts that killed processes left: they hold what may have to go."""
         for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
             disk.tidy(folder)
+
+    def size(self) -> int:
+        """Count the bytes of all files but those of the writers, each once whatever its names."""
+        sizes: dict[int, int] = {}
+        for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    sizes[found.st_ino] = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return sum(sizes.values())
 
     @contextmanager
     def reading(self, session: str) -> Iterator[int]:

@@ -28,7 +28,15 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Lease,
+    Listed,
+    checked_blob,
+)
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.sqlite import checking, connections, files, lineage, pieces, rows
 from lockstitch.stores.sqlite.adding import Adding
@@ -337,6 +345,9 @@ class SqliteBackend(Backend):
 
     def verify(self) -> Iterator[Fault | Listed]:
         return checking.verify(self._for_reading(), self._listed)
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        return self._for_writing().vacuum(_deadlines(wait)[1])
 
     def close(self) -> None:
         if self._is_closed or self._process != os.getpid():
