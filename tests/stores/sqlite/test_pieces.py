@@ -60,15 +60,21 @@ def test_records_come_back(
     bases = _base()
     base = next(bases)
     sent: list[Record] = []
+    tail = None
     for epoch, wanted in appends:
         head = Head(len(sent), sent[-1].digest, epoch) if sent else Head(0, bytes(16), epoch)
         more = made(head, epoch, wanted)
-        pieces.add(base, 7, pieces.encoded(more), compress=compress)
+        tail = pieces.add(
+            base, tail or pieces.tail_of(base, 7), pieces.encoded(more), compress=compress
+        )
+        assert tail == pieces.tail_of(base, 7)
         # Another session grows beside it.
-        pieces.add(base, 8, pieces.encoded([] if sent else more[:1]), compress=False)
+        beside = pieces.encoded([] if sent else more[:1])
+        pieces.add(base, pieces.tail_of(base, 8), beside, compress=False)
         sent += more
-        if compress and seals:
-            pieces.seal(base, 7, last=True)
+        if compress:
+            pieces.seal(base, 7, last=seals)
+            tail = None
     for after in range(len(sent) + 1):
         assert list(pieces.records(base, 7, after, MOST, "s")) == sent[after:]
         assert list(pieces.records(base, 7, after, after + 2, "s")) == sent[after : after + 2]
@@ -101,7 +107,8 @@ def test_bytes_on_disk_at_each_size(size: int) -> None:
 
 def test_pages_are_filled_by_pieces(base: sqlite3.Connection) -> None:
     """A piece that is full has a page for itself, and no page besides."""
-    pieces.add(base, 1, pieces.encoded(made(Head(), 1, [(1000, "hex", 1)] * 100)), compress=False)
+    more = pieces.encoded(made(Head(), 1, [(1000, "hex", 1)] * 100))
+    pieces.add(base, pieces.tail_of(base, 1), more, compress=False)
     sizes = [size for (size,) in base.execute("select length(body) from pieces order by id")]
     assert set(sizes[:-1]) == {PAGE - 64}
     [(count,)] = base.execute("pragma page_count")

@@ -41,7 +41,8 @@ def filled(path: Path, sessions: int, records: int) -> None:
     def fill(connection: connections.Connection) -> None:
         last = Head(records, chain[-1].digest, 1)
         number = rows.add_session(connection, "long", last, 1, records)
-        pieces.add(connection, number, pieces.encoded(chain), compress=False)
+        tail = pieces.tail_of(connection, number)
+        pieces.add(connection, tail, pieces.encoded(chain), compress=False)
         for name in range(sessions):
             rows.add_session(connection, f"s{name:06}", Head(), 1, 0)
 

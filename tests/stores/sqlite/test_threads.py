@@ -195,6 +195,28 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
         assert [seqs[f"s{number}"] for number in range(8)] == [EACH] * 6 + [0, 0]
 
 
+def test_what_a_broken_off_leader_did_for_others_is_done_anew(failing: SqliteBackend) -> None:
+    """Jobs that ran in a transaction that was rolled back run again, as if for the first time."""
+    with failing as store:
+        leases = [store.acquire(f"s{number}") for number in range(THREADS)]
+
+        def work(number: int) -> None:
+            for seq in range(EACH):
+                if seq % 10 == number % 10:
+                    fail_at("commit", KeyboardInterrupt())
+                while True:
+                    try:
+                        store.append(leases[number], [Entry(f"{seq}", 1, b"x" * 3000)], seq)
+                        break
+                    except KeyboardInterrupt:
+                        pass
+
+        in_threads(work, 8)
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        for number in range(8):
+            assert [one.key for one in store.read(f"s{number}")] == [f"{n}" for n in range(EACH)]
+
+
 def test_real_interrupts_while_writing(path: Path) -> None:
     """Interrupted wherever it happens to be: every record once, and the lease mostly goes on."""
     command = [sys.executable, "-m", "tests.stores.sqlite.interrupted", str(path), "300"]

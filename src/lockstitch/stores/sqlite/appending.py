@@ -11,6 +11,8 @@ from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.leases import Hold
 
 LARGEST = 512 * 1024 * 1024
+# Where records lead to, what is written of them, and the time of the last one.
+Chain = tuple[Head, pieces.Encoded, int]
 
 
 class Appending:
@@ -26,14 +28,20 @@ class Appending:
         self.compress = compress
         self.blobs = checked(entries, compress=compress)
         self.size = weight(entries, self.blobs)
-        self.chain = self._chain(hold.head) if hold.head.seq == after else None
+        head, tail = hold.head, hold.tail
+        self.chain = self._chain(head) if head.seq == after else None
+        # Other threads may have written under the lease meanwhile: it is that of this head or none.
+        self.known = tail[1] if tail is not None and tail[0] == head.digest else None
+        self.tail: tuple[bytes, pieces.Tail] | None = None
 
     def run(self, connection: Connection, deadline: float) -> Head:
-        """Write them, or find that they are there."""
-        head = None if self.chain is None else self._written(connection, *self.chain, deadline)
+        """Write them, or find that they are there; it may be called again if that did not count."""
+        head = self.tail = None
+        if self.chain is not None:
+            head = self._written(connection, self.chain, deadline, self.known)
         return self._looked_up(connection, deadline) if head is None else head
 
-    def _chain(self, head: Head) -> tuple[Head, pieces.Encoded, int]:
+    def _chain(self, head: Head) -> Chain:
         records = chained(head, self.hold.epoch, self.entries)
         made = pieces.encoded(records)
         if not records:
@@ -42,17 +50,16 @@ class Appending:
         return Head(last.seq, last.digest, self.hold.epoch), made, last.at
 
     def _written(
-        self,
-        connection: Connection,
-        head: Head,
-        made: pieces.Encoded,
-        at: int,
-        deadline: float,
+        self, connection: Connection, chain: Chain, deadline: float, known: pieces.Tail | None
     ) -> Head | None:
+        head, made, at = chain
         move = rows.Move(self.hold.number, self.after, head, at, deadline)
         if not rows.move_head(connection, move):
             return None
-        write(connection, self.hold.number, made, self.blobs, compress=self.compress)
+        tail = write(
+            connection, self.hold.number, made, self.blobs, compress=self.compress, tail=known
+        )
+        self.tail = None if tail is None else (head.digest, tail)
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:
@@ -62,7 +69,7 @@ class Appending:
         if row.head.epoch != self.hold.epoch:
             raise Fenced(f"{self.where}: another writer took it over; nothing was written")
         if row.head.seq == self.after:
-            head = self._written(connection, *self._chain(row.head), deadline)
+            head = self._written(connection, self._chain(row.head), deadline, None)
             if head is not None:
                 return head
         elif self._are_there(connection, row.head):
@@ -90,17 +97,27 @@ def checked(entries: Sequence[Entry], *, compress: bool) -> list[rows.BlobRow]:
     ]
 
 
-def write(
+def write(  # noqa: PLR0913 - all that a write consists of
     connection: Connection,
     number: int,
     made: pieces.Encoded,
     blobs: Sequence[rows.BlobRow],
     *,
     compress: bool,
-) -> None:
-    """Add records and the large values that they name behind a session's last one."""
-    pieces.add(connection, number, made, compress=compress)
-    rows.add_blobs(connection, number, made.first, blobs)
+    tail: pieces.Tail | None = None,
+) -> pieces.Tail | None:
+    """Add records and the large values that they name behind a session's last one.
+
+    ``tail`` is where they go, if that is known; gives where the next ones go.
+    """
+    found = tail or pieces.tail_of(connection, number)
+    tail = pieces.add(connection, found, made, compress=compress)
+    if compress and tail.piece != found.piece:
+        pieces.seal(connection, number)
+        tail = None
+    if blobs:
+        rows.add_blobs(connection, number, made.first, blobs)
+    return tail
 
 
 def true_head(connection: Connection, row: rows.SessionRow, where: str) -> Head:

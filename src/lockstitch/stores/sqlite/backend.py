@@ -185,7 +185,7 @@ class SqliteBackend(Backend):
             return appending.run(connection, self._leases.deadline())
 
         head: Head = writer.do(run)
-        hold.head = head
+        hold.head, hold.tail = head, appending.tail
         return head
 
     def add(
@@ -226,7 +226,7 @@ class SqliteBackend(Backend):
             return replacing.run(connection, self._leases.deadline())
 
         head: Head = self._for_writing().scrub(run)
-        hold.head = head
+        hold.head, hold.tail = head, None
         return head
 
     def delete(self, lease: Lease) -> None:

@@ -108,35 +108,49 @@ def decoded(data: bytes, seq: int, upto: int) -> tuple[list[Record], int]:
     return records, place
 
 
-def add(connection: Connection, number: int, more: Encoded, *, compress: bool) -> None:
-    """Add records behind the last one of a session."""
-    limit = _room(connection)
-    tail = connection.execute(
+class Tail(msgspec.Struct, frozen=True):
+    """Where a session's next record goes: its last piece, what that holds, and what it can hold."""
+
+    piece: int
+    length: int
+    room: int
+
+
+def tail_of(connection: Connection, number: int) -> Tail:
+    """Find where the next record of a session goes."""
+    room = _room(connection)
+    row = connection.execute(
         "select id, codec, length(body) from pieces where id between ? and ?"
         " order by id desc limit 1",
         _range(number),
     ).fetchone()
-    data, place, piece = more.data, 0, number << _SHIFT
-    if tail is not None:
-        piece, codec, length = tail
-        if not codec and length < limit:
-            place = limit - length
-            connection.execute(
-                "update pieces set body = cast(body || ? as blob) where id = ?",
-                (data[:place], piece),
-            )
-        piece += 1
+    if row is None:
+        return Tail((number << _SHIFT) - 1, room, room)
+    return Tail(row[0], room if row[1] else row[2], room)
+
+
+def add(connection: Connection, tail: Tail, more: Encoded, *, compress: bool) -> Tail:
+    """Add records behind the last one of a session; gives where the next one goes."""
+    data, piece, room = more.data, tail.piece, tail.room
+    place = room - tail.length
+    if place > 0:
+        connection.execute(
+            "update pieces set body = cast(body || ? as blob) where id = ?", (data[:place], piece)
+        )
+    if place >= len(data):
+        return Tail(piece, tail.length + len(data), room)
+    length = room
     while place < len(data):
         index = bisect_left(more.starts, place)
         start = (more.starts[index] if index < len(more.starts) else len(data)) - place
-        is_much = compress and len(data) - place >= limit * SEALED
-        part = data[place : place + (limit * SEALED if is_much else limit)]
+        is_much = compress and len(data) - place >= room * SEALED
+        part = data[place : place + (room * SEALED if is_much else room)]
         place += len(part)
+        piece += 1
+        length = room if is_much else len(part)
         body = zlib.compress(part, _LEVEL) if is_much else part
         _insert(connection, (piece, more.first + index, start, PACKED * is_much, body))
-        piece += 1
-    if compress:
-        seal(connection, number)
+    return Tail(piece, length, room)
 
 
 def _room(connection: Connection) -> int:
