@@ -23,9 +23,9 @@ from urllib.parse import quote
 from lockstitch.errors import Busy, Damaged, LockstitchError, Unreadable, Unsure
 
 APPLICATION = int.from_bytes(b"lstj")
-# Of new databases. Several records fit on a page, so little of it stays empty, and a commit,
-# which writes whole pages, is half as large as with the next size.
-PAGE = 8192
+# Of new databases. Records go on where a page ends, so no size of theirs leaves holes, and a
+# commit writes whole pages: small ones make it short.
+PAGE = 4096
 BUSY_SECONDS = 30.0
 
 _FIXED = (3, 51, 3)

@@ -25,7 +25,7 @@ from lockstitch.stores.sqlite.connections import Connection, ask
 
 PACKED = 1
 # So many pieces are made one where records are to be kept compressed.
-SEALED = 16
+SEALED = 32
 _LEVEL = 6
 _SHIFT = 24
 _LAST = (1 << _SHIFT) - 1
