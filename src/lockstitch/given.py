@@ -13,6 +13,7 @@ from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.quick import narrowed
 from lockstitch.errors import UsageError
 from lockstitch.kinds import Freeze, is_plain, thaw
+from lockstitch.model.handed import Messages
 from lockstitch.model.stretches import Excerpt
 from lockstitch.repair.engine import Outcome
 from lockstitch.rules import Case, Request
@@ -36,13 +37,13 @@ class Given:
     ) -> None:
         self.value = value
         self.stored = stored
-        self.plain: Any = value
+        self.plain: Any = list(value) if type(value) is Messages else value
         self.freeze: Freeze = _as_it_is
         self.waiting = _ids_of(waiting)
         self.excerpt: Excerpt | None = None
         if dialect is not None:
             self.excerpt = self._excerpt(profile_named(dialect), model)
-        if self.excerpt is None and not is_plain(value):
+        if self.excerpt is None and not is_plain(self.plain):
             self.plain, self.freeze = thaw(value)
         self.profile = profile_named(dialect or dialect_of(self.plain))
         self.body, self.raw = _opened(self.plain, self.profile.list_key)
@@ -53,7 +54,7 @@ class Given:
 
     def _excerpt(self, profile: Profile, model: str | None) -> Excerpt | None:
         """Narrow a list down, where no rule on the whole request needs to see all of it."""
-        value = self.value
+        value = self.plain
         body = value if type(value) is dict else None
         raw = value.get(profile.list_key) if body is not None else value
         if (

@@ -30,7 +30,7 @@ from lockstitch.journal.events import (
 )
 from lockstitch.journal.everyday import SPELLINGS, Spelling
 from lockstitch.journal.fold import State, fold
-from lockstitch.journal.judging import is_small, is_valid
+from lockstitch.journal.judging import Made, is_small
 from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Record
 from lockstitch.journal.state import Spoken, View
@@ -118,7 +118,7 @@ def _the_long_way(view: View, profile: str, **options: Any) -> list[Any]:
     }
     with (
         patch.object(projection.everyday, "SPELLINGS", slow),
-        patch.object(projection, "is_valid", lambda *_: False),
+        patch.object(Made, "_excerpt", lambda *_: None),
         patch.object(Values, "_read", lambda *_: {}),
     ):
         return project(view, profile, **options)
@@ -178,6 +178,10 @@ class Long:
         state.apply(Record(state.seq + 1, 1, f"k{state.seq + 1}", 0, body, b""))
 
 
+def _is_valid(messages: list[Any], dialect: str, model: str | None) -> bool:
+    return Made(messages, dialect, model, ()).is_valid
+
+
 def _projector(view: View, dialect: str) -> Any:
     receiver = projection.receiver_of(view, dialect, None, None)
     return projection.Projector(view, receiver, {})
@@ -188,9 +192,9 @@ def test_an_everyday_conversation_needs_no_longer_look(dialect: str) -> None:
     view = Long(dialect).view()
     made = _projector(view, dialect)
     messages = made.native()
-    assert made.is_light
-    assert is_valid(messages, dialect, None)
-    assert is_valid(messages, dialect, "some-model")
+    assert made.bound is not None
+    assert _is_valid(messages, dialect, None)
+    assert _is_valid(messages, dialect, "some-model")
     assert lockstitch.check(messages, dialect) == []
     assert project(view, dialect) == messages == _the_long_way(view, dialect)
 
@@ -242,8 +246,8 @@ def test_what_is_called_light_is(outputs: Any, arguments: Any, dialect: str) -> 
     made = _projector(view, dialect)
     messages = made.native()
     encoded = msgspec.json.encode(messages)
-    assert len(encoded) <= made.size
-    if made.is_light:
+    if made.bound is not None:
+        assert len(encoded) <= made.bound
         assert not any("\0" in text for text in _texts(messages))
 
 
@@ -301,14 +305,14 @@ def test_the_quick_judge_passes_nothing_that_a_rule_finds(dialect: str, broken: 
         for model in (None, "some-model"):
             findings = lockstitch.check(wrong, dialect, model=model)
             found += bool(findings)
-            assert not findings or not is_valid(wrong, dialect, model)
+            assert not findings or not _is_valid(wrong, dialect, model)
     assert found
 
 
 def test_a_variant_of_a_dialect_gets_the_longer_look() -> None:
     messages = project(Long("openai-chat", turns=12).view(), "openai-chat")
-    assert is_valid(messages, "openai-chat", None)
-    assert not is_valid(messages, "openai-chat:mistral", None)
+    assert _is_valid(messages, "openai-chat", None)
+    assert not _is_valid(messages, "openai-chat:mistral", None)
 
 
 @pytest.mark.parametrize(

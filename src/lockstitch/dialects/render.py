@@ -13,7 +13,7 @@ from typing import Any
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.quick import encoded_size
-from lockstitch.dialects.render_fitting import fitted, shed
+from lockstitch.dialects.render_fitting import Ids, fitted, shed
 from lockstitch.dialects.render_reading import Reader
 from lockstitch.dialects.render_script import Turn, Words, is_blank
 from lockstitch.dialects.render_writing import WRITERS
@@ -44,13 +44,18 @@ def scripted(raw: Sequence[Any], source: str) -> list[Turn]:
     return Reader(new_dialect(issuer.dialect), issuer.list_key, raw).run()
 
 
-def written(turns: list[Turn], target: str, *, opens: bool = True) -> list[Any]:
-    """Write turns for dialect ``target``; those that do not open a list may begin anyhow."""
+def written(
+    turns: list[Turn], target: str, *, opens: bool = True, ids: Ids | None = None
+) -> list[Any]:
+    """Write turns for dialect ``target``; those that do not open a list may begin anyhow.
+
+    ``ids`` holds those of what was written before them, and gets theirs.
+    """
     receiver = profile_named(target)
     if len(turns) == 1 and _is_plain(turns[0]):
         return _written(turns, receiver)
     gone: list[str] = []
-    return _within_limit(fitted(turns, receiver, gone, opens=opens), receiver, gone)
+    return _within_limit(fitted(turns, receiver, gone, opens=opens, ids=ids), receiver, gone)
 
 
 def _is_plain(turn: Turn) -> bool:

@@ -40,18 +40,24 @@ _NO_ADDRESSES = ("gemini", "bedrock")
 
 
 def fitted(
-    turns: list[Turn], profile: Profile, gone: list[str], *, opens: bool = True
+    turns: list[Turn],
+    profile: Profile,
+    gone: list[str],
+    *,
+    opens: bool = True,
+    ids: Ids | None = None,
 ) -> list[Turn]:
     """Give turns that a receiver takes; adds the places of pictures it does not to ``gone``.
 
-    Turns that do not open a list may begin with the assistant's.
+    Turns that do not open a list may begin with the assistant's; ``ids`` are those of the turns
+    before them.
     """
     turns = _seat_system(_speaking(turns, profile), profile)
     if profile.layout == GROUPED or profile.alternates:
         turns = _merged(turns)
     turns = _bridged(_opened(turns, profile) if opens else turns, profile)
     _seat_pictures(turns, profile, gone)
-    _name_calls(turns, profile)
+    _name_calls(turns, profile, ids or Ids(profile))
     return turns
 
 
@@ -179,9 +185,9 @@ def shed(turns: list[Turn], over: int, gone: list[str]) -> None:
             _note(pieces, slot, picture, gone)
 
 
-def _name_calls(turns: list[Turn], profile: Profile) -> None:
+def _name_calls(turns: list[Turn], profile: Profile, ids: Ids) -> None:
     """Give every call an id and a name that its receiver takes; its answer goes by the call."""
-    ids = _Ids(profile, {call.id for turn in turns for call in turn.calls})
+    ids.take(call.id for turn in turns for call in turn.calls)
     for turn in turns:
         ids.begin()
         for call in turn.calls:
@@ -196,24 +202,43 @@ def _fit_name(name: str, pattern: str) -> str:
     return head[0] if head else UNNAMED
 
 
-class _Ids:
-    """Keeps ids that may stay and maps the others, never two to one."""
+class Ids:
+    """Keeps ids that may stay and maps the others, never two to one.
 
-    def __init__(self, profile: Profile, taken: set[str]) -> None:
+    What was done can be taken back to a :meth:`mark`.
+    """
+
+    def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self.taken = taken
-        self.seen: set[str] = set()
+        self.taken: dict[str, None] = {}
+        self.seen: dict[str, None] = {}
         self.minted = 0
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return where it stands."""
+        return len(self.taken), len(self.seen), self.minted
+
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Forget all that came behind a mark."""
+        taken, seen, self.minted = mark
+        while len(self.taken) > taken:
+            self.taken.popitem()
+        while len(self.seen) > seen:
+            self.seen.popitem()
+
+    def take(self, ids: Iterable[str]) -> None:
+        """Mint none of these."""
+        self.taken.update(dict.fromkeys(ids))
 
     def begin(self) -> None:
         """Begin a batch: some receivers want ids unique only inside one."""
         if not self.profile.ids_unique:
-            self.seen = set()
+            self.seen = {}
 
     def fit(self, call: Call) -> str:
         """Give the id a call goes by."""
         fresh = call.id if self._may_stay(call.id) else self._mint(call.id)
-        self.seen.add(fresh)
+        self.seen[fresh] = None
         return fresh
 
     def _may_stay(self, given: str) -> bool:
@@ -230,7 +255,7 @@ class _Ids:
             seed = f"{given}\0{self.minted}".encode("utf-8", "surrogatepass")
             fresh = self._shaped(hashlib.sha256(seed).hexdigest(), given or "call")
             if fresh not in self.taken:
-                self.taken.add(fresh)
+                self.taken[fresh] = None
                 return fresh
 
     def _shaped(self, digest: str, stem: str) -> str:

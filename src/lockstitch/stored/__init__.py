@@ -3,6 +3,7 @@
 >>> from lockstitch import stored
 >>> for report in stored.check("sqlite:///agent.db"):      # reads everything, changes nothing
 ...     print(report.session, report.status)
+>>> stored.repair("sqlite:///agent.db", "ticket-42")       # from what can be read of it
 >>> stored.rewind("sqlite:///agent.db", "ticket-42", to=17)
 >>> stored.fork("sqlite:///agent.db", "ticket-42", "ticket-42-again", at="before the refactoring")
 
@@ -28,10 +29,21 @@ from lockstitch.stored.changing import (
 )
 from lockstitch.stored.checking import check, count
 from lockstitch.stored.journal import DAMAGED, LANGCHAIN, Journal, chosen, opened, read
+from lockstitch.stored.salvaging import (
+    Copied,
+    copy,
+    damaged,
+    findings_of,
+    repair,
+    salvage,
+    summary_of,
+    undo,
+)
 
 __all__ = [
     "DAMAGED",
     "LANGCHAIN",
+    "Copied",
     "Journal",
     "Left",
     "Moved",
@@ -40,14 +52,21 @@ __all__ = [
     "checkpoints",
     "chosen",
     "compact",
+    "copy",
     "count",
+    "damaged",
+    "findings_of",
     "fork",
     "left_behind",
     "name_in",
     "opened",
     "outlook",
     "read",
+    "repair",
     "rewind",
+    "salvage",
     "shorter",
+    "summary_of",
     "uncompact",
+    "undo",
 ]

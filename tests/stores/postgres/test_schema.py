@@ -23,6 +23,15 @@ WHERE n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
 BLOBS = "SELECT count(*) FROM lockstitch.blobs"
 SINCE_2 = ("keep_v1", "clear_v1", "append_v2", "fork_v2", "add_v1", "replace_v1", "delete_v1")
+SINCE_3 = (
+    "DROP TRIGGER describe ON lockstitch.records",
+    "DROP TRIGGER forget ON lockstitch.sessions",
+    "DROP FUNCTION lockstitch.describe_v1",
+    "DROP FUNCTION lockstitch.forget_v1",
+    "DROP FUNCTION lockstitch.label_v1",
+    "DROP TABLE lockstitch.labels",
+    "ALTER TABLE lockstitch.sessions DROP COLUMN about, DROP COLUMN minute",
+)
 START = """
 import sys
 from lockstitch.stores.postgres import PostgresBackend
@@ -112,9 +121,11 @@ def test_a_store_of_version_1_is_brought_up(dsn: str) -> None:
     for name in SINCE_2:
         run(dsn, f"DROP FUNCTION lockstitch.{name}")
     run(dsn, "DROP TABLE lockstitch.uses")
-    run(dsn, "DELETE FROM lockstitch.versions WHERE version = 2")
+    for statement in SINCE_3:
+        run(dsn, statement)
+    run(dsn, "DELETE FROM lockstitch.versions WHERE version >= 2")
     with PostgresBackend(dsn) as backend:
-        assert run(dsn, VERSIONS) == [(1,), (2,)]
+        assert run(dsn, VERSIONS) == [(number,) for number in schema.migrations()]
         backend.delete(backend.acquire("s"))
     assert run(dsn, BLOBS) == [(0,)]
 

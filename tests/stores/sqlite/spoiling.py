@@ -9,8 +9,9 @@ from pathlib import Path
 
 from lockstitch.stores.sqlite import pieces
 
-# Where the parts of a record with a short head begin.
-PARTS = {"tag": 0, "epoch": 1, "size": 3, "time": 5, "digest": 11, "key": 27, "body": 39}
+# Where the parts of a record begin, with a short head and with a long one.
+SHORT = {"tag": 0, "epoch": 1, "size": 3, "time": 5, "digest": 11, "key": 27, "body": 39}
+PARTS = {**SHORT, "long digest": 17, "long body": 34}
 
 
 def spoil(path: str | Path, session: str, seq: int, change: Callable[[bytes], bytes]) -> None:

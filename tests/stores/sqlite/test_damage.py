@@ -15,7 +15,7 @@ from lockstitch.stores.base import Fault, Listed
 from lockstitch.stores.sqlite import SqliteBackend
 from tests.stores.sqlite import older
 from tests.stores.sqlite.conftest import SECRET, entries
-from tests.stores.sqlite.spoiling import PARTS, flip, spoil
+from tests.stores.sqlite.spoiling import SHORT, flip, spoil
 
 FLIPS = 150
 
@@ -79,14 +79,14 @@ def test_a_changed_record_of_an_earlier_version_is_found(
 
 
 @pytest.mark.parametrize("bit", [1, 128])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", SHORT)
 @pytest.mark.parametrize("seq", [1, 5, 8])
 def test_a_changed_record_is_found(path: Path, part: str, seq: int, bit: int) -> None:
     sent = [Entry(f"{n:024x}", one.at, one.body) for n, one in enumerate(entries(8))]
     with SqliteBackend(path) as store:
         for session in ("a", "b", "c"):
             store.append(store.acquire(session), sent, 0)
-    spoil(path, "b", seq, flip(PARTS[part], bit))
+    spoil(path, "b", seq, flip(SHORT[part], bit))
     require_found(path, seq)
 
 

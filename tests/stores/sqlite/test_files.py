@@ -325,7 +325,7 @@ def test_the_format_is_what_the_documents_say(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as connection:
         asked = ("application_id", "user_version", "page_size", "journal_mode")
         found = [connections.ask(connection, f"pragma {one}") for one in asked]
-    assert found == [connections.APPLICATION, 3, 4096, "wal"]
+    assert found == [connections.APPLICATION, 5, 4096, "wal"]
 
 
 def test_a_store_with_other_pages_is_used_as_it_is(

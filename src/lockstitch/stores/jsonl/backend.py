@@ -27,6 +27,7 @@ from lockstitch.errors import (
     UsageError,
     reason_of,
 )
+from lockstitch.journal.about import about_of
 from lockstitch.journal.records import (
     NEW,
     Entry,
@@ -36,13 +37,18 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
+    LATEST,
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
+    Listing,
+    arranged,
 )
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.jsonl.blobs import Blobs
@@ -50,6 +56,8 @@ from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
 from lockstitch.stores.jsonl.files import Files
 from lockstitch.stores.jsonl.forks import forked, keep_shared
 from lockstitch.stores.jsonl.opening import opened
+from lockstitch.stores.jsonl.receiving import received
+from lockstitch.stores.jsonl.salvaging import exchanged, remains
 from lockstitch.stores.jsonl.writer import Writer
 
 _GRACE = 1.0
@@ -239,10 +247,13 @@ class JsonlBackend(Backend):
         self._require_open()
         return self._blobs.give(names, str(self._files.blobs))
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
-        names = [name for name in self._files.sessions() if name > after]
-        return (self._listed(name) for name in names[:limit])
+        names = self._files.sessions()
+        if listing.newest or listing.tag or listing.since > -LATEST:
+            return iter(arranged(map(self._listed, names), listing)[:limit])
+        chosen = [name for name in names if name > listing.name]
+        return (self._listed(name) for name in chosen[:limit])
 
     def _listed(self, session: str) -> Listed:
         """Describe a session; of a damaged one, what stands before the damage."""
@@ -251,7 +262,9 @@ class JsonlBackend(Backend):
             holder = self._holder(session)
         except (LockstitchError, OSError):
             return self._listed_before_damage(session)
-        return Listed(session, state.seq, state.epoch, state.made, state.changed, holder)
+        head = (session, state.seq, state.epoch, state.made, state.changed, holder)
+        about = about_of(state.about)
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def _listed_before_damage(self, session: str) -> Listed:
         seq = epoch = made = changed = 0
@@ -274,6 +287,54 @@ class JsonlBackend(Backend):
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        session = checked_session(incoming.session)
+        try:
+            self._files.ensure(self.folder)
+            with self._blobs.alone(self._is_stuck):
+                if not incoming.is_there(self.head(session)):
+                    received(self._files, self._blobs, incoming)
+                # another one may have been quicker
+                incoming.is_there(self.head(session))
+                return self._files.state(session).head
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: copying it failed ({reason}); try again") from error
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        return remains(self._files, session)
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        for name in (session, successor):
+            if not self._files.exists(name):
+                raise Unreadable(f"session {name}: there is none in {self.folder}")
+        if self._files.exists(aside):
+            raise Held(f"session {aside}: it is there already")
+        self._files.ensure(self._files.leases)
+        try:
+            with (
+                locked(self._files.lock(session), self._is_stuck),
+                locked(self._files.lock(successor), self._is_stuck),
+            ):
+                for name in (session, successor):
+                    self._require_unclaimed(name)
+                exchanged(self._files, session, aside, successor, stamp)
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: renaming failed ({reason}); try again") from error
+
+    def _require_unclaimed(self, session: str) -> None:
+        """Raise ``Held`` if a writer of a session is alive; its file may be damaged."""
+        for path in self._files.leases.glob(f"{session}.*"):
+            is_claim = path.suffix != ".lock" and path.stem == session
+            claim = read_claim(path) if is_claim else None
+            if claim and self._watch.is_alive(claim):
+                raise Held(f"session {session}: {claim.holder.label} holds it")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

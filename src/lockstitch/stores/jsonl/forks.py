@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 
 from lockstitch import disk
 from lockstitch.errors import Damaged, Held, UsageError
+from lockstitch.journal.about import about_in
 from lockstitch.journal.records import NEW, Head, Record
 from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of
 from lockstitch.stores.jsonl.lines import Base, Written, forking, opening, record_line
@@ -27,9 +28,11 @@ from lockstitch.stores.jsonl.lines import Base, Written, forking, opening, recor
 
 def forked(files: Files, source: str, upto: int, target: str) -> Head:
     """Fork a session; raises ``Held`` if ``target`` has other records, and ``OSError``."""
-    last = _record(files, source, upto)
+    last, about = _record(files, source, upto)
     head = Head(last.seq, last.digest, last.epoch) if last else NEW
-    if not files.exists(target) and _made(files, target, _lines(files, source, last, target)):
+    if not files.exists(target) and _made(
+        files, target, _lines(files, source, last, target, about)
+    ):
         return files.state(target).head
     state = files.state(target)
     if (state.seq, state.digest) != (head.seq, head.digest):
@@ -37,14 +40,18 @@ def forked(files: Files, source: str, upto: int, target: str) -> Head:
     return state.head
 
 
-def _record(files: Files, session: str, upto: int) -> Record | None:
-    """Find the record to fork at, with all before it verified; None before the first one."""
-    last = None
+def _record(files: Files, session: str, upto: int) -> tuple[Record | None, bytes | None]:
+    """Find the record to fork at, with all before it verified, and how the session is described.
+
+    There is none before the first one.
+    """
+    last = about = None
     for part in _parts(files, session, upto):
         last = part.record
+        about = about_in([last.body]) or about
     if (last.seq if last else 0) != upto:
         raise UsageError(f"session {session}: there is no record {upto} to fork at")
-    return last
+    return last, about
 
 
 def _parts(files: Files, session: str, upto: int) -> Iterator[Written]:
@@ -56,14 +63,16 @@ def _parts(files: Files, session: str, upto: int) -> Iterator[Written]:
             return
 
 
-def _lines(files: Files, source: str, last: Record | None, target: str) -> bytes:
+def _lines(
+    files: Files, source: str, last: Record | None, target: str, about: bytes | None
+) -> bytes:
     now = time.time_ns() // 1_000_000
     if last is None:
         return opening(target, 0, now, None, None)
     name = _base(files, source, last.seq)
     if name is None:
         return copied(target, list(_parts(files, source, last.seq)))
-    return forking(target, last.epoch, now, Base(name, last.seq, last.digest.hex(), last.at))
+    return forking(target, last.epoch, now, Base(name, last.seq, last.digest.hex(), last.at, about))
 
 
 def _base(files: Files, source: str, upto: int) -> str | None:
@@ -109,13 +118,13 @@ def _made(files: Files, target: str, lines: bytes) -> bool:
         disk.write(new.handle, lines)
         disk.sync(new.handle)
         new.close()
-        if not _placed(new.path, files.log(target)):
+        if not placed(new.path, files.log(target)):
             return False
     disk.sync_folder(files.folder)
     return True
 
 
-def _placed(draft: Path, target: Path) -> bool:
+def placed(draft: Path, target: Path) -> bool:
     """Give a file its name without ever taking that of another."""
     try:
         os.link(draft, target, follow_symlinks=False)

@@ -34,12 +34,16 @@ _STARTS = re.compile(rb'\{"(?:seq|lockstitch)":')
 
 
 class Base(Struct, frozen=True, gc=False):
-    """What a fork shares: the file, and the last record taken from there with its digest."""
+    """What a fork shares: the file, and the last record taken from there with its digest.
+
+    ``about`` is how the session was described there.
+    """
 
     name: str
     seq: int
     digest: str
     at: int
+    about: bytes | None = None
 
 
 class Opened(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -162,6 +166,21 @@ def _written(line: bytes) -> Written | None:
     return Written(record, int(index), int(count), _blobs.decode(blobs) if blobs != b"[]" else ())
 
 
+def left_of(line: bytes) -> Record | None:
+    """Read what is left of a damaged record's line, if its ending still says its digest."""
+    ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
+    if not ending:
+        return None
+    digest = bytes.fromhex(ending[1].decode("ascii"))
+    start = _RECORD.match(line)
+    if not start:
+        return Record(0, 0, "", 0, line[: ending.start()], digest)
+    seq, epoch, _, _, at, key, _, _ = start.groups()
+    name = key[1:-1].decode("ascii", "backslashreplace")
+    body = line[start.end() : ending.start()]
+    return Record(int(seq), int(epoch), name, int(at), body, digest)
+
+
 def was_whole(tail: bytes) -> bool:
     """Whether bytes begin with a line that was whole once and has changed since.
 
@@ -199,3 +218,9 @@ def hidden(piece: bytes) -> Iterator[Line]:
         line = parsed(piece[start.start() :])
         if line is not None:
             yield line
+
+
+def hidden_at(piece: bytes) -> int:
+    """Tell where a whole line begins in a piece that begins with something else, 0 for nowhere."""
+    starts = (start.start() for start in _STARTS.finditer(piece, 1))
+    return next((start for start in starts if parsed(piece[start:]) is not None), 0)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, UsageError
+from lockstitch.journal.about import about_in
 from lockstitch.journal.records import START, Head, digest_of
 from lockstitch.stores.jsonl.lines import (
     FORKED,
@@ -39,7 +40,8 @@ class State(Struct, frozen=True, gc=False):
     """How far a file counts: up to ``end``, with the last append from ``last`` on.
 
     ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the
-    first writer and of the last record. ``base`` is what a fork shares.
+    first writer and of the last record, and ``about`` is how the session was last described.
+    ``base`` is what a fork shares.
     """
 
     end: int = 0
@@ -51,6 +53,7 @@ class State(Struct, frozen=True, gc=False):
     digest: bytes = START
     made: int = 0
     changed: int = 0
+    about: bytes | None = None
     base: Base | None = None
 
     @property
@@ -132,7 +135,12 @@ class Walk:
             raise Damaged(f"{self.where}: it is said to be a fork, but not in its first line")
         digest = bytes.fromhex(base.digest)
         self.state = structs.replace(
-            self.state, seq=base.seq, digest=digest, changed=base.at, base=base
+            self.state,
+            seq=base.seq,
+            digest=digest,
+            changed=base.at,
+            about=base.about,
+            base=base,
         )
 
     def _skip(self, end: int) -> list[Written]:
@@ -168,6 +176,7 @@ class Walk:
             seq=line.record.seq,
             digest=line.record.digest,
             changed=line.record.at,
+            about=about_in(part.record.body for part in parts) or self.state.about,
         )
         return parts
 

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, Moved, Unsure, UsageError
+from lockstitch.journal.about import about_in
 from lockstitch.journal.records import START, Entry, Head, Record, chained
 from lockstitch.stores.base import Lease
 from lockstitch.stores.jsonl.claims import OwnClaim
@@ -153,6 +154,7 @@ class Writer:
             seq=last.seq,
             digest=last.digest,
             changed=last.at,
+            about=about_in(record.body for record in records) or self._state.about,
         )
 
     def _is_moved(self) -> bool:

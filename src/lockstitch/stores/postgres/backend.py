@@ -32,6 +32,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -43,18 +44,21 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores import holders
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
+    Listing,
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import reading, schema, verify
+from lockstitch.stores.postgres import reading, receiving, salvaging, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
@@ -300,15 +304,16 @@ class PostgresBackend(Backend):
         found = reading.blobs(self._server, wanted, self.url)
         return {name: checked_blob(name, found.get(name), self.url) for name in wanted}
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
-        return islice(self._listed(after, limit), limit)
+        return islice(self._listed(listing, limit), limit)
 
-    def _listed(self, after: str, limit: int | None) -> Iterator[Listed]:
+    def _listed(self, listing: Listing, limit: int | None) -> Iterator[Listed]:
         size = LISTED if limit is None else max(min(LISTED, limit), 1)
-        while rows := self._server.ask(sql.LIST, (after, size), self.url):
-            yield from map(_listed, rows)
-            after = rows[-1][0]
+        while rows := self._server.ask(*reading.listing(listing, size), self.url):
+            found = list(map(_listed, rows))
+            yield from found
+            listing = listing.behind(found[-1])
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
@@ -322,6 +327,42 @@ class PostgresBackend(Backend):
         if outcome == "held":
             raise Held(f"session {target}: it exists, with other records than the fork's")
         return Head(seq, bytes(digest), epoch)
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        # Its pieces come once: what is known to be there already is not begun.
+        if not incoming.is_there(self.head(name)):
+            receiving.received(self._pool, incoming)
+        return self.head(name) or NEW
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        return salvaging.remains(self._server, session, _named(session))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        place = salvaging.stamp_of(stamp)
+        while True:
+            gone = [*self._leases.given_up(session), *self._leases.given_up(successor)]
+            values = (session, aside, successor, *place, gone)
+            outcome, token, text, _, _ = self._server.settle(sql.EXCHANGE, values, _named(session))[
+                0
+            ]
+            if outcome == "held":
+                other = _holder(text)
+                if other is not None and self._is_gone(other):
+                    self._leases.give_up(session, token)
+                    continue
+                raise Held(f"session {session}: {_label(other)} holds it")
+            break
+        if outcome == "missing":
+            raise Unreadable(f"session {session} or {successor}: there is none in this store")
+        if outcome == "taken":
+            raise Held(f"session {aside}: it is there already")
+        if outcome == "moved":
+            raise Moved(f"session {session}: it went on since it was read: read it again")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         if self._is_behind(session, after):
@@ -510,6 +551,8 @@ def _label(holder: holders.Holder | None) -> str:
 
 
 def _listed(row: Row) -> Listed:
-    name, seq, epoch, created, changed, text = row
+    name, seq, epoch, created, changed, text, *body = row
     holder = _label(_holder(text)) if text else ""
-    return Listed(name, seq, epoch, created, changed, holder=holder)
+    about = about_of(bytes(body[0])) if body and body[0] is not None else NOTHING
+    head = (name, seq, epoch, created, changed, holder)
+    return Listed(*head, about.title, about.tags, about.metadata)

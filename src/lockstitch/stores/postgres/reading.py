@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import starmap
+from typing import Any, LiteralString
 
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import Head, Record, verified
+from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.server import Row, Server
 
 CHUNK = 1000
+# So many milliseconds are one step of the index over changes.
+STEP = 65536
 CHUNK_BYTES = 4 << 20
 
 
@@ -41,6 +45,21 @@ def _chunks(server: Server, number: int, after: int, upto: int, where: str) -> I
             return
         yield from starmap(Record, rows)
         after = rows[-1][0]
+
+
+def listing(asked: Listing, size: int) -> tuple[LiteralString, tuple[Any, ...]]:
+    """Give the statement for a page of sessions, and its values."""
+    tag = (asked.tag,) if asked.tag else ()
+    if not asked.newest:
+        if tag:
+            return sql.LIST_TAGGED, (*tag, asked.name, asked.name, asked.since, size)
+        return sql.LIST, (asked.name, asked.since, size)
+    behind = (asked.since, asked.changed, asked.changed, asked.name, size)
+    if tag:
+        return sql.LIST_NEWEST_TAGGED, (*tag, *behind)
+    # PostgreSQL rounds towards 0.
+    minutes = (int(asked.since / STEP) - 1, int(asked.changed / STEP) + 1)
+    return sql.LIST_NEWEST, (*minutes, *behind)
 
 
 def blobs(server: Server, names: list[str], where: str) -> dict[str, bytes]:

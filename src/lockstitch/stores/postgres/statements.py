@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import LiteralString
+
 ACQUIRE = """
 SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.acquire_v1(
     %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::boolean, %s::bytea
@@ -27,6 +29,18 @@ RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
 FROM lockstitch.fork_v2(%s::text, %s::bigint, %s::text, %s::bytea)"""
+# A session that comes from another store: these four in one transaction.
+DURABLY = "SELECT lockstitch.durably_v1()"
+RECEIVE = """
+INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+VALUES (%s, %s, %s, %s, floor(extract(epoch FROM clock_timestamp()) * 1000), %s)
+ON CONFLICT DO NOTHING RETURNING id"""
+KEEP = "SELECT lockstitch.keep_v1(%s::bigint, %s::text[], %s::bytea[])"
+RECORDS = """
+INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+SELECT %s, * FROM unnest(
+    %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[]
+)"""
 FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
 HEAD = "SELECT seq, digest, epoch, id FROM lockstitch.sessions WHERE session = %s"
 # So many records, or so many bytes and the one that goes beyond, whichever is less.
@@ -36,10 +50,22 @@ SELECT seq, epoch, key, at, body, digest FROM (
     FROM lockstitch.records
     WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
 ) AS page WHERE before < %s ORDER BY seq"""
-LIST = """
-SELECT session, seq, epoch, created, changed,
-    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END
-FROM lockstitch.sessions WHERE session > %s ORDER BY session LIMIT %s"""
+_LISTED: LiteralString = """
+SELECT s.session, s.seq, s.epoch, s.created, s.changed,
+    CASE WHEN s.deadline > clock_timestamp() THEN s.holder ELSE '' END, s.about
+FROM lockstitch.sessions s"""
+LIST = f"{_LISTED} WHERE s.session > %s AND s.changed > %s ORDER BY s.session LIMIT %s"
+# Said of both tables, so that either can be read from that place on.
+LIST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
+WHERE l.tag = %s AND l.session > %s AND s.session > %s AND s.changed > %s
+ORDER BY l.session LIMIT %s"""
+_BEHIND: LiteralString = """
+s.changed > %s AND s.changed <= %s AND (s.changed < %s OR s.session > %s)"""
+# The minute is what the index knows.
+LIST_NEWEST = f"""{_LISTED} WHERE s.minute >= %s AND s.minute <= %s AND {_BEHIND}
+ORDER BY s.minute DESC, s.changed DESC, s.session LIMIT %s"""
+LIST_NEWEST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
+WHERE l.tag = %s AND {_BEHIND} ORDER BY s.changed DESC, s.session LIMIT %s"""
 BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 
@@ -71,3 +97,23 @@ SELECT name FROM (
 CHECK_NAMES = """
 SELECT name FROM unnest(%s::text[]) AS u (name)
 WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
+
+# For what is left of a damaged session: its rows, in parts or one by one, and those of nobody.
+REMAINS_HEAD = "SELECT id, seq, digest FROM lockstitch.sessions WHERE session = %s"
+REMAINS = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"""
+REMAINS_ONE = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_BARE = """
+SELECT seq, epoch, key, at, ''::bytea, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_STRAYS = """
+SELECT r.seq, r.epoch, r.key, r.at, r.body, r.digest, r.session FROM lockstitch.records r
+WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+ORDER BY r.session, r.seq LIMIT %s"""
+EXCHANGE = """
+SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
+    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[]
+)"""

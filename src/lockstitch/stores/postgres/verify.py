@@ -10,8 +10,7 @@ from typing import Any, LiteralString
 from msgspec import Struct
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.checkpoints import Put, Wrote, line_of
-from lockstitch.journal.events import event_of
+from lockstitch.journal.rebuilding import large_names
 from lockstitch.journal.records import NEW, START, Record, blob_name, verified
 from lockstitch.stores.base import Fault, Listed
 from lockstitch.stores.postgres import statements as sql
@@ -111,22 +110,13 @@ def _checked(
     try:
         for record in verified(until, NEW, f"session {name}"):
             last = record
-            for blob in _names(record):
+            for blob in large_names(record):
                 wanted.setdefault(blob, (name, record.seq))
     except Damaged as error:
         yield Fault(name, last.seq + 1, str(error))
         return
     if problem := _problem(session, last):
         yield Fault(name, last.seq + 1, f"session {name}: {problem}")
-
-
-def _names(record: Record) -> tuple[str, ...]:
-    """Give the names of the large values that a record names."""
-    if b'"blob":' in record.body:
-        blob = event_of(record).blob
-        return (blob,) if blob else ()
-    line = line_of(record.body) if b'"blobs":' in record.body else None
-    return line.blobs if isinstance(line, Put | Wrote) else ()
 
 
 def _problem(session: _Session, last: Record) -> str:

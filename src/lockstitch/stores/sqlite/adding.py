@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from lockstitch.errors import Held
 from lockstitch.journal.records import NEW, Entry, Head, chained
 from lockstitch.stores.base import require_same
-from lockstitch.stores.sqlite import pieces, rows
+from lockstitch.stores.sqlite import listing, pieces, rows
 from lockstitch.stores.sqlite.appending import checked, true_head, weight, write
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.rows import SessionRow
@@ -56,4 +56,5 @@ class Adding:
             rows.leave_at(connection, number, now, last.at)
         made = pieces.encoded(records)
         write(connection, number, made, self._blobs, compress=self._compress)
+        listing.describe(connection, number, (entry.body for entry in self._entries))
         return now

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lockstitch.errors import Damaged, Fenced, Moved, UsageError
 from lockstitch.journal.records import START, Entry, Head, blob_name, chained, checked_key
-from lockstitch.stores.sqlite import lineage, pieces, rows
+from lockstitch.stores.sqlite import lineage, listing, pieces, rows
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.leases import Hold
 
@@ -60,6 +60,7 @@ class Appending:
             connection, self.hold.number, made, self.blobs, compress=self.compress, tail=known
         )
         self.tail = None if tail is None else (head.digest, tail)
+        listing.describe(connection, self.hold.number, (entry.body for entry in self.entries))
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:

@@ -20,6 +20,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, About, about_in
 from lockstitch.journal.records import (
     NEW,
     Entry,
@@ -28,23 +29,37 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
     Fault,
+    Incoming,
     Lease,
     Listed,
+    Listing,
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, files, lineage, pieces, rows
+from lockstitch.stores.sqlite import (
+    checking,
+    connections,
+    files,
+    lineage,
+    listing,
+    pieces,
+    rows,
+    salvaging,
+)
 from lockstitch.stores.sqlite.adding import Adding
 from lockstitch.stores.sqlite.appending import Appending, true_head
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
+from lockstitch.stores.sqlite.listing import page
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.receiving import received
 from lockstitch.stores.sqlite.removing import Replacing, removed
 from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
@@ -256,17 +271,27 @@ class SqliteBackend(Backend):
         checked_session(source)
         checked_session(target)
         writer = self._for_writing()
-        head, changed = NEW, 0
+        head, changed, about = NEW, 0, None
         for record in self.read(source, upto=upto):
             head, changed = Head(record.seq, record.digest, record.epoch), record.at
+            about = about_in([record.body]) or about
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
 
-        forked: Head = writer.do(lambda one: self._fork(one, source, target, head, changed))
+        described = [about] if about else []
+        make = partial(self._fork, source=source, target=target, head=head, changed=changed)
+        forked: Head = writer.do(lambda connection: make(connection, bodies=described))
         return forked
 
-    def _fork(
-        self, connection: Connection, source: str, target: str, head: Head, changed: int
+    def _fork(  # noqa: PLR0913 - a fork is what it is
+        self,
+        connection: Connection,
+        *,
+        source: str,
+        target: str,
+        head: Head,
+        changed: int,
+        bodies: list[bytes],
     ) -> Head:
         there = rows.session_named(connection, target, self._where(target))
         if there is not None:
@@ -278,6 +303,23 @@ class SqliteBackend(Backend):
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
         lineage.join(connection, number, origin.number, head.seq)
+        listing.describe(connection, number, bodies)
+        return head
+
+    def receive(self, incoming: Incoming) -> Head:
+        session = checked_session(incoming.session)
+        where = self._where(session)
+        writer = self._for_writing()
+
+        def run(connection: Connection) -> Head:
+            self._check_open()
+            found = rows.session_named(connection, session, where)
+            if found is not None and incoming.is_there(found.head):
+                return found.head
+            writer.weigh(received(connection, incoming, _now(), compress=self._compress))
+            return incoming.head
+
+        head: Head = writer.do(run)
         return head
 
     # Reading.
@@ -310,25 +352,43 @@ class SqliteBackend(Backend):
                 found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
         return found
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         readers = self._for_reading()
         left = limit
         while left is None or left > 0:
             count = rows.CHUNK if left is None else min(left, rows.CHUNK)
             with readers.snapshot() as connection:
-                found = rows.raw_sessions(connection, after, count)
-            for raw in found:
-                row = rows.decoded_session(raw, str(self.path))
-                after = row.name
-                yield self._listed(row)
+                found = page(connection, listing, count)
+            for raw, about in found:
+                describe = partial(self._listed, about=about)
+                one = salvaging.listed(raw, describe, str(self.path))
+                listing = listing.behind(one)
+                yield one
             if len(found) < count:
                 return
             left = None if left is None else left - count
 
-    def _listed(self, row: SessionRow) -> Listed:
+    def _listed(self, row: SessionRow, about: About = NOTHING) -> Listed:
         is_held = row.holder is not None and self._leases.is_held(row, self._generation())
         label = row.holder.label if is_held and row.holder is not None else ""
-        return Listed(row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        return Listed(*head, about.title, about.tags, about.metadata)
+
+    def remains(self, session: str) -> Remains:
+        checked_session(session)
+        with self._for_reading().snapshot() as connection:
+            return salvaging.remains(connection, session, str(self.path))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        for name in (session, aside, successor):
+            checked_session(name)
+
+        def run(connection: Connection) -> None:
+            where = str(self.path)
+            names = (session, aside, successor)
+            salvaging.exchanged(connection, *names, stamp, self._is_held, where)
+
+        self._for_writing().do(run)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

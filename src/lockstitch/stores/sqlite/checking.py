@@ -82,7 +82,10 @@ def _session(
     try:
         row = rows.decoded_session(raw, where)
     except Damaged as error:
-        yield Fault("", 0, str(error))
+        name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
+        yield Fault(name, 0, str(error))
+        if name:
+            yield Listed(name, 0, 0, 0, 0)
         return
     good = Head()
     try:

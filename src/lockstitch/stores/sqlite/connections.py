@@ -37,7 +37,7 @@ _KIND = 0xFF
 # The version that knows which session names which large value.
 _USES = 2
 # The version that knows of forks, and keeps records in pieces.
-FORKS = 3
+FORKS = 5
 _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
 
 Connection = sqlite3.Connection

@@ -23,7 +23,7 @@ def records(
         yield from rows.records(connection, number, after, upto, where)
         return
     start = 0
-    for part, last in _parts(connection, number, where):
+    for part, last in parts(connection, number, where):
         end = upto if last is None else min(last, upto)
         first = max(start, after)
         if first < end:
@@ -43,17 +43,19 @@ def _own(
         yield from pieces.records(connection, number, after, upto, where)
 
 
-def _parts(connection: Connection, number: int, where: str) -> list[tuple[int, int | None]]:
+def parts(connection: Connection, number: int, where: str) -> list[tuple[int, int | None]]:
     """List the numbers that hold a session's records, and how far each does, None to its end."""
-    parts: list[tuple[int, int | None]] = [(number, None)]
+    found: list[tuple[int, int | None]] = [(number, None)]
+    if version_of(connection) < FORKS:
+        return found
     seen = {number}
     while (link := _link(connection, number)) is not None:
         number, upto = link
         if number in seen:
             raise Damaged(f"{where}: its records are said to be those of a fork of itself")
         seen.add(number)
-        parts.append((number, upto))
-    return parts[::-1]
+        found.append((number, upto))
+    return found[::-1]
 
 
 def _link(connection: Connection, number: int) -> tuple[int, int] | None:

@@ -108,6 +108,25 @@ def decoded(data: bytes, seq: int, upto: int) -> tuple[list[Record], int]:
     return records, place
 
 
+def as_short(data: bytes, seq: int) -> Record | None:
+    """Read bytes as one record with a short head, whatever tag and length say."""
+    if len(data) < _SIZE:
+        return None
+    _, epoch, _, low, high, digest, name = _SHORT.unpack_from(data)
+    return Record(seq, epoch, name.hex(), low | high << 32, data[_SIZE:], digest)
+
+
+def as_long(data: bytes, seq: int) -> Record | None:
+    """Read bytes as one record with a long head, whatever tag and length say."""
+    if len(data) < _LONG_SIZE:
+        return None
+    _, epoch, _, at, digest, count = _LONG.unpack_from(data)
+    key = data[_LONG_SIZE : _LONG_SIZE + count]
+    if not key.isascii():
+        return None
+    return Record(seq, epoch, key.decode("ascii"), at, data[_LONG_SIZE + count :], digest)
+
+
 class Tail(msgspec.Struct, frozen=True):
     """Where a session's next record goes: its last piece, what that holds, and what it can hold."""
 
@@ -122,7 +141,7 @@ def tail_of(connection: Connection, number: int) -> Tail:
     row = connection.execute(
         "select id, codec, length(body) from pieces where id between ? and ?"
         " order by id desc limit 1",
-        _range(number),
+        span(number),
     ).fetchone()
     if row is None:
         return Tail((number << _SHIFT) - 1, room, room)
@@ -172,7 +191,7 @@ def seal(connection: Connection, number: int, *, last: bool = False) -> None:
     rows = connection.execute(
         "select id, first, start, codec, body from pieces where id between ? and ?"
         " order by id desc limit ?",
-        (*_range(number), 2 * SEALED + 2),
+        (*span(number), 2 * SEALED + 2),
     ).fetchall()
     count = next((n for n, row in enumerate(rows) if row[3]), len(rows))
     if not count or (count <= SEALED and not last):
@@ -195,7 +214,7 @@ def records(
     piece = _begin(connection, number, after + 1)
     cursor = connection.execute(
         "select first, start, codec, body from pieces where id between ? and ? order by id",
-        (piece, _range(number)[1]),
+        (piece, span(number)[1]),
     )
     seq, rest, skip = -1, b"", 0
     while seq < upto and (rows := cursor.fetchmany(_BATCH)):
@@ -218,7 +237,7 @@ def records(
 
 def _begin(connection: Connection, number: int, seq: int) -> int:
     """Find the last piece whose first record is not behind one; the first if there is none."""
-    low, high = _range(number)
+    low, high = span(number)
     last = "select id, first from pieces where id between ? and ? order by id desc limit ?"
     for piece, first in connection.execute(last, (low, high, _NEAR if seq > 1 else 0)):
         # Whoever goes on reading wants the end.
@@ -264,7 +283,7 @@ def _damaged(where: str, seq: int) -> Damaged:
 
 def cut(connection: Connection, number: int, upto: int) -> None:
     """Remove the records of a number that stand behind one."""
-    low, high = _range(number)
+    low, high = span(number)
     piece = _begin(connection, number, upto + 1) if upto else low
     row = connection.execute(
         "select first, start, codec, body from pieces where id = ?", (piece,)
@@ -284,7 +303,7 @@ def move(connection: Connection, number: int, other: int) -> None:
     """Give all records of a number to another one that has none."""
     connection.execute(
         "update pieces set id = id + ? where id between ? and ?",
-        ((other - number) << _SHIFT, *_range(number)),
+        ((other - number) << _SHIFT, *span(number)),
     )
 
 
@@ -294,6 +313,7 @@ def numbers(connection: Connection) -> set[int]:
     return {number for (number,) in found}
 
 
-def _range(number: int) -> tuple[int, int]:
+def span(number: int) -> tuple[int, int]:
+    """Say between which ids the pieces of a number are."""
     low = number << _SHIFT
     return low, low | _LAST

@@ -21,10 +21,11 @@ CHUNK = 256
 _LEVEL = 1
 
 # Text is read as bytes: a flipped bit can make it text that cannot be decoded.
-_SESSION = (
+_COLUMNS = (
     "select number, cast(name as blob), seq, digest, epoch, created, changed,"
-    " cast(holder as blob), deadline, term from sessions"
+    " cast(holder as blob), deadline, term"
 )
+_SESSION = f"{_COLUMNS} from sessions"
 _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
 _COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
@@ -73,12 +74,6 @@ def session_numbered(connection: Connection, number: int, where: str) -> Session
     """Find a session by number."""
     row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
     return None if row is None else _session(row, where)
-
-
-def raw_sessions(connection: Connection, after: str, count: int) -> list[Any]:
-    """Give the next rows of ``sessions`` in the order of their names, not decoded."""
-    query = f"{_SESSION} where name > ? order by name limit ?"
-    return connection.execute(query, (after, count)).fetchall()
 
 
 def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:

@@ -1,0 +1,176 @@
+"""Requests one after the other: each shares with the last one all that has not changed since.
+
+An agent asks once a turn. What was said long ago stays as it is, and was judged before; so the
+request is gone on with from a place behind which everything new stands. Whatever touches what is
+before that place (a rewind, a compaction, a late result, another model) makes it start anew, and
+both ways lead to the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lockstitch.dialects.render_fitting import Ids
+from lockstitch.journal.events import Partial, Replied
+from lockstitch.journal.judging import Judge
+from lockstitch.journal.projection import (
+    Mark,
+    Projector,
+    Receiver,
+    healed,
+    last_reply_in,
+    receiver_of,
+    wanted,
+)
+from lockstitch.journal.state import Call, Item, Reply, Settled, View
+from lockstitch.model.handed import Messages
+
+Fetch = Callable[[list[str]], Mapping[str, bytes]]
+Who = tuple[str, str | None, str | None]
+# So many requests are kept, each for another receiver.
+_MOST = 2
+# The last replies of a request are made anew each time: callers like to mark its last messages.
+_FRESH = 2
+# So many replies before those are looked at for a place to go on from.
+_TRIED = 6
+
+
+class Requests:
+    """Makes the requests of one session; ``kept`` is what stays of the last ones."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Who, Kept] = {}
+
+    def make(
+        self,
+        view: View,
+        dialect: str,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        fetch: Fetch,
+    ) -> list[Any]:
+        """Make a request; what it shares with others of these is copied when it is looked at.
+
+        ``fetch`` gives large values by their names.
+        """
+        who = (dialect, model, provider)
+        kept = self.kept.pop(who, None)
+        messages = kept.next(view, fetch) if kept is not None and kept.holds(view) else None
+        if kept is None or messages is None:
+            kept = Kept(view, who)
+            messages = kept.next(view, fetch)
+        if messages is None:
+            return kept.healed()
+        self.kept[who] = kept
+        while len(self.kept) > _MOST:
+            del self.kept[next(iter(self.kept))]
+        return messages
+
+
+class Kept:
+    """What stays of a request: the messages of the first ``count`` items of a view."""
+
+    def __init__(self, view: View, who: Who) -> None:
+        dialect, model, provider = who
+        self.who = who
+        self.view = view
+        self.summary = view.summary
+        self.receiver: Receiver = receiver_of(view, dialect, provider, model)
+        self.judge = Judge(dialect, self.receiver.model)
+        self.count = 0
+        self.last: Item | None = None
+        self.mark = Mark(0, 0, 0, (0, 0, 0))
+        self.messages: list[Any] = []
+        self._reply: Replied | Partial | None = None
+        self._ids = Ids(self.receiver.profile)
+        self._loose: list[tuple[Call, Settled | None, int]] = []
+        self._projector: Projector | None = None
+        self._made: list[Any] = []
+
+    def holds(self, view: View) -> bool:
+        """Tell whether nothing has happened to what is kept."""
+        dialect, model, provider = self.who
+        if view is not self.view or view.summary is not self.summary:
+            return False
+        items = view.items
+        if self.count and (len(items) < self.count or items[self.count - 1] is not self.last):
+            return False
+        if any(call.outcome is not had or call.changed != at for call, had, at in self._loose):
+            return False
+        known = (self.count, self._reply)
+        return self.receiver == receiver_of(view, dialect, provider, model, known)
+
+    def next(self, view: View, fetch: Fetch) -> list[Any] | None:
+        """Give the request; None if a rule finds something in it."""
+        projector = Projector(view, self.receiver, fetch(wanted(view, self.count)))
+        messages = self._begun(projector)
+        tried, fresh = _last_replies(view, self.count)
+        marks: list[Mark] = []
+        projector.go_on(messages, self.count, tried)
+        projector.go_on(messages, tried, None, marks)
+        projector.close(messages)
+        self._projector, self._made = projector, messages
+        if not self.judge.accepts(messages, projector.bound):
+            return None
+        if self.judge.can_settle:
+            self._settle(projector, messages, [mark for mark in marks if mark.item <= fresh])
+        self._projector, self._made = None, []
+        if not self.judge.settled:
+            return messages
+        given = messages if isinstance(messages, Messages) else Messages(messages)
+        given.share(self.judge.settled)
+        return given
+
+    def _begun(self, projector: Projector) -> list[Any]:
+        """Give the messages that are kept, and let a projector go on behind them."""
+        if not self.count:
+            projector.open()
+            return []
+        projector.changed = self.mark.changed
+        projector.ids = self._ids
+        projector.ids.back_to(self.mark.ids)
+        return Messages(self.messages)
+
+    def _settle(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
+        """Keep what comes before the last of some places."""
+        places = [mark for mark in marks if mark.message > self.judge.settled]
+        if not places or (not self.judge.settled and len(places) == 1):
+            return
+        mark = places[-1]
+        context = self.judge.settled or places[-2].message
+        self.judge.settle(messages, mark.message, context)
+        items = projector.view.items
+        for item in items[self.count : mark.item]:
+            if type(item) is Reply:
+                self._loose += [
+                    (call, call.outcome, call.changed)
+                    for call in item.calls
+                    if call.outcome is None or not call.outcome.is_real
+                ]
+        dialect = self.receiver.profile.dialect
+        self._reply = last_reply_in(projector.view, dialect, self.count, self._reply, mark.item)
+        self.messages += messages[len(self.messages) : mark.message]
+        self.count, self.last, self.mark = mark.item, items[mark.item - 1], mark
+        self._ids = projector.ids
+
+    def healed(self) -> list[Any]:
+        """Give a request in which what a rule found is repaired."""
+        assert self._projector is not None  # noqa: S101 - only after next() gave none
+        return healed(self._projector, self._made, self.who[0])
+
+
+def _last_replies(view: View, start: int) -> tuple[int, int]:
+    """Give the numbers of two items: where places to go on from are looked for, and the last one.
+
+    The last replies are not among them.
+    """
+    found: list[int] = []
+    at = len(view.items)
+    while at > start and len(found) < _FRESH + _TRIED:
+        at -= 1
+        if type(view.items[at]) is Reply:
+            found.append(at)
+    last = found[_FRESH - 1] if len(found) >= _FRESH else -1
+    return (found[-1] if found else start), last
