@@ -116,15 +116,17 @@ def as_short(data: bytes, seq: int) -> Record | None:
     return Record(seq, epoch, name.hex(), low | high << 32, data[_SIZE:], digest)
 
 
-def as_long(data: bytes, seq: int) -> Record | None:
-    """Read bytes as one record with a long head, whatever tag and length say."""
+def as_long(data: bytes, seq: int, length: int = 0) -> Record | None:
+    """Read bytes as one record with a long head, whatever tag and length say.
+
+    Its key has the ``length`` that is given, or the one that is said; it is of ASCII in any case.
+    """
     if len(data) < _LONG_SIZE:
         return None
-    _, epoch, _, at, digest, count = _LONG.unpack_from(data)
-    key = data[_LONG_SIZE : _LONG_SIZE + count]
-    if not key.isascii():
-        return None
-    return Record(seq, epoch, key.decode("ascii"), at, data[_LONG_SIZE + count :], digest)
+    _, epoch, _, at, digest, said = _LONG.unpack_from(data)
+    end = _LONG_SIZE + (length or said)
+    key = bytes(one & 0x7F for one in data[_LONG_SIZE:end])
+    return Record(seq, epoch, key.decode("ascii"), at, data[end:], digest)
 
 
 class Tail(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ _ROW = (
     " where id between ? and ?"
 )
 _ZLIB = b"\x78"
+_LONGEST = 128
 
 
 class _Run(Struct):
@@ -145,6 +146,7 @@ def _in_run(run: _Run, before: bytes | None, last: int) -> Iterator[Remnant]:
         else:
             count = max(last - seq + 1, 0) if last and not run.is_cut else None
             part = _Part(run.data[place:], seq, count, run.is_altered)
+            part.settle()
         for remnant in part.remnants(before):
             yield remnant
             before = None if remnant.record is None else remnant.record.digest
@@ -158,6 +160,15 @@ class _Part:
         self._first = first
         self._count = count
         self._is_altered = is_altered
+
+    def settle(self) -> None:
+        """Go by the bytes where they can be read to the end: how many were said may be wrong."""
+        try:
+            found, length = pieces.decoded(self._data, 0, len(self._data))
+        except ValueError:
+            return
+        if length == len(self._data):
+            self._count = len(found)
 
     def remnants(self, before: bytes | None) -> Iterator[Remnant]:
         """Give what is left of them; ``before`` is the checksum of the record before, if known."""
@@ -173,7 +184,11 @@ class _Part:
                     if self._count is not None or record is None:
                         yield Remnant(seq, None, self._data[place:])
                     return
-                guesses = [*_guesses(self._data[place:end], seq)]
+                following, _ = self._record(end, seq + 1)
+                made = [*_guesses(self._data[place:end], seq)]
+                guesses = [one for one in made if _proves(before, one)] or [
+                    one for one in made[:2] if following and _proves(one.digest, following)
+                ]
                 for index, guess in enumerate(guesses):
                     yield Remnant(seq, guess, is_altered=True, is_guess=index > 0)
                 if not guesses:
@@ -217,6 +232,10 @@ def _proves(before: bytes | None, record: Record) -> bool:
 
 
 def _guesses(data: bytes, seq: int) -> Iterator[Record]:
-    """Read bytes as one record, whatever it says of its kind and its length."""
+    """Read bytes as one record, whatever it says of its kind, its length and that of its key."""
     found = [pieces.as_short(data, seq), pieces.as_long(data, seq)]
     yield from filter(None, found[:: -1 if data[:1] == b"\1" else 1])
+    for count in range(1, _LONGEST + 1):
+        other = pieces.as_long(data, seq, count)
+        if other is not None:
+            yield other
