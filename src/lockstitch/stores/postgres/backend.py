@@ -418,7 +418,7 @@ class PostgresBackend(Backend):
 
         return verify.everything(ask, self._described)
 
-    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:  # noqa: ARG002 - waits for nobody
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Have the server clear away what was removed; it gives back what lies at the end of files.
 
         What lies in between is used for new records. Others may go on meanwhile.
