@@ -28,9 +28,10 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.everyday import SPELLINGS, Spelling
+from lockstitch.journal.everyday import SPELLINGS, Result, Spelling
 from lockstitch.journal.fold import State, fold
 from lockstitch.journal.judging import Made, is_small
+from lockstitch.journal.large import Large
 from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Record
 from lockstitch.journal.state import Spoken, View
@@ -90,19 +91,28 @@ def test_replies_are_taken_as_by_a_longer_look(dialect: str) -> None:
     for value in (*values, *ODD_REPLIES):
         taken = SPELLINGS[dialect].replied(deepcopy(value))
         if taken is not None:
-            assert json.dumps([taken]) == json.dumps(messages_in(dialect, value))
+            assert json.dumps(taken) == json.dumps(messages_in(dialect, value))
+
+
+TEXTS = st.text(min_size=1).filter(lambda text: not text.isspace())
+RESULTS = st.builds(Result, id=TEXTS, name=TEXTS, text=TEXTS, failed=st.booleans())
 
 
 @given(
-    results=st.lists(st.tuples(st.text(min_size=1), st.text(), st.booleans()), min_size=1),
-    dialect=st.sampled_from(WALKED),
+    results=st.lists(RESULTS, min_size=1),
+    dialect=st.sampled_from([name for name, spelled in SPELLINGS.items() if spelled.results]),
 )
-def test_results_are_written_as_by_the_writer(results: Any, dialect: str) -> None:
+def test_results_are_written_as_by_the_writer(results: list[Result], dialect: str) -> None:
     writer = WRITERS[dialect](profile_named(dialect))
     writer.results(
         [
-            script.Answer(script.Call(call, "", None), 0, [script.Words(text)], failed)
-            for call, text, failed in results
+            script.Answer(
+                script.Call(result.id, result.name, None),
+                0,
+                [script.Words(result.text)],
+                result.failed,
+            )
+            for result in results
         ]
     )
     write = SPELLINGS[dialect].results
@@ -184,7 +194,7 @@ def _is_valid(messages: list[Any], dialect: str, model: str | None) -> bool:
 
 def _projector(view: View, dialect: str) -> Any:
     receiver = projection.receiver_of(view, dialect, None, None)
-    return projection.Projector(view, receiver, {})
+    return projection.Projector(view, receiver, Large({}))
 
 
 @pytest.mark.parametrize("dialect", WALKED)

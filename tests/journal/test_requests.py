@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import lockstitch
 from lockstitch.journal import requests
 from lockstitch.journal.fold import State
+from lockstitch.journal.large import Large
 from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.requests import Requests
 from lockstitch.journal.state import View
@@ -40,7 +41,7 @@ class Beside:
     def check(self, view: View, receiver: Receiver) -> list[Any]:
         profile, model, provider = receiver
         options: dict[str, Any] = {"model": model, "provider": provider}
-        more = self.requests.make(view, profile, fetch=self.fetched, **options)
+        more = self.requests.make(view, profile, large=Large(self.session.blobs), **options)
         self.shared += getattr(more, "_shared", 0)
         whole = project(view, profile, blobs=self.fetched(wanted(view)), **options)
         assert _text(more) == _text(whole), receiver
@@ -92,6 +93,7 @@ def patient_sessions(draw: st.DrawFn) -> Session:
 receivers = st.lists(st.sampled_from(ALL_RECEIVERS), min_size=3, max_size=3, unique=True)
 
 
+@FEWER
 @given(
     session=sessions(most=24) | sessions(wild=True, most=24),
     others=receivers,
@@ -247,6 +249,35 @@ def test_an_id_of_long_ago_that_comes_again_is_found() -> None:
     talk.turn()
     messages = talk.request()
     assert lockstitch.check(messages, "anthropic") == []
+
+
+def test_words_behind_an_empty_reply_join_those_before_it() -> None:
+    talk = Talk()
+    for _ in range(4):
+        talk.turn()
+        talk.add({"kind": "said", "payload": "go on"})
+        talk.add({"kind": "replied", "dialect": "anthropic"})
+        for words in ("now", "and now"):
+            talk.request()
+            talk.add({"kind": "said", "payload": words})
+        talk.request()
+
+
+def test_words_before_a_reply_that_was_replaced_join_the_results_before_them() -> None:
+    """What came of a stream is taken out when more comes, and stands behind what was said then."""
+    talk = Talk()
+    with patch.object(requests, "_FRESH", 1):
+        for number in range(4):
+            talk.add({"kind": "said", "payload": "question"})
+            reply = talk.reply((Asked(f"call_{number}", "grep", "x"),))
+            talk.add({"kind": "finished", "reply": reply, "payload": "output"})
+            for words in ("some", "more", "all"):
+                payload = reply_of("anthropic", Speech(50 + number, words)).response
+                fields = {"dialect": "anthropic", "stream": f"s{number}", "payload": payload}
+                talk.add({"kind": "partial", **fields})
+                talk.request()
+                talk.add({"kind": "said", "payload": f"behind {words}"})
+                talk.request()
 
 
 def test_only_so_many_requests_are_kept() -> None:

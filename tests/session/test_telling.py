@@ -229,3 +229,14 @@ def test_a_stream_is_one_reply_whole_or_broken_off(store: Store) -> None:
 )
 def test_what_says_nothing_is_unknown(value: Any) -> None:
     assert tokens_in(value) is None
+
+
+def test_a_session_is_described_by_both_twins(twin: Twin, store: Store) -> None:
+    async def body() -> None:
+        async with twin.opened(store) as session:
+            about = await session.describe("A case", ["b", "a"], {"n": 1})
+            assert (about.title, about.tags, about.metadata) == ("A case", ("a", "b"), {"n": 1})
+            await session.describe(tags=["c"])
+            assert (session.title, session.tags, session.metadata) == ("A case", ("c",), {"n": 1})
+
+    twin.run(body)

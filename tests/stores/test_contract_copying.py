@@ -12,6 +12,7 @@ import pytest
 
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
 from lockstitch.journal.events import INLINE
+from lockstitch.session import copying
 from lockstitch.session.companions import AUDIT
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Fault
@@ -191,3 +192,21 @@ def test_who_is_killed_does_it_again(
     backend = other.open()
     assert {name: list(backend.read(name)) for name in expected} == expected
     assert not any(isinstance(found, Fault) for found in backend.verify())
+
+
+def test_what_belongs_to_a_session_goes_with_it(
+    places: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "companions", lambda *_: ["s.1-0"])
+    for kind in KINDS:
+        here, there = Store(places("memory").open()), Store(places(kind).open())
+        talk(here)
+        talk(here, "s.1-0")
+        with there.session("t.1-0") as session:
+            session.say("What a copy that was killed left")
+        done = here.copy("s", there, "t")
+        assert done.companions == ("s.1-0",)
+        assert there.read("t.1-0").request("gemini") == here.read("s.1-0").request("gemini")
+        with here.session("s.1-0") as session:
+            session.say("It went on")
+        assert here.copy("s", there, "t").is_new is False

@@ -201,3 +201,13 @@ def test_metadata_is_not_taken_for_tags(store: Store) -> None:
     with store.session("s") as session:
         session.describe(metadata={"tags": ["no"]})
     assert names(store.sessions(tag="no")) == []
+
+
+def test_names_that_are_exchanged_take_what_they_are_called_along(backend: Backend) -> None:
+    made(backend, "s", 5, "old", title="Old")
+    made(backend, "t", 6, "new", title="New")
+    backend.exchange("s", "aside", "t")
+    store = Store(backend)
+    assert names(store.sessions(tag="old")) == ["aside"]
+    assert names(store.sessions(tag="new")) == ["s"]
+    assert [one.title for one in store.sessions()] == ["Old", "New"]

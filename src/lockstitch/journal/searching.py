@@ -103,7 +103,8 @@ class Search:
         """Look at the next record."""
         body = record.body
         if body.startswith(_THREADS):
-            return self._match(record, self._thread(body)) if self._words.may_be_in(body) else None
+            may_be = b'{"x":"' in body or self._words.may_be_in(body)
+            return self._match(record, self._thread(body)) if may_be else None
         if not body.startswith(_STARTS) and body.startswith(b'{"kind":'):
             return None
         event = event_of(record)

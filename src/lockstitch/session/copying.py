@@ -26,7 +26,7 @@ _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
 _DECODER = msgspec.msgpack.Decoder(tuple[Record, tuple[bytes, ...]])
 
 
-class Copied(Struct, frozen=True):
+class Copy(Struct, frozen=True):
     """A session that was copied, under which name, and how many records it has.
 
     ``is_new`` is false if it was there already. ``companions`` went with it.
@@ -45,7 +45,7 @@ def copied(
     target: Backend,
     new_name: str | None = None,
     advance: Advance = lambda _: None,
-) -> Copied:
+) -> Copy:
     """Copy a session, all of it or nothing; the same again is done already.
 
     ``advance`` is told the number of records as they are read. Nobody has to stop writing the
@@ -56,30 +56,44 @@ def copied(
         refuse_internal(checked_session(one))
     if source is target and new == name:
         raise UsageError(f"session {name}: a copy in the same store needs another name")
-    others = companions(source, name)
-    done = _copied(source, name, target, new, advance)
-    for other in others:
-        _copied(source, other, target, new + other.removeprefix(name), advance)
-    return Copied(name, new, done[0].seq, done[1], tuple(others))
-
-
-def _copied(
-    source: Backend, name: str, target: Backend, new: str, advance: Advance
-) -> tuple[Head, bool]:
     head = source.head(name)
     if head is None:
         raise Unreadable(f"session {name}: there is none in {source.url}")
     _refuse_renaming(source, name, new)
     if _is_there(target, new, head):
         advance(head.seq)
-        return head, False
+        return Copy(name, new, head.seq, is_new=False)
+    others = companions(source, name)
+    # The session comes last: where it is, all of it is.
+    for other in others:
+        _copy_companion(source, other, target, new + other.removeprefix(name))
+    _copy(source, name, head, target, new, advance)
+    return Copy(name, new, head.seq, is_new=True, companions=tuple(others))
+
+
+def _copy_companion(source: Backend, name: str, target: Backend, new: str) -> None:
+    """Copy a journal that goes with a session, over what a copy that was killed left of it."""
+    head = source.head(name)
+    if head is None:
+        return
+    try:
+        is_there = _is_there(target, new, head)
+    except Held:
+        target.delete(target.acquire(new, create=False))
+        is_there = False
+    if not is_there:
+        _copy(source, name, head, target, new, lambda _: None)
+
+
+def _copy(  # noqa: PLR0913, PLR0917 - from where to where
+    source: Backend, name: str, head: Head, target: Backend, new: str, advance: Advance
+) -> None:
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         last = _read(source, name, head, spool, advance)
         end = Head(head.seq, head.digest, last.epoch if last else 0)
         pieces = _pieces(spool)
         target.receive(Incoming(new, end, last.at if last else 0, pieces))
     _verify(target, new, head)
-    return head, True
 
 
 def _refuse_renaming(source: Backend, name: str, new: str) -> None:

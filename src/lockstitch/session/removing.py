@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import Struct
@@ -19,15 +20,22 @@ class Deleted(Struct, frozen=True):
     companions: tuple[str, ...] = ()
 
 
-def deleted(backend: Backend, name: str, wait: float = 0.0) -> Deleted:
+def deleted(
+    backend: Backend,
+    name: str,
+    wait: float = 0.0,
+    before: Callable[[Lease], object] = lambda _: None,
+) -> Deleted:
     """Remove a session, its records, large values that no other session names, and companions.
 
-    All leases are taken first, so that nothing is removed if somebody writes any of them. The
-    session itself goes last: whoever is killed in between finds it there and can do it again.
+    All leases are taken first, so that nothing is removed if somebody writes any of them. Then
+    ``before`` is called, which may refuse. The session itself goes last: whoever is killed in
+    between finds it there and can do it again.
     """
     leases = [backend.acquire(name, wait=wait, create=False)]
     try:
         leases += _taken(backend, companions(backend, name), wait)
+        before(leases[0])
         for lease in reversed(leases):
             backend.delete(lease)
     except BaseException:

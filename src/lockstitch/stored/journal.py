@@ -21,8 +21,9 @@ from lockstitch.journal.records import NEW, Entry, Record, blob_name, chained
 from lockstitch.journal.state import Reply, Spoken, View
 from lockstitch.places import Place, brief, place_of
 from lockstitch.rules import Finding
+from lockstitch.session.listing import listed
 from lockstitch.session.salvaging import entries_of, salvage
-from lockstitch.stores.base import Backend
+from lockstitch.stores.base import Backend, Listing
 from lockstitch.stores.opening import open_backend
 
 DAMAGED = "LS611"
@@ -117,7 +118,7 @@ def chosen(backend: Backend, session: str | None) -> str:
     """Give the session that is meant: the one named, or the only one there is."""
     if session is not None:
         return session
-    first = [listed.session for listed in backend.sessions(limit=_SHOWN + 1)]
+    first = [one.session for one in listed(backend, Listing(), limit=_SHOWN + 1)]
     if not first:
         raise Unreadable("holds no session")
     if len(first) > 1:

@@ -92,7 +92,7 @@ def pages(dsn: str, session: str) -> dict[str, int]:
         row = connection.execute(WHOLE, (session,)).fetchone()
         assert row
     number, seq, digest, epoch, token = row
-    taking = (session, "token", "{}", 30.0, [token], True, START)
+    taking = (session, "token", "{}", 30.0, [token], "", 0, True, START)
     lists: tuple[Any, ...] = (["k"], [1], [BODY], [START], [], [])
     adding = (session, epoch, token, seq, digest, *lists, 30.0)
     return {

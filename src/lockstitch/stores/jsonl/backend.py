@@ -76,7 +76,7 @@ class JsonlBackend(Backend):
         self.url = f"jsonl:///{quote(str(self.folder))}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)
-        self._watch = Watch()
+        self._watch = Watch(lease_seconds)
         self._lease_seconds = lease_seconds
         self._grace = min(_GRACE, lease_seconds)
         self._pid = os.getpid()
@@ -147,8 +147,9 @@ class JsonlBackend(Backend):
         if not self._files.exists(session):
             return ""
         state = self._files.state(session)
-        claim = read_claim(self._files.claim(session, state.token)) if state.token else None
-        return claim.holder.label if claim and self._watch.is_alive(claim) else ""
+        path = self._files.claim(session, state.token)
+        claim = read_claim(path) if state.token else None
+        return claim.holder.label if claim and self._watch.is_alive(claim, path) else ""
 
     def release(self, lease: Lease) -> None:
         if os.getpid() != self._pid:
@@ -333,7 +334,7 @@ class JsonlBackend(Backend):
         for path in self._files.leases.glob(f"{session}.*"):
             is_claim = path.suffix != ".lock" and path.stem == session
             claim = read_claim(path) if is_claim else None
-            if claim and self._watch.is_alive(claim):
+            if claim and self._watch.is_alive(claim, path):
                 raise Held(f"session {session}: {claim.holder.label} holds it")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:

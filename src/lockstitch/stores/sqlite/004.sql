@@ -28,3 +28,10 @@ create table labels (
     session integer not null,
     primary key (tag, name)
 ) without rowid;
+
+-- A session that gets another name, as a repair gives it.
+create trigger labels_of_renamed after update of name on sessions
+when new.name <> old.name and new.about is not null
+begin
+    update labels set name = new.name where session = new.number;
+end;

@@ -89,7 +89,8 @@ class Leases:
                 hold = self._live.get(holder.token)
                 return hold is not None and hold.generation == generation
         # Processes of another boot cannot share a log with this one: they are gone or elsewhere.
-        if holder.boot != self._me.boot or holders.is_gone(holder):
+        is_elsewhere = holder.boot and self._me.boot and holder.boot != self._me.boot
+        if is_elsewhere or holders.is_gone(holder):
             return False
         # A deadline further away than the lease is long was set before the clock began anew.
         return 0 < row.deadline - holders.clock() <= row.term + 1

@@ -67,3 +67,16 @@ END
 $$;
 CREATE TRIGGER forget BEFORE DELETE OR UPDATE OF id ON lockstitch.sessions FOR EACH ROW
 WHEN (OLD.about IS NOT NULL) EXECUTE FUNCTION lockstitch.forget_v1();
+
+-- A session that gets another name, as a repair gives it.
+CREATE FUNCTION lockstitch.rename_v1() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM lockstitch.label_v1(OLD.session, NULL);
+    PERFORM lockstitch.label_v1(NEW.session, NEW.about);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER rename AFTER UPDATE OF session ON lockstitch.sessions FOR EACH ROW
+WHEN (OLD.about IS NOT NULL AND OLD.session <> NEW.session)
+EXECUTE FUNCTION lockstitch.rename_v1();
