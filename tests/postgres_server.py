@@ -50,7 +50,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 EMPTY = """
 DELETE FROM lockstitch.sessions; DELETE FROM lockstitch.records; DELETE FROM lockstitch.blobs;
-DELETE FROM lockstitch.uses
+DELETE FROM lockstitch.uses; DELETE FROM lockstitch.parts
 """
 # The versions of the tables, and whatever a test has left in the database besides them.
 STATE = """

@@ -206,6 +206,18 @@ class Backend(ABC):
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         """Give large values by name, verified; raises ``Damaged`` for one that is gone."""
 
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """Give the lengths of large values; raises ``Damaged`` for one that is gone."""
+        return {name: len(self.blobs([name])[name]) for name in names}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        """Give the first and the last bytes of a large value that has more than those.
+
+        A store that can read them by themselves does, and verifies nothing of the rest.
+        """
+        value = self.blobs([name])[name]
+        return value[:head], value[len(value) - tail :]
+
     @abstractmethod
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         """List sessions, at most so many; work for a page does not grow with the store.

@@ -299,7 +299,7 @@ class PostgresBackend(Backend):
             yield from reading.records(self._server, found, after, upto, _named(session))
         except Damaged:
             now = self._server.ask(sql.HEAD, (session,), _named(session))
-            if now and now[0][-1] == found[-1]:
+            if now and now[0][3] == found[3]:
                 raise
             raise Unreadable(
                 f"session {session}: it was removed or replaced while it was read: read it again"
@@ -307,7 +307,7 @@ class PostgresBackend(Backend):
 
     def head(self, session: str) -> Head | None:
         self._require_open()
-        for seq, digest, epoch, _number in self._server.ask(sql.HEAD, (session,), _named(session)):
+        for seq, digest, epoch, *_ in self._server.ask(sql.HEAD, (session,), _named(session)):
             return Head(seq, bytes(digest), epoch)
         return None
 
@@ -417,6 +417,23 @@ class PostgresBackend(Backend):
             return self._server.ask(statement, values, self.url, is_slow=True)
 
         return verify.everything(ask, self._described)
+
+    def vacuum(self) -> int:
+        """Have the server clear away what was removed; it gives back what lies at the end of files.
+
+        What lies in between is used for new records. Others may go on meanwhile.
+        """
+        self._require_open()
+        before = self._server.ask(sql.TABLES, (), self.url)
+        if not all(may for _name, _size, may in before):
+            raise UsageError(
+                f"{self.url}: only the owner of the tables of the schema lockstitch can vacuum"
+                " them; the server's own autovacuum does it, too, a little later"
+            )
+        self._server.vacuum(sql.VACUUM, self.url)
+        after = self._server.ask(sql.TABLES, (), self.url)
+        was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
+        return max(was - now, 0)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         return 0  # The server gives room back by itself.

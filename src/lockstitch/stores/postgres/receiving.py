@@ -43,7 +43,7 @@ def _write(connection: Connection, incoming: Incoming) -> None:
     row = connection.execute(sql.RECEIVE, values).fetchone()
     if row is None:
         # Another writer was quicker.
-        for seq, digest, epoch, _number in connection.execute(sql.HEAD, (incoming.session,)):
+        for seq, digest, epoch, *_ in connection.execute(sql.HEAD, (incoming.session,)):
             incoming.is_there(Head(seq, bytes(digest), epoch))
         return
     (number,) = row

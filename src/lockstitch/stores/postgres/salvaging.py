@@ -61,25 +61,31 @@ class _Reading:
         self.is_torn = False
 
     def rows(self) -> Iterator[Row]:
-        """Give what can be read."""
-        after = -(1 << 62)
+        """Give what can be read, that which a fork has from others first."""
+        furthest = 1 << 62
+        shared = self._server.ask(sql.PARTS, (self._number,), self._where)
+        for owner, after, upto in [*shared, (self._number, -furthest, furthest)]:
+            yield from self._part(owner, after, upto)
+
+    def _part(self, owner: int, after: int, upto: int) -> Iterator[Row]:
         while True:
             try:
-                found = self._server.ask(sql.REMAINS, (self._number, after, _CHUNK), self._where)
+                asked = (owner, after, upto, _CHUNK)
+                found = self._server.ask(sql.REMAINS, asked, self._where)
             except Damaged:
                 self.is_torn = True
-                yield from self._one_by_one(max(after, 0))
+                yield from self._one_by_one(owner, max(after, 0), min(upto, self._last))
                 return
             if not found:
                 return
             yield from found
             after = found[-1][0]
 
-    def _one_by_one(self, after: int) -> Iterator[Row]:
-        for seq in range(after + 1, self._last + 1):
+    def _one_by_one(self, owner: int, after: int, upto: int) -> Iterator[Row]:
+        for seq in range(after + 1, upto + 1):
             for statement in (sql.REMAINS_ONE, sql.REMAINS_BARE):
                 try:
-                    yield from self._server.ask(statement, (self._number, seq), self._where)
+                    yield from self._server.ask(statement, (owner, seq), self._where)
                 except Damaged:
                     continue
                 break

@@ -31,7 +31,7 @@ WATCH = "SELECT lockstitch.watch_v1(%s::text, %s::text, %s::bigint, %s::text)"
 RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
-FROM lockstitch.fork_v2(%s::text, %s::bigint, %s::text, %s::bytea)"""
+FROM lockstitch.fork_v3(%s::text, %s::bigint, %s::text, %s::bytea)"""
 # A session that comes from another store: these four in one transaction.
 DURABLY = "SELECT lockstitch.durably_v1()"
 RECEIVE = """
@@ -45,7 +45,7 @@ SELECT %s, * FROM unnest(
     %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[]
 )"""
 FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
-HEAD = "SELECT seq, digest, epoch, id FROM lockstitch.sessions WHERE session = %s"
+HEAD = "SELECT seq, digest, epoch, id, base FROM lockstitch.sessions WHERE session = %s"
 # So many records, or so many bytes and the one that goes beyond, whichever is less.
 READ = """
 SELECT seq, epoch, key, at, body, digest FROM (
@@ -53,6 +53,20 @@ SELECT seq, epoch, key, at, body, digest FROM (
     FROM lockstitch.records
     WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
 ) AS page WHERE before < %s ORDER BY seq"""
+# The same through the parts of a fork; the numbers have no gaps, so that they limit it, too.
+_PARTS: LiteralString = """
+    SELECT r.* FROM lockstitch.records r
+    WHERE r.session = %(number)s AND r.seq > %(after)s AND r.seq <= %(upto)s
+    UNION ALL
+    SELECT r.* FROM lockstitch.parts p JOIN lockstitch.records r ON r.session = p.owner
+        AND r.seq > greatest(p.after, %(after)s) AND r.seq <= least(p.upto, %(upto)s)
+    WHERE p.session = %(number)s AND p.after < %(upto)s AND p.upto > %(after)s"""
+READ_PARTS: LiteralString = f"""
+SELECT seq, epoch, key, at, body, digest FROM (
+    SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+    FROM ({_PARTS}) AS shared
+) AS page WHERE before < %(bytes)s ORDER BY seq"""  # noqa: S608
+PARTS = "SELECT owner, after, upto FROM lockstitch.parts WHERE session = %s ORDER BY upto"
 _LISTED: LiteralString = """
 SELECT s.session, s.seq, s.epoch, s.created, s.changed,
     CASE WHEN s.token <> '' THEN s.holder ELSE '' END, s.about
@@ -77,7 +91,7 @@ CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
 CHECK_HEADS = """
 SELECT id, session, seq, digest, epoch, created, changed,
     CASE WHEN token <> '' THEN holder ELSE '' END,
-    EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
+    EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq), s.base
 FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
 CHECK_IDS = "SELECT id FROM lockstitch.sessions WHERE id = ANY (%s::bigint[])"
 CHECK_RECORDS = """
@@ -91,6 +105,9 @@ SELECT session, seq, epoch, key, at, body, digest FROM (
 CHECK_STRAYS = """
 SELECT r.session, count(*) FROM lockstitch.records r
 WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+    AND NOT EXISTS (
+        SELECT FROM lockstitch.parts p WHERE p.owner = r.session AND p.upto >= r.seq
+    )
 GROUP BY r.session ORDER BY r.session"""
 CHECK_BLOB_NAMES = """
 SELECT name FROM (
@@ -105,7 +122,7 @@ WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
 REMAINS_HEAD = "SELECT id, seq, digest FROM lockstitch.sessions WHERE session = %s"
 REMAINS = """
 SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
-WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"""
+WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s"""
 REMAINS_ONE = """
 SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
 WHERE session = %s AND seq = %s"""
@@ -115,9 +132,24 @@ WHERE session = %s AND seq = %s"""
 REMAINS_STRAYS = """
 SELECT r.seq, r.epoch, r.key, r.at, r.body, r.digest, r.session FROM lockstitch.records r
 WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+    AND NOT EXISTS (
+        SELECT FROM lockstitch.parts p WHERE p.owner = r.session AND p.upto >= r.seq
+    )
 ORDER BY r.session, r.seq LIMIT %s"""
 EXCHANGE = """
 SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
     %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[],
     %s::text, %s::bigint
 )"""
+
+# Giving room back: the tables with their sizes, and whether this role may do it.
+TABLES = """
+SELECT c.oid::regclass::text, pg_total_relation_size(c.oid),
+    pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE')
+FROM pg_class c, pg_database d
+WHERE c.relnamespace = 'lockstitch'::regnamespace AND c.relkind = 'r'
+    AND d.datname = current_database()
+ORDER BY c.relname"""
+VACUUM = """
+VACUUM lockstitch.sessions, lockstitch.records, lockstitch.blobs, lockstitch.uses,
+    lockstitch.parts, lockstitch.labels"""

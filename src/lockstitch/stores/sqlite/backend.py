@@ -352,6 +352,18 @@ class SqliteBackend(Backend):
                 found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
         return found
 
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        asked = list(names)
+        with self._for_reading().snapshot() as connection:
+            found = {name: rows.blob_size(connection, name) for name in asked}
+        sizes = {name: size for name, size in found.items() if size is not None}
+        return {**sizes, **super().sizes(name for name in asked if name not in sizes)}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        with self._for_reading().snapshot() as connection:
+            found = rows.blob_ends(connection, name, head, tail)
+        return found or super().ends(name, head, tail)
+
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         readers = self._for_reading()
         left = limit

@@ -320,6 +320,25 @@ def blob(connection: Connection, name: str) -> bytes | None:
     return None if row is None else _value(*row)
 
 
+def blob_size(connection: Connection, name: str) -> int | None:
+    """Give the length of a large value that is kept as it is, None if that is not known."""
+    row = connection.execute(
+        "select length(body) from blobs where name = ? and codec = 0", (bytes.fromhex(name),)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def blob_ends(
+    connection: Connection, name: str, head: int, tail: int
+) -> tuple[bytes, bytes] | None:
+    """Give both ends of a large value that is kept as it is, None if there is none."""
+    # substr() would read all of it as well, and twice
+    row = connection.execute(
+        "select body from blobs where name = ? and codec = 0", (bytes.fromhex(name),)
+    ).fetchone()
+    return None if row is None else (row[0][:head], row[0][len(row[0]) - tail :])
+
+
 def all_blobs(connection: Connection, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
     """Give the next large values in the order of their names."""
     rows = connection.execute(

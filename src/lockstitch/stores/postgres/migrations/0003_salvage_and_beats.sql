@@ -1,4 +1,5 @@
--- Names that are exchanged after a repair, and leases in which the time of day plays no part.
+-- Names that are exchanged after a repair, leases in which the time of day plays no part, and
+-- forks that share the records of their source.
 --
 -- A holder says that it is alive by counting on: beats grows with every append and with every
 -- renewal. Who wants the session watches that number by a clock of its own, and takes the session
@@ -176,7 +177,7 @@ BEGIN
         changed = coalesce(_ats[last_], s.changed), token = '', holder = '', watched = '',
         beats = s.beats + 1
     WHERE s.id = found_.id;
-    PERFORM lockstitch.keep_v1(found_.id, _names, _blobs);
+    PERFORM lockstitch.keep_v2(found_.id, _after + 1, _names, _blobs);
     INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
     SELECT found_.id, _after + n, _epoch, key, at, body, d
     FROM unnest(_keys, _ats, _bodies, _digests) WITH ORDINALITY AS u (key, at, body, d, n);
@@ -225,10 +226,10 @@ BEGIN
     END IF;
     outcome := 'done';
     UPDATE lockstitch.sessions s
-    SET id = DEFAULT, seq = last_, digest = coalesce(_digests[last_], _start),
+    SET id = DEFAULT, base = 0, seq = last_, digest = coalesce(_digests[last_], _start),
         changed = coalesce(_ats[last_], s.changed), beats = s.beats + 1, term = _lease
     WHERE s.id = found_.id RETURNING s.id, s.seq, s.digest INTO id_, seq, digest;
-    PERFORM lockstitch.keep_v1(id_, _names, _blobs);
+    PERFORM lockstitch.keep_v2(id_, 1, _names, _blobs);
     INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
     SELECT id_, n, _epoch, key, at, body, d
     FROM unnest(_keys, _ats, _bodies, _digests) WITH ORDINALITY AS u (key, at, body, d, n);
@@ -308,13 +309,180 @@ BEGIN
 END
 $$;
 
--- The labels of a session, of the next version, go by its name.
-CREATE FUNCTION lockstitch.rename_v1() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+-- A fork has its first records, up to base, from others: each part says whose they are. Records
+-- stay for as long as a part names them, also when the session that wrote them is gone.
+ALTER TABLE lockstitch.sessions ADD COLUMN base bigint NOT NULL DEFAULT 0;
+CREATE TABLE lockstitch.parts (
+    session bigint NOT NULL,
+    owner bigint NOT NULL,
+    after bigint NOT NULL,
+    upto bigint NOT NULL,
+    PRIMARY KEY (session, upto)
+);
+CREATE INDEX parts_of_owner ON lockstitch.parts (owner, upto);
+
+-- From which record on a session names a large value; 0 where that is not known.
+ALTER TABLE lockstitch.uses ADD COLUMN seq bigint NOT NULL DEFAULT 0;
+
+CREATE FUNCTION lockstitch.keep_v2(_id bigint, _seq bigint, _names text[], _blobs bytea[])
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE lockstitch.labels SET session = NEW.session WHERE session = OLD.session;
-    RETURN NULL;
+    IF cardinality(_names) > 0 THEN
+        INSERT INTO lockstitch.blobs (name, body)
+        SELECT * FROM unnest(_names, _blobs)
+        ON CONFLICT (name) DO UPDATE SET name = EXCLUDED.name;
+        INSERT INTO lockstitch.uses (name, session, seq)
+        SELECT name, _id, _seq FROM unnest(_names) AS u (name) ON CONFLICT DO NOTHING;
+    END IF;
 END
 $$;
-CREATE TRIGGER rename AFTER UPDATE OF session ON lockstitch.sessions FOR EACH ROW
-WHEN (OLD.session <> NEW.session) EXECUTE FUNCTION lockstitch.rename_v1();
+
+CREATE OR REPLACE FUNCTION lockstitch.append_v2(
+    _session text, _epoch bigint, _token text, _after bigint, _before bytea,
+    _keys text[], _ats bigint[], _bodies bytea[], _digests bytea[],
+    _names text[], _blobs bytea[], _lease float8,
+    OUT outcome text, OUT seq bigint, OUT digest bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    id_ bigint;
+BEGIN
+    SELECT * INTO outcome, seq, digest FROM lockstitch.append_v1(
+        _session, _epoch, _token, _after, _before, _keys, _ats, _bodies, _digests,
+        ARRAY[]::text[], ARRAY[]::bytea[], _lease
+    );
+    IF outcome = 'done' AND cardinality(_names) > 0 THEN
+        SELECT s.id INTO id_ FROM lockstitch.sessions s WHERE s.session = _session;
+        PERFORM lockstitch.keep_v2(id_, _after + 1, _names, _blobs);
+    END IF;
+END
+$$;
+
+-- Remove the records of a session that no fork has, those that only it had from others, and the
+-- large values that nobody else names.
+CREATE OR REPLACE FUNCTION lockstitch.clear_v1(_id bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    names_ text[];
+    owners_ bigint[];
+    owner_ bigint;
+BEGIN
+    SELECT array_agg(DISTINCT p.owner ORDER BY p.owner) INTO owners_
+    FROM lockstitch.parts p WHERE p.session = _id;
+    -- One after the other, so that the last of two that go at once sees that it is the last.
+    FOREACH owner_ IN ARRAY coalesce(owners_, ARRAY[]::bigint[]) || _id LOOP
+        PERFORM pg_advisory_xact_lock(1819239275, (owner_ % 2147483647)::int);
+    END LOOP;
+    DELETE FROM lockstitch.parts p WHERE p.session = _id;
+    FOREACH owner_ IN ARRAY coalesce(owners_, ARRAY[]::bigint[]) || _id LOOP
+        IF NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = owner_) THEN
+            DELETE FROM lockstitch.records r WHERE r.session = owner_ AND r.seq > coalesce(
+                (SELECT max(p.upto) FROM lockstitch.parts p WHERE p.owner = owner_), 0
+            );
+        END IF;
+    END LOOP;
+    WITH gone AS (DELETE FROM lockstitch.uses u WHERE u.session = _id RETURNING u.name)
+    SELECT array_agg(name ORDER BY name) INTO names_ FROM gone;
+    IF names_ IS NOT NULL THEN
+        PERFORM FROM lockstitch.blobs b WHERE b.name = ANY (names_) ORDER BY b.name FOR UPDATE;
+        DELETE FROM lockstitch.blobs b WHERE b.name = ANY (names_)
+            AND NOT EXISTS (SELECT FROM lockstitch.uses u WHERE u.name = b.name);
+    END IF;
+END
+$$;
+
+-- Make a session of the first records of another one, which stay where they are: outcome is done,
+-- missing, short or held.
+CREATE FUNCTION lockstitch.fork_v3(
+    _source text, _upto bigint, _target text, _start bytea,
+    OUT outcome text, OUT seq bigint, OUT digest bytea, OUT epoch bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    source_ lockstitch.sessions;
+    last_ lockstitch.records;
+    target_ lockstitch.sessions;
+    there_ bigint;
+BEGIN
+    PERFORM lockstitch.durably_v1();
+    -- Who writes the source is not kept from it, who removes it is.
+    SELECT * INTO source_ FROM lockstitch.sessions s WHERE s.session = _source FOR KEY SHARE;
+    IF NOT FOUND THEN
+        outcome := 'missing';
+        RETURN;
+    END IF;
+    SELECT r.* INTO last_ FROM lockstitch.records r
+    WHERE r.seq = _upto AND r.session = CASE WHEN _upto > source_.base THEN source_.id ELSE (
+        SELECT p.owner FROM lockstitch.parts p
+        WHERE p.session = source_.id AND p.after < _upto AND p.upto >= _upto
+    ) END;
+    IF NOT FOUND AND _upto <> 0 THEN
+        outcome := 'short';
+        RETURN;
+    END IF;
+    INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed, base)
+    VALUES (
+        _target, _upto, coalesce(last_.digest, _start), coalesce(last_.epoch, 0),
+        floor(extract(epoch FROM clock_timestamp()) * 1000), coalesce(last_.at, 0), _upto
+    )
+    ON CONFLICT DO NOTHING RETURNING * INTO target_;
+    IF NOT FOUND THEN
+        SELECT * INTO target_ FROM lockstitch.sessions s WHERE s.session = _target;
+        outcome := CASE
+            WHEN target_.seq = _upto AND target_.digest = coalesce(last_.digest, _start)
+            THEN 'done' ELSE 'held' END;
+        seq := target_.seq; digest := target_.digest; epoch := target_.epoch;
+        RETURN;
+    END IF;
+    outcome := 'done';
+    seq := target_.seq; digest := target_.digest; epoch := target_.epoch;
+    INSERT INTO lockstitch.parts (session, owner, after, upto)
+    SELECT target_.id, p.owner, p.after, least(p.upto, _upto)
+    FROM lockstitch.parts p WHERE p.session = source_.id AND p.after < _upto;
+    IF _upto > source_.base THEN
+        INSERT INTO lockstitch.parts (session, owner, after, upto)
+        VALUES (target_.id, source_.id, source_.base, _upto);
+    END IF;
+    SELECT count(*) INTO there_ FROM lockstitch.parts p
+    JOIN lockstitch.records r ON r.session = p.owner AND r.seq > p.after AND r.seq <= p.upto
+    WHERE p.session = target_.id;
+    IF there_ <> _upto THEN
+        RAISE EXCEPTION 'records are missing' USING ERRCODE = 'data_corrupted';
+    END IF;
+    -- Values that are named by the source only must not go before the fork names them.
+    PERFORM FROM lockstitch.blobs b
+    WHERE b.name IN (
+        SELECT u.name FROM lockstitch.uses u WHERE u.session = source_.id AND u.seq <= _upto
+    ) ORDER BY b.name FOR UPDATE;
+    INSERT INTO lockstitch.uses (name, session, seq)
+    SELECT u.name, target_.id, u.seq FROM lockstitch.uses u
+    WHERE u.session = source_.id AND u.seq <= _upto ON CONFLICT DO NOTHING;
+    IF to_jsonb(source_) ->> 'about' IS NOT NULL THEN
+        PERFORM lockstitch.describe_fork_v1(target_.id);
+    END IF;
+END
+$$;
+
+-- Say of a fork what the last of its records says that describes it; see the next version.
+CREATE FUNCTION lockstitch.describe_fork_v1(_id bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    body_ bytea;
+BEGIN
+    SELECT r.body INTO body_ FROM lockstitch.parts p
+    JOIN lockstitch.records r ON r.session = p.owner AND r.seq > p.after AND r.seq <= p.upto
+    WHERE p.session = _id AND substring(r.body FROM 1 FOR 19) = '{"kind":"described"'::bytea
+    ORDER BY r.seq DESC LIMIT 1;
+    IF FOUND THEN
+        UPDATE lockstitch.sessions s SET about = body_ WHERE s.id = _id;
+        PERFORM lockstitch.label_v1(s.session, body_) FROM lockstitch.sessions s WHERE s.id = _id;
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION lockstitch.fork_v2(
+    _source text, _upto bigint, _target text, _start bytea,
+    OUT outcome text, OUT seq bigint, OUT digest bytea, OUT epoch bigint
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT * INTO outcome, seq, digest, epoch
+    FROM lockstitch.fork_v3(_source, _upto, _target, _start);
+END
+$$;
