@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from lockstitch.errors import Held, Unreadable, UsageError
@@ -15,6 +16,7 @@ from lockstitch.stores.base import Backend
 from tests.stores.contract import Place
 
 MARKER = "SAID-IN-CONFIDENCE"
+HEXED = MARKER.encode().hex()
 LARGE = MARKER * (INLINE // len(MARKER) + 1)
 
 
@@ -89,6 +91,20 @@ def test_what_was_said_is_in_no_file(kind: str, tmp_path: Path) -> None:
         assert store.vacuum() >= 0
         assert found(tmp_path) == []
         assert len(list(store.sessions())) == 30
+
+
+def test_what_was_said_is_in_no_table(tmp_path: Path) -> None:
+    with Place("postgres", tmp_path) as place:
+        store = Store(place.open())
+        talk(store, "s", LARGE)
+        talk(store, "t", "Harmless")
+        store.delete("s")
+        assert store.vacuum() >= 0
+        with psycopg.connect(place.url) as connection:
+            for table in ("sessions", "records", "blobs", "uses", "labels"):
+                dump = connection.execute(f"SELECT t::text FROM lockstitch.{table} t".encode())
+                assert not [row for row in dump if MARKER in row[0] or HEXED in row[0]]
+        assert [one.session for one in store.sessions()] == ["t"]
 
 
 def found(folder: Path) -> list[Path]:

@@ -29,7 +29,7 @@ from lockstitch.session.salvaging import salvage
 from lockstitch.session.searching import searched
 from lockstitch.session.sync import Session
 from lockstitch.session.tools import CurrentCall
-from lockstitch.stores.base import Backend, Listed, Listing
+from lockstitch.stores.base import VACUUM_SECONDS, Backend, Listed, Listing
 
 if TYPE_CHECKING:
     from lockstitch.session.aio import Opening
@@ -195,13 +195,14 @@ class Store:
         """Give the removals that were written down, oldest first."""
         return audit(self._backend)
 
-    def vacuum(self) -> int:
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Give the room of what was removed back, and leave nothing of it in the files.
 
         Gives how many bytes were freed, as far as that is known here. Sessions can be used
-        meanwhile, but a large store may make their writers wait.
+        meanwhile, but a large store may make their writers wait. Raises ``Busy`` if others have
+        the store in hand for longer than ``wait`` seconds.
         """
-        return self._backend.vacuum()
+        return self._backend.vacuum(wait=checked_wait(wait))
 
     def sessions(  # noqa: PLR0913 - options, all by name
         self,

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lockstitch.journal.events import Said, entry_of, text_payload
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Listing
-from lockstitch.stores.sqlite import SqliteBackend, connections
-
-if TYPE_CHECKING:
-    import pytest
+from lockstitch.stores.sqlite import SqliteBackend
+from tests.stores.sqlite import older
 
 
-def older(path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store as that version made it, with two sessions."""
-    newest = connections.migrations()
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            connections, "migrations", lambda: [one for one in newest if one[0] <= version]
-        )
-        with Store(SqliteBackend(path)) as store:
-            for name in ("a", "b"):
-                with store.session(name) as session:
-                    session.say(f"Hello {name}")
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("pragma user_version").fetchone() == (version,)
+def made(path: Path) -> None:
+    """Write a store as version 2 made it, with two sessions."""
+    said = {name: Said(payload=text_payload(f"Hello {name}")) for name in ("a", "b")}
+    older.make(
+        path,
+        {name: [entry_of(one, "k", at)] for at, (name, one) in enumerate(said.items(), 1)},
+    )
 
 
-def test_one_without_titles_is_listed_for_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_without_titles_is_listed_for_reading(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    older(path, 2, monkeypatch)
+    made(path)
     before = path.read_bytes()
     with SqliteBackend(path, readonly=True) as backend:
         assert [one.session for one in backend.sessions()] == ["a", "b"]
@@ -43,9 +32,9 @@ def test_one_without_titles_is_listed_for_reading(
     assert path.read_bytes() == before
 
 
-def test_one_without_titles_is_brought_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_without_titles_is_brought_up(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    older(path, 2, monkeypatch)
+    made(path)
     with Store(SqliteBackend(path)) as store:
         assert [one.session for one in store.sessions(order="changed")] == ["b", "a"]
         with store.session("a") as session:

@@ -69,7 +69,8 @@ CREATE TRIGGER forget BEFORE DELETE OR UPDATE OF id ON lockstitch.sessions FOR E
 WHEN (OLD.about IS NOT NULL) EXECUTE FUNCTION lockstitch.forget_v1();
 
 -- A session that gets another name, as a repair gives it.
-CREATE FUNCTION lockstitch.rename_v1() RETURNS trigger
+DROP TRIGGER IF EXISTS rename ON lockstitch.sessions;
+CREATE OR REPLACE FUNCTION lockstitch.rename_v1() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
     PERFORM lockstitch.label_v1(OLD.session, NULL);
