@@ -309,17 +309,6 @@ BEGIN
 END
 $$;
 
--- The labels of a session, of the next version, go by its name.
-CREATE FUNCTION lockstitch.rename_v1() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
-BEGIN
-    UPDATE lockstitch.labels SET session = NEW.session WHERE session = OLD.session;
-    RETURN NULL;
-END
-$$;
-CREATE TRIGGER rename AFTER UPDATE OF session ON lockstitch.sessions FOR EACH ROW
-WHEN (OLD.session <> NEW.session) EXECUTE FUNCTION lockstitch.rename_v1();
-
 -- A fork has its first records, up to base, from others: each part says whose they are. Records
 -- stay for as long as a part names them, also when the session that wrote them is gone.
 ALTER TABLE lockstitch.sessions ADD COLUMN base bigint NOT NULL DEFAULT 0;
