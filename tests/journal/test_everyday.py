@@ -31,6 +31,7 @@ from lockstitch.journal.events import (
 from lockstitch.journal.everyday import SPELLINGS, Result, Spelling
 from lockstitch.journal.fold import State, fold
 from lockstitch.journal.judging import Made, is_small
+from lockstitch.journal.large import Large
 from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Record
 from lockstitch.journal.state import Spoken, View
@@ -193,7 +194,7 @@ def _is_valid(messages: list[Any], dialect: str, model: str | None) -> bool:
 
 def _projector(view: View, dialect: str) -> Any:
     receiver = projection.receiver_of(view, dialect, None, None)
-    return projection.Projector(view, receiver, {})
+    return projection.Projector(view, receiver, Large({}))
 
 
 @pytest.mark.parametrize("dialect", WALKED)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import lockstitch
 from lockstitch.journal import requests
 from lockstitch.journal.fold import State
+from lockstitch.journal.large import Large
 from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.requests import Requests
 from lockstitch.journal.state import View
@@ -40,7 +41,7 @@ class Beside:
     def check(self, view: View, receiver: Receiver) -> list[Any]:
         profile, model, provider = receiver
         options: dict[str, Any] = {"model": model, "provider": provider}
-        more = self.requests.make(view, profile, fetch=self.fetched, **options)
+        more = self.requests.make(view, profile, large=Large(self.session.blobs), **options)
         self.shared += getattr(more, "_shared", 0)
         whole = project(view, profile, blobs=self.fetched(wanted(view)), **options)
         assert _text(more) == _text(whole), receiver

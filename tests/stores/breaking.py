@@ -10,6 +10,7 @@ import psycopg
 
 from lockstitch.places import path_of
 from tests.stores.contract import Place
+from tests.stores.sqlite.spoiling import PARTS, spoil
 
 # What is done to a record: its body, key, digest or number changes, or it goes.
 DAMAGES = ("bit of the body", "bit of the digest", "key", "garbage", "gone")
@@ -22,17 +23,27 @@ def broken(place: Place, damage: str, seq: int) -> None:
 
 
 def _sqlite(url: str, damage: str, seq: int) -> None:
-    with closing(sqlite3.connect(path_of(url))) as base, base:
-        where = "where seq = ? and session = (select number from sessions where name = 'talk')"
-        row = base.execute(f"select key, digest, body from events {where}", (seq,)).fetchone()  # noqa: S608
-        if damage == "gone":
-            base.execute(f"delete from events {where}", (seq,))  # noqa: S608
-        elif damage == "large value":
+    if damage == "large value":
+        with closing(sqlite3.connect(path_of(url))) as base, base:
             base.execute("update blobs set body = substr(body, 1, 1000)")
-        else:
-            key, digest, body = changed(damage, *row)
-            asked = f"update events set key = ?, digest = ?, body = ? {where}"  # noqa: S608
-            base.execute(asked, (key, digest, body, seq))
+        return
+    spoil(path_of(url), "talk", seq, lambda data: _spoilt(damage, data))
+
+
+def _spoilt(damage: str, data: bytes) -> bytes:
+    """Give the bytes of a record as they are afterwards."""
+    body = PARTS["body"] if data[0] == 0 else PARTS["long body"] + data[PARTS["long body"] - 1]
+    match damage:
+        case "gone":
+            return bytes(len(data))
+        case "bit of the body":
+            return flip(data, body + (len(data) - body) // 2)
+        case "bit of the digest":
+            return flip(data, (PARTS["digest"] if data[0] == 0 else PARTS["long digest"]) + 3)
+        case "key":
+            return flip(data, PARTS["key"] + 2 if data[0] == 0 else body - 1)
+        case _:
+            return data[:body] + b"garbage" + data[body + 7 :]
 
 
 def changed(damage: str, key: str, digest: bytes, body: bytes) -> tuple[str, bytes, bytes]:

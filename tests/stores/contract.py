@@ -91,7 +91,8 @@ class Place:
             question = "select coalesce(sum(pg_total_relation_size(relid)), 0)"
             found = shared().execute(f"{question} from pg_stat_user_tables", _database(self.url))
             return int(found[0][0])
-        return sum(path.stat().st_blocks * 512 for path in self.folder.rglob("*"))
+        found = [path.stat() for path in self.folder.rglob("*")]
+        return sum({one.st_ino: one.st_blocks * 512 for one in found}.values())
 
     def address(self, lease: float) -> str:
         return f"{self.url}{'&' if '?' in self.url else '?'}lease={lease}"

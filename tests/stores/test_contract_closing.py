@@ -17,10 +17,12 @@ USES: dict[str, Callable[[Backend, Lease], object]] = {
     "acquire": lambda backend, _: backend.acquire("t"),
     "append": lambda backend, lease: backend.append(lease, entries("b"), 1),
     "blobs": lambda backend, _: backend.blobs(["0" * 32]),
+    "ends": lambda backend, _: backend.ends("0" * 32, 1, 1),
     "fork": lambda backend, _: backend.fork("s", 1, "t"),
     "head": lambda backend, _: backend.head("s"),
     "read": lambda backend, _: list(backend.read("s")),
     "sessions": lambda backend, _: list(backend.sessions()),
+    "sizes": lambda backend, _: backend.sizes(["0" * 32]),
     "verify": lambda backend, _: list(backend.verify()),
     "wait": lambda backend, _: backend.wait("s", 0, 1),
 }

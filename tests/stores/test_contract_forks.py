@@ -305,3 +305,31 @@ def test_killed_while_it_forks(shared_place: Place, moment: float) -> None:
     backend.delete(backend.acquire("s"))
     assert len(bodies(shared_place.open(), f"t{len(made)}")) == 200
     assert is_whole(backend)
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.03, 0.1])
+def test_killed_while_sources_are_removed(shared_place: Place, moment: float) -> None:
+    backend = shared_place.open()
+    for number in range(8):
+        fill(backend, f"s{number}", 100)
+        fill(backend, f"s{number}", 100, SECRET)
+        backend.fork(f"s{number}", 100, f"t{number}")
+    expected = bodies(backend, "t0")
+    child = shared_place.child()
+    child.ask("acquire other")
+    child.tell("deletes s 8")
+    time.sleep(moment)
+    child.kill()
+    assert is_whole(backend)
+    for number in range(8):
+        assert len(bodies(backend, f"t{number}")) == 100
+        if backend.head(f"s{number}") is not None:
+            backend.delete(backend.acquire(f"s{number}", wait=30))
+    # Whoever removes something next ends what another one was killed in.
+    backend.delete(backend.acquire("t7"))
+    assert bodies(backend, "t0") == expected
+    assert is_whole(backend)
+    backend.close()
+    if shared_place.folder is not None:
+        for path in shared_place.folder.rglob("*"):
+            assert not path.is_file() or SECRET not in path.read_bytes(), path.name

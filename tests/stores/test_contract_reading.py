@@ -116,6 +116,23 @@ def test_large_values(place: Place) -> None:
     assert [one for one in backend.verify() if isinstance(one, Fault)] == []
 
 
+def test_both_ends_of_a_large_value_and_its_size(place: Place) -> None:
+    backend = place.open()
+    lease = backend.acquire("s")
+    value = b"".join(b"%d " % number for number in range(30_000))
+    backend.append(lease, [entry("a", b"{}", value)], 0)
+    name = blob_name(value)
+    assert backend.sizes([name]) == {name: len(value)}
+    assert backend.sizes([]) == {}
+    assert backend.ends(name, 10, 7) == (value[:10], value[-7:])
+    assert backend.ends(name, 0, 0) == (b"", b"")
+    missing = blob_name(b"never kept")
+    with pytest.raises(Damaged):
+        backend.sizes([missing])
+    with pytest.raises(Damaged):
+        backend.ends(missing, 1, 1)
+
+
 def test_a_large_value_that_is_gone(backend: Backend) -> None:
     lease = backend.acquire("s")
     backend.append(lease, [entry("a", b"{}", b"value")], 0)

@@ -80,6 +80,7 @@ class Summarizer:
         self.name = name_of(function)
         self._scope = scope
         self._ignores = ignore_pause
+        self._kept = past
         now = _now()
         self.past = pausing.latest([past, _remembered(function)], now)
         self._until = self.past.paused_until(now)
@@ -106,11 +107,11 @@ class Summarizer:
 
     def learn(self, done: Compaction) -> Past | None:
         """Remember what became of it; gives what a session has to keep, None if that is nothing."""
-        before, self.past = self.past, self.past.after(done, _now())
-        if self.past == before:
+        if not done.asked:
             return None
+        self.past = self.past.after(done, _now())
         _remember(self.function, self.past)
-        return self.past if self.past.failures or before.failures else None
+        return self.past if self.past.failures or self._kept.failures else None
 
 
 def checked_model(summarize: object) -> None:

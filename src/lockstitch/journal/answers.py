@@ -26,12 +26,14 @@ from lockstitch.dialects.render_writing import WRITERS
 from lockstitch.dialects.replies import call_parts
 from lockstitch.journal.events import Denied, Finished
 from lockstitch.journal.everyday import SPELLINGS, Result
+from lockstitch.journal.large import WIDEST, Large, text_ends
 from lockstitch.journal.state import Call
 from lockstitch.model.parts import RESULT, USER, Message, Part
 from lockstitch.model.zones import GROUPED
 
 DENIED = "[lockstitch] This tool call was not allowed to run."
 LEFT_OUT = "[lockstitch] {count} characters are left out here; record {seq} has all of it."
+ABOUT = "[lockstitch] About {count} bytes are left out here; record {seq} has all of it."
 LATE = "[lockstitch] A result of the tool call {label} came in later:"
 _CONCLUDED = {
     "cancelled": CANCELLED,
@@ -82,11 +84,34 @@ def shortened(answer: Answer, limit: int, call: Call) -> Answer:
     text = "\n".join(_words(piece) for piece in _pieces(answer))
     if len(text) <= limit or call.outcome is None:
         return Answer(text, failed=answer.failed) if answer.dialect else answer
-    head = max(limit * 2 // 3, 0)
-    tail = max(limit - head, 0)
+    head, tail = _ends(limit)
     note = LEFT_OUT.format(count=len(text) - head - tail, seq=call.outcome.seq)
     parts = (text[:head], note, text[len(text) - tail :])
     return Answer("\n".join(part for part in parts if part), failed=answer.failed)
+
+
+def shortened_text(fact: Finished, large: Large, limit: int, call: Call) -> Answer | None:
+    """Give a few characters of a text that is kept apart, if it is much longer than that.
+
+    How many are left out is told by its bytes: nobody counts what is not read.
+    """
+    size = large.sizes([fact.blob])[fact.blob]
+    head, tail = _ends(limit)
+    if call.outcome is None or size <= WIDEST * (limit + 200):
+        return None
+    found = text_ends(large, fact.blob, head, tail)
+    if found is None:
+        return None
+    sent = sum(len(text.encode("utf-8", "replace")) for text in found)
+    note = ABOUT.format(count=size - sent, seq=call.outcome.seq)
+    text = "\n".join(part for part in (found[0], note, found[1]) if part)
+    return Answer(text, failed=fact.outcome != "ok")
+
+
+def _ends(limit: int) -> tuple[int, int]:
+    """Say how many characters of a text's beginning and of its end are sent."""
+    head = max(limit * 2 // 3, 0)
+    return head, max(limit - head, 0)
 
 
 def late_pieces(call: Call, answer: Answer) -> list[Piece]:

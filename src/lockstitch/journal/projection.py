@@ -9,7 +9,7 @@ in which order. What comes out is judged by all the rules before it leaves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct, structs
 
@@ -23,6 +23,7 @@ from lockstitch.dialects.replies import messages_in, without_reasoning
 from lockstitch.errors import Unreadable
 from lockstitch.journal import everyday
 from lockstitch.journal.answers import (
+    Answer,
     answer_in,
     answer_to,
     answered,
@@ -30,10 +31,12 @@ from lockstitch.journal.answers import (
     late_pieces,
     said_as,
     shortened,
+    shortened_text,
 )
-from lockstitch.journal.events import Compacted, Finished, Partial, Replied
+from lockstitch.journal.events import Compacted, Event, Finished, Partial, Replied
 from lockstitch.journal.instructions import leading, texts_in
 from lockstitch.journal.judging import Judge, is_small
+from lockstitch.journal.large import Large
 from lockstitch.journal.state import Call, Item, Late, Reply, Spoken, Summary, View
 from lockstitch.journal.values import Values
 from lockstitch.lists import Plan, plan
@@ -72,7 +75,9 @@ def project(
     otherwise. ``blobs`` holds the large values that :func:`wanted` names.
     """
     receiver = receiver_of(view, dialect, provider, model)
-    projector = Projector(view, receiver, blobs or {})
+    large = Large(blobs or {})
+    limit = needed_limit(receiver, weights(view, large))
+    projector = Projector(lightened(view, limit), receiver, large, limit)
     head = leading(texts_in(view, lambda event: as_text(projector.value.of(event))), dialect)
     messages = projector.native()
     judge = Judge(dialect, receiver.model)
@@ -83,13 +88,14 @@ def project(
 
 def healed(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
     """Give a request that satisfies every rule in place of one that does not."""
-    view, receiver = projector.view, projector.receiver
+    receiver, large = projector.receiver, projector.large
     made = _tried(projector, messages, dialect)
-    for lighter in _lighter(view):
+    for limit in _LIMITS:
         if not isinstance(made, Plan) or _TOO_LONG not in _codes(made):
             break
-        projector = Projector(lighter, receiver, projector.blobs)
-        made = _tried(projector, projector.native(), dialect)
+        if not projector.limit or limit < projector.limit:
+            projector = Projector(lightened(projector.view, limit), receiver, large, limit)
+            made = _tried(projector, projector.native(), dialect)
     if isinstance(made, Plan):
         codes = ", ".join(sorted(_codes(made)))
         raise Unreadable(f"this session makes no valid {made.dialect} request ({codes})")
@@ -109,22 +115,64 @@ def _codes(made: Plan) -> set[str]:
     return {finding.code for finding in made.remaining}
 
 
-def _lighter(view: View) -> Iterator[View]:
-    """Send less and less of all results, as a compaction does: no provider takes any size."""
+def weights(view: View, large: Large, start: int = 0, stop: int | None = None) -> list[int]:
+    """Give how many bytes of text at least a request has of large results.
+
+    The first number is for results that go out whole, the others for each of the limits.
+    """
+    totals = [0] * (1 + len(_LIMITS))
+    if not view.has_large:
+        return totals
+    found = [
+        (call.outcome.fact.blob, _cap(view, item.seq))
+        for item in view.sent(start, stop)
+        if type(item) is Reply
+        for call in item.calls
+        if call.outcome is not None and is_large_text(call.outcome.fact)
+    ]
+    sizes = large.sizes(list({name for name, _ in found}))
+    caps = (max(sizes.values(), default=0), *_LIMITS)
+    for name, cap in found:
+        size = sizes[name] if cap is None else min(sizes[name], cap)
+        totals = [total + min(size, most) for total, most in zip(totals, caps, strict=True)]
+    return totals
+
+
+def is_large_text(fact: Event | None) -> TypeGuard[Finished]:
+    """Tell whether a fact is a result that is kept apart and goes out as a text."""
+    return isinstance(fact, Finished) and bool(fact.blob) and not fact.dialect
+
+
+def _cap(view: View, seq: int) -> int | None:
+    """Say how much of a record's results is sent, as a compaction wants it; None for all."""
+    summary = view.summary
+    return summary.event.limit if summary is not None and summary.shortens(seq) else None
+
+
+def needed_limit(receiver: Receiver, totals: Sequence[int]) -> int:
+    """Give how many characters of a result can be sent at most, 0 for any number."""
+    most = receiver.profile.max_bytes
+    fitting = (limit for total, limit in zip(totals[1:], _LIMITS, strict=True) if total <= most)
+    return 0 if not most or totals[0] <= most else next(fitting, _LIMITS[-1])
+
+
+def lightened(view: View, limit: int) -> View:
+    """Send less of all results, as a compaction does: no provider takes any size."""
+    if not limit:
+        return view
     summary = view.summary or Summary(0, Compacted(), 0)
     last = max((item.seq for item in view.items), default=0)
-    for limit in _LIMITS:
-        least = min(limit, summary.event.limit or limit)
-        event = structs.replace(summary.event, shortened=last, limit=least)
-        short = structs.replace(summary, event=event, words=view.last_words)
-        yield structs.replace(view, summary=short)
+    least = min(limit, summary.event.limit or limit)
+    event = structs.replace(summary.event, shortened=last, limit=least)
+    short = structs.replace(summary, event=event, words=view.last_words)
+    return structs.replace(view, summary=short)
 
 
 def each_item(
     view: View, dialect: str, blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[Any]]]:
     """Give every item of a conversation with the messages it would be sent as, by itself."""
-    projector = Projector(view, receiver_of(view, dialect, None, None), blobs or {})
+    projector = Projector(view, receiver_of(view, dialect, None, None), Large(blobs or {}))
     for item in view.items:
         yield item, projector.alone(item)
 
@@ -133,7 +181,7 @@ def each_turn(
     view: View, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[Turn]]]:
     """Give items in no dialect's spelling: words, calls with their arguments, and results."""
-    projector = Projector(view, receiver_of(view, "anthropic", None, None), blobs or {})
+    projector = Projector(view, receiver_of(view, "anthropic", None, None), Large(blobs or {}))
     for item in items:
         yield item, projector.turns(item)
 
@@ -205,13 +253,14 @@ class Mark(Struct):
 
 
 class Projector:
-    """One view for one receiver."""
+    """One view for one receiver; ``limit`` says how light the view was made."""
 
-    def __init__(self, view: View, receiver: Receiver, blobs: Mapping[str, bytes]) -> None:
+    def __init__(self, view: View, receiver: Receiver, large: Large, limit: int = 0) -> None:
         self.view = view
         self.receiver = receiver
-        self.blobs = blobs
-        self.value = Values(blobs)
+        self.large = large
+        self.limit = limit
+        self.value = Values(large)
         summary = view.summary
         self.changed = summary.seq if summary is not None else 0
         self.ids = Ids(receiver.profile)
@@ -403,13 +452,22 @@ class Projector:
         if not calls:
             return messages
         self.changed = max(self.changed, *[call.changed for call in calls])
-        answers = [answer_to(call, self._outcome(call)) for call in calls]
         if self._is_shortened(reply.seq):
             self._is_everyday = False
             limit = self.view.summary.event.limit if self.view.summary else 0
-            pairs = zip(answers, calls, strict=True)
-            answers = [shortened(answer, limit, call) for answer, call in pairs]
+            answers = [self._shortened(call, limit) for call in calls]
+        else:
+            answers = [answer_to(call, self._outcome(call)) for call in calls]
         return answered(name, messages, [call.id for call in calls], answers)
+
+    def _shortened(self, call: Call, limit: int) -> Answer:
+        """Give the beginning and the end of a result, of a large one without the rest of it."""
+        fact = call.outcome.fact if call.outcome else None
+        if is_large_text(fact):
+            short = shortened_text(fact, self.large, limit, call)
+            if short is not None:
+                return short
+        return shortened(answer_to(call, self._outcome(call)), limit, call)
 
     def _is_shortened(self, seq: int) -> bool:
         return self.view.summary is not None and self.view.summary.shortens(seq)

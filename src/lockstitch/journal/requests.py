@@ -9,25 +9,26 @@ both ways lead to the same messages.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockstitch.dialects.render_fitting import Ids
 from lockstitch.journal.events import Partial, Replied
 from lockstitch.journal.judging import Judge
+from lockstitch.journal.large import Large
 from lockstitch.journal.projection import (
     Mark,
     Projector,
     Receiver,
     healed,
     last_reply_in,
+    lightened,
+    needed_limit,
     receiver_of,
-    wanted,
+    weights,
 )
-from lockstitch.journal.state import Call, Item, Reply, Settled, View
+from lockstitch.journal.state import Call, Item, Reply, Settled, Spoken, View
 from lockstitch.model.handed import Messages
 
-Fetch = Callable[[list[str]], Mapping[str, bytes]]
 Who = tuple[str, str | None, str | None]
 # So many requests are kept, each for another receiver.
 _MOST = 2
@@ -50,18 +51,15 @@ class Requests:
         *,
         model: str | None = None,
         provider: str | None = None,
-        fetch: Fetch,
+        large: Large,
     ) -> list[Any]:
-        """Make a request; what it shares with others of these is copied when it is looked at.
-
-        ``fetch`` gives large values by their names.
-        """
+        """Make a request; what it shares with others of these is copied when it is looked at."""
         who = (dialect, model, provider)
         kept = self.kept.pop(who, None)
-        messages = kept.next(view, fetch) if kept is not None and kept.holds(view) else None
+        messages = kept.next(view, large) if kept is not None and kept.holds(view) else None
         if kept is None or messages is None:
             kept = Kept(view, who)
-            messages = kept.next(view, fetch)
+            messages = kept.next(view, large)
         if messages is None:
             return kept.healed()
         self.kept[who] = kept
@@ -86,6 +84,9 @@ class Kept:
         self.judge = Judge(dialect, self.receiver.model)
         self.count = 0
         self.around: list[Item] = []
+        self.limit = 0
+        self.words = 0
+        self.weights = [0] * len(weights(View(), Large({})))
         self.mark = Mark(0, 0, 0, (0, 0, 0))
         self.messages: list[Any] = []
         self._reply: Replied | Partial | None = None
@@ -108,9 +109,15 @@ class Kept:
         known = (self.count, self._reply)
         return self.receiver == receiver_of(view, dialect, provider, model, known)
 
-    def next(self, view: View, fetch: Fetch) -> list[Any] | None:
-        """Give the request; None if a rule finds something in it."""
-        projector = Projector(view, self.receiver, fetch(wanted(view, self.count)))
+    def next(self, view: View, large: Large) -> list[Any] | None:
+        """Give the request; None if it has to be made anew, or a rule finds something in it."""
+        more = weights(view, large, self.count)
+        limit = needed_limit(self.receiver, list(map(operator.add, self.weights, more)))
+        words = _spelled_words(view) if limit else 0
+        if self.count and (limit, words) != (self.limit, self.words):
+            return None
+        self.limit, self.words = limit, words
+        projector = Projector(lightened(view, limit), self.receiver, large, limit)
         messages = self._begun(projector)
         tried, fresh = _last_replies(view, self.count)
         marks: list[Mark] = []
@@ -121,7 +128,8 @@ class Kept:
         if not self.judge.accepts(messages, projector.bound):
             return None
         if self.judge.can_settle:
-            self._settle(projector, messages, [mark for mark in marks if mark.item <= fresh])
+            places = [mark for mark in marks if mark.item <= fresh]
+            self._settle(projector, messages, places)
         self._projector, self._made = None, []
         if not self.judge.settled:
             return messages
@@ -148,6 +156,8 @@ class Kept:
         context = self.judge.settled or places[-2].message
         self.judge.settle(messages, mark.message, context)
         items = projector.view.items
+        new = weights(self.view, projector.large, self.count, mark.item)
+        self.weights = list(map(operator.add, self.weights, new))
         for item in items[self.count : mark.item]:
             if type(item) is Reply:
                 self._loose += [
@@ -166,6 +176,13 @@ class Kept:
         """Give a request in which what a rule found is repaired."""
         assert self._projector is not None  # noqa: S101 - only after next() gave none
         return healed(self._projector, self._made, self.who[0])
+
+
+def _spelled_words(view: View) -> int:
+    """Give where the user spoke last, if that may hold media, which go out whole as the last."""
+    spoken = (item for item in view.items if type(item) is Spoken)
+    last = max(spoken, key=lambda item: item.seq, default=None)
+    return last.seq if last is not None and last.event.dialect else 0
 
 
 def _last_replies(view: View, start: int) -> tuple[int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from lockstitch.dialects.quick import encoded_size
 from lockstitch.journal.events import Event, Partial, Replied, value_of
+from lockstitch.journal.large import Large
 from lockstitch.journal.state import Item, Late, Reply
 
 # So many items are decoded at once, in memory that is at hand.
@@ -19,18 +20,18 @@ _decode = msgspec.json.Decoder(list[Any]).decode
 
 
 class Values:
-    """Decoded payloads; ``blobs`` holds those that are kept apart.
+    """Decoded payloads; ``large`` gives those that are kept apart, one by one when asked for.
 
     What is given out is nobody else's, and the same until the next items come. ``is_clean`` tells
     whether all of it is text that UTF-8 can say, without a NUL. Written anew as JSON it has
     ``size`` bytes at most, and what is decoded at once ``largest``.
     """
 
-    def __init__(self, blobs: Mapping[str, bytes]) -> None:
+    def __init__(self, large: Large) -> None:
         self.is_clean = True
         self.size = 0
         self.largest = 0
-        self._blobs = blobs
+        self._large = large
         self._ready: dict[int, Any] = {}
 
     def ahead(self, items: Sequence[Item]) -> Iterator[Item]:
@@ -46,6 +47,10 @@ class Values:
     def of(self, event: Event) -> Any:
         """Decode what an event carries; None for nothing, and for what cannot be read."""
         value = self._ready.get(id(event), _MISSING)
+        if value is _MISSING and event.blob:
+            before = self.size
+            value = self._decoded([event]).get(id(event), _MISSING)
+            self.largest = max(self.largest, self.size - before)
         if value is _MISSING or (type(value) is str and isinstance(event, _REPLIES)):
             return self._alone(event)
         return value
@@ -59,15 +64,11 @@ class Values:
             return None
 
     def _payload(self, event: Event) -> msgspec.Raw:
-        return msgspec.Raw(self._blobs.get(event.blob, b"null")) if event.blob else event.payload
+        return msgspec.Raw(self._large.whole(event.blob)) if event.blob else event.payload
 
     def _read(self, events: list[Event]) -> dict[int, Any]:
-        """Decode what events carry: small payloads together, large ones each by itself."""
-        ready = self._decoded([event for event in events if not event.blob])
-        for event in events:
-            if event.blob:
-                ready.update(self._decoded([event]))
-        return ready
+        """Decode what events carry, small payloads together; large ones wait to be asked for."""
+        return self._decoded([event for event in events if not event.blob])
 
     def _decoded(self, events: list[Event]) -> dict[int, Any]:
         """Decode payloads as one list; none if one of them is not to be read like that."""

@@ -15,6 +15,7 @@ from lockstitch.journal.about import told
 from lockstitch.journal.events import Event, Role, value_of
 from lockstitch.journal.fold import Fact, State
 from lockstitch.journal.instructions import beside, leading, texts_in
+from lockstitch.journal.large import Stored
 from lockstitch.journal.records import Head, Record
 from lockstitch.journal.requests import Requests
 from lockstitch.model.handed import Messages
@@ -23,6 +24,8 @@ from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
 
 T = TypeVar("T")
+# So many bytes of large values stay in memory.
+_KEPT = 16 * 1024 * 1024
 
 
 @contextmanager
@@ -55,6 +58,7 @@ class Seen:
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
         self._requests = Requests()
+        self._large = Stored(backend.blobs, backend.sizes, backend.ends)
         self._askings: dict[int, list[Asking]] = {}
 
     def refresh(self) -> list[Fact]:
@@ -85,7 +89,7 @@ class Seen:
         """Make the messages of a request from what is known now."""
         with self._looking:
             messages = self._requests.make(
-                self.state.view, dialect, model=model, provider=provider, fetch=self.fetched
+                self.state.view, dialect, model=model, provider=provider, large=self._large
             )
             self.asked, self.spoken = self.state.seq, dialect
             head = leading(self.instructions, dialect)
@@ -108,11 +112,13 @@ class Seen:
         return self.spoken or (last.event.dialect if last else "")
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
-        """Give large values; they never change, so they are kept."""
+        """Give large values; they never change, so as many as are no burden are kept."""
         missing = set(names) - self._blobs.keys()
-        if missing:
-            self._blobs.update(self.backend.blobs(sorted(missing)))
-        return {name: self._blobs[name] for name in names}
+        found = self.backend.blobs(sorted(missing)) if missing else {}
+        given = {name: found.get(name) or self._blobs[name] for name in names}
+        if sum(map(len, given.values())) <= _KEPT:
+            self._blobs = given
+        return given
 
     def payload(self, event: Event) -> bytes:
         """Give an event's payload, wherever it is kept."""

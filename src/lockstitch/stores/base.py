@@ -13,6 +13,7 @@ from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
 from lockstitch.journal.salvage import Remains
 
 LEASE_SECONDS = 30.0
+VACUUM_SECONDS = 30.0
 # Later than everything, in milliseconds.
 LATEST = 1 << 62
 
@@ -189,13 +190,6 @@ class Backend(ABC):
         The lease is over. Raises ``Fenced`` if it is not the session's last one.
         """
 
-    def vacuum(self) -> int:
-        """Give back the room of what was removed, and leave nothing of it in the files.
-
-        Gives how many bytes were freed, as far as that is known here.
-        """
-        return 0
-
     @abstractmethod
     def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
         """Read the records behind ``after``, verified, in order; never waits for a writer.
@@ -211,6 +205,18 @@ class Backend(ABC):
     @abstractmethod
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         """Give large values by name, verified; raises ``Damaged`` for one that is gone."""
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """Give the lengths of large values; raises ``Damaged`` for one that is gone."""
+        return {name: len(self.blobs([name])[name]) for name in names}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        """Give the first and the last bytes of a large value that has more than those.
+
+        A store that can read them by themselves does, and verifies nothing of the rest.
+        """
+        value = self.blobs([name])[name]
+        return value[:head], value[len(value) - tail :]
 
     @abstractmethod
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
@@ -264,6 +270,15 @@ class Backend(ABC):
         """Read everything there is: each session as it is done, faults as they are found.
 
         Never raises on damage.
+        """
+
+    @abstractmethod
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        """Give the room that removed records had back to the system; returns how many bytes.
+
+        Nothing of what was removed is in any file of the store afterwards. Others may go on
+        using it meanwhile. Raises ``Busy`` if they have it in hand for longer than ``wait``
+        seconds: then what was removed may still be in a file, and nothing else has changed.
         """
 
     @abstractmethod

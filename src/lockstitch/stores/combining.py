@@ -23,14 +23,17 @@ class Job:
     """One piece of work: ``run`` gets what the committer hands it, and may raise for itself.
 
     ``until`` is the moment up to which it waits to be begun, None for as long as the committer
-    would have it.
+    would have it. One that is ``alone`` is in no batch with others.
     """
 
-    __slots__ = ("error", "is_settled", "leads", "result", "run", "signal", "until")
+    __slots__ = ("alone", "error", "is_settled", "leads", "result", "run", "signal", "until")
 
-    def __init__(self, run: Callable[[Any], Any], until: float | None = None) -> None:
+    def __init__(
+        self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
+    ) -> None:
         self.run = run
         self.until = until
+        self.alone = alone
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_settled = False
@@ -72,12 +75,14 @@ class Combiner:
         self._batch: list[Job] = []
         self._leader: Job | None = None
 
-    def do(self, run: Callable[[Any], Any], until: float | None = None) -> Any:
-        """Have a piece of work committed, with whatever else waits for it.
+    def do(
+        self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
+    ) -> Any:
+        """Have a piece of work committed, with whatever else waits for it, or ``alone``.
 
         Raises ``Busy`` if it was not begun ``until`` then; the clock is that of ``monotonic``.
         """
-        job = Job(run, until)
+        job = Job(run, until, alone=alone)
         try:
             self._join(job)
             if job.leads:
@@ -95,6 +100,8 @@ class Combiner:
         """Take all who wait into the leader's batch."""
         with self._guard:
             while self._queue and len(batch) < MOST:
+                if batch[0].alone or self._queue[0].alone:
+                    return
                 batch.append(self._queue.popleft())
 
     def put_back(self, batch: list[Job]) -> None:

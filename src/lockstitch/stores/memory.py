@@ -25,6 +25,7 @@ from lockstitch.journal.records import (
 from lockstitch.journal.salvage import Remains, Remnant
 from lockstitch.stores.base import (
     LEASE_SECONDS,
+    VACUUM_SECONDS,
     Backend,
     Fault,
     Incoming,
@@ -44,7 +45,8 @@ class _Session:
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
         self.records: list[Record] = []
-        self.names: set[str] = set()
+        # The large values that records name, each with the first one's number.
+        self.names: dict[str, int] = {}
         self.epoch = epoch
         self.created = _now()
         self.token = ""
@@ -152,7 +154,9 @@ class MemoryBackend(Backend):
     def _add(self, kept: _Session, lease: Lease, entries: Sequence[Entry]) -> None:
         values = {blob_name(value): value for entry in entries for value in entry.blobs}
         self._blobs |= values
-        kept.names |= set(values)
+        for seq, entry in enumerate(entries, len(kept.records) + 1):
+            for value in entry.blobs:
+                kept.names.setdefault(blob_name(value), seq)
         kept.records += chained(kept.head(), lease.epoch, entries)
         kept.describe(entry.body for entry in entries)
         self._changed.notify_all()
@@ -165,7 +169,7 @@ class MemoryBackend(Backend):
             if after != len(kept.records):
                 raise Moved(_moved(kept, after))
             self._keep_alive(kept)
-            kept.records, kept.names, kept.about = [], set(), None
+            kept.records, kept.names, kept.about = [], {}, None
             self._add(kept, lease, entries)
             self._forget_blobs()
             return kept.head()
@@ -225,9 +229,10 @@ class MemoryBackend(Backend):
                 raise Held(f"session {target}: it exists, with other records than the fork's")
             return self._sessions[target].head()
 
-    def _copy(self, records: list[Record], names: set[str], target: str) -> None:
+    def _copy(self, records: list[Record], names: dict[str, int], target: str) -> None:
         made = _Session(target, epoch=records[-1].epoch if records else 0)
-        made.records, made.names = records, set(names)
+        made.records = records
+        made.names = {name: seq for name, seq in names.items() if seq <= len(records)}
         made.describe(record.body for record in records)
         self._sessions[target] = made
         self._changed.notify_all()
@@ -241,7 +246,10 @@ class MemoryBackend(Backend):
             if not incoming.is_there(kept.head() if kept else None):
                 values = {blob_name(value): value for _, blobs in pieces for value in blobs}
                 self._blobs |= values
-                self._copy([record for record, _ in pieces], set(values), name)
+                names = {
+                    blob_name(one): n for n, (_, blobs) in enumerate(pieces, 1) for one in blobs
+                }
+                self._copy([record for record, _ in pieces], names, name)
             return self._sessions[name].head()
 
     def remains(self, session: str) -> Remains:
@@ -291,6 +299,10 @@ class MemoryBackend(Backend):
         for name, value in list(self._blobs.items()):
             if blob_name(value) != name:
                 yield Fault("", 0, f"{URL}: the large value {name} is not what was written")
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        self._require_open()
+        return 0
 
     def close(self) -> None:
         if os.getpid() != self._pid:

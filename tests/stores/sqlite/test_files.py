@@ -15,8 +15,10 @@ import pytest
 
 import lockstitch
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
+from lockstitch.journal.records import Entry, Head, blob_name
 from lockstitch.stores.base import Fault
 from lockstitch.stores.sqlite import SqliteBackend, connections, files
+from tests.stores.sqlite import older
 from tests.stores.sqlite.conftest import entries
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
@@ -323,7 +325,7 @@ def test_the_format_is_what_the_documents_say(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as connection:
         asked = ("application_id", "user_version", "page_size", "journal_mode")
         found = [connections.ask(connection, f"pragma {one}") for one in asked]
-    assert found == [connections.APPLICATION, 2, 8192, "wal"]
+    assert found == [connections.APPLICATION, 5, 4096, "wal"]
 
 
 def test_a_store_with_other_pages_is_used_as_it_is(
@@ -397,27 +399,71 @@ def test_a_session_of_another_store_in_the_process_is_held(filled: Path) -> None
             other.acquire("a")
 
 
+# Stores of earlier versions.
+
+LARGE = b"large " * 20_000
+NAMING = Entry("names", 5, b'{"kind":"noted","blob":"%s"}' % blob_name(LARGE).encode(), (LARGE,))
+
+
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_store_of_version_1_is_brought_up(path: Path, compress: bool) -> None:
-    """Version 1 did not note which session names which large value; version 2 removes by that."""
-    with (
-        lockstitch.open(f"sqlite:///{path}{'?compress=1' if compress else ''}") as store,
-        store.session("s") as session,
-    ):
-        session.say("large " * 40_000)
-    _make_version_1(path)
-    with SqliteBackend(path, readonly=True) as old:
-        assert list(old.read("s"))
-    with SqliteBackend(path) as new:
-        new.delete(new.acquire("s"))
-        assert not [one for one in new.verify() if isinstance(one, Fault)]
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_is_read_as_it_is(
+    path: Path, version: int, compress: bool
+) -> None:
+    sent = [*entries(6), NAMING]
+    older.make(path, {"a": sent, "b": entries(3)}, version=version, compress=compress)
+    before = contents(path.parent)
+    with SqliteBackend(path, readonly=True) as store:
+        assert [one.body for one in store.read("a")] == [one.body for one in sent]
+        assert store.blobs([blob_name(LARGE)])
+        assert [one.seq for one in store.sessions()] == [7, 3]
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+    assert contents(path.parent) == before
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_goes_on(path: Path, version: int, compress: bool) -> None:
+    """What is there stays in its form; what is added, forked or removed is in the new one."""
+    older.make(path, {"a": entries(6), "b": entries(3)}, version=version, compress=compress)
+    with SqliteBackend(path, compress=compress) as store:
+        lease = store.acquire("a")
+        store.append(lease, entries(6, first=7), 6)
+        assert store.append(lease, entries(6, first=7), 6).seq == 12
+        for seq in range(12):
+            record = list(store.read("a", upto=seq))[-1] if seq else Head()
+            after = Head(record.seq, record.digest, record.epoch)
+            assert len(list(store.read("a", after))) == 12 - seq
+        assert [store.fork("a", upto, f"f{upto}").seq for upto in (0, 4, 6, 9)] == [0, 4, 6, 9]
+        store.delete(lease)
+        for upto in (0, 4, 6, 9):
+            found = [one.body for one in store.read(f"f{upto}")]
+            assert found == [one.body for one in entries(upto)]
+        other = store.acquire("b")
+        store.fork("b", 2, "g")
+        store.replace(other, entries(1, first=20), 3)
+        assert [one.key for one in store.read("b")] == ["key-20"]
+        assert [one.key for one in store.read("g")] == ["key-1", "key-2"]
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        store.release(other)
+        for name in ("f0", "f4", "f6", "f9", "b", "g"):
+            store.delete(store.acquire(name))
+        assert list(store.verify()) == []
+    with closing(sqlite3.connect(path)) as base:
+        # Version 1 could tell whose a large value is only by records that name it.
+        for table in ("events", "pieces", "forks", "uses", *["blobs"] * (version - 1)):
+            assert base.execute(f"select count(*) from {table}").fetchone() == (0,), table  # noqa: S608
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_version_1_did_not_know_which_session_names_a_large_value(
+    path: Path, compress: bool
+) -> None:
+    older.make(path, {"s": [NAMING], "t": [NAMING]}, version=1, compress=compress)
+    with SqliteBackend(path) as store:
+        store.delete(store.acquire("s"))
+        assert store.blobs([blob_name(LARGE)])
+        store.delete(store.acquire("t"))
+        assert list(store.verify()) == []
     with closing(sqlite3.connect(path)) as base:
         assert base.execute("select count(*) from blobs").fetchone() == (0,)
-
-
-def _make_version_1(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as base, base:
-        assert base.execute("select count(*) from blobs").fetchone() == (1,)
-        base.execute("drop table uses")
-        base.execute("drop table graves")
-        base.execute("pragma user_version=1")

@@ -10,10 +10,12 @@ import pytest
 
 from lockstitch import stored
 from lockstitch.errors import LockstitchError
-from lockstitch.journal.records import NEW, Entry, Record
+from lockstitch.journal.records import Entry, Record
 from lockstitch.journal.salvage import Salvage
 from lockstitch.session import salvaging
 from lockstitch.stores.sqlite import SqliteBackend
+from tests.stores.sqlite import older
+from tests.stores.sqlite.spoiling import flip, spoil
 from tests.stores.sqlite.test_damage import change
 from tests.stores.talking import LAST, talked
 
@@ -22,14 +24,15 @@ PAGE = 8192
 INTERIOR = 5
 
 
+MADE = [
+    Entry(f"k{n}", n, b'{"kind":"noted","name":"n%s"}' % (b"%d" % n * 200)) for n in range(MANY)
+]
+
+
 def filled(path: Path, *, compress: bool = False) -> list[Record]:
-    with SqliteBackend(path, compress=compress) as store:
-        made = [
-            Entry(f"k{n}", n, b'{"kind":"noted","name":"n%s"}' % (b"%d" % n * 200))
-            for n in range(MANY)
-        ]
-        store.add("many", made, NEW)
-        store.add("other", made[:3], NEW)
+    """Write a store as an earlier version did: a row for each record."""
+    older.make(path, {"many": MADE, "other": MADE[:3]}, compress=compress)
+    with SqliteBackend(path) as store:
         return list(store.read("many"))
 
 
@@ -132,3 +135,74 @@ def test_every_page_with_records_is_torn_in_turn(tmp_path: Path) -> None:
         rescued += 1
     print(torn, rescued, len(data) // PAGE)  # noqa: T201
     assert rescued == torn > 10
+
+
+# Records in pieces.
+
+
+def written(path: Path, *, compress: bool = False) -> list[Record]:
+    with SqliteBackend(path, compress=compress) as store:
+        for session in ("many", "other"):
+            lease = store.acquire(session)
+            for start in range(0, MANY, 20):
+                store.append(lease, MADE[start : start + 20], start)
+            store.release(lease)
+        return list(store.read("many"))
+
+
+@pytest.mark.parametrize("bit", [1, 4, 128])
+@pytest.mark.parametrize("place", [0, 1, 5, 6, 9, 17, 20, 33, 34, 36, 60])
+def test_one_bit_of_a_record_costs_nothing(tmp_path: Path, place: int, bit: int) -> None:
+    path = tmp_path / "sessions.db"
+    records = written(path)
+    spoil(path, "many", 77, flip(place, bit))
+    found = found_in(path)
+    assert right(found, records) == [*range(1, MANY + 1)]
+    assert [one.seq for one in found.records if one.proof == "restored"] == [77]
+    assert found.behind == MANY - 77
+
+
+@pytest.mark.parametrize("seq", [1, 2, 200, MANY])
+def test_a_record_that_was_overwritten_costs_itself(tmp_path: Path, seq: int) -> None:
+    path = tmp_path / "sessions.db"
+    records = written(path)
+    spoil(path, "many", seq, lambda data: b"\xa5" * len(data))
+    found = found_in(path)
+    assert right(found, records) == [n for n in range(1, MANY + 1) if n != seq]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_every_page_of_pieces_is_torn_in_turn(tmp_path: Path, compress: bool) -> None:
+    """A page costs the records that lie on it, and nothing that was not written is given out."""
+    path = tmp_path / "sessions.db"
+    records = written(path, compress=compress)
+    data = path.read_bytes()
+    size = 4096
+    least = MANY
+    for number in range(1, len(data) // size, 3):
+        copy = tmp_path / "torn.db"
+        for file in tmp_path.glob("torn.db*"):
+            file.unlink()
+        copy.write_bytes(data[: number * size] + b"\xa5" * size + data[(number + 1) * size :])
+        try:
+            found = found_in(copy)
+        except LockstitchError:
+            continue
+        sure = [one for one in found.records if one.proof in {"intact", "behind", "restored"}]
+        for one in sure:
+            assert one.record is not None
+            assert one.record.body == records[one.seq - 1].body
+        if sure:
+            least = min(least, len(sure))
+    assert least > (0 if compress else MANY * 0.8)
+
+
+def test_a_fork_is_salvaged_through_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    records = written(path)
+    with SqliteBackend(path) as store:
+        store.fork("many", 100, "fork")
+        store.append(store.acquire("fork"), MADE[100:110], 100)
+    spoil(path, "many", 50, lambda data: b"\xa5" * len(data))
+    found = found_in(path, "fork")
+    assert right(found, records[:110]) == [n for n in range(1, 111) if n != 50]

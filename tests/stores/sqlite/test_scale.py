@@ -12,7 +12,7 @@ import pytest
 
 from lockstitch.journal.records import Entry, Head, chained
 from lockstitch.stores.base import Listing
-from lockstitch.stores.sqlite import SqliteBackend, connections, listing, rows
+from lockstitch.stores.sqlite import SqliteBackend, connections, listing, pieces, rows
 from tests.stores.sqlite.conftest import entries
 
 MANY = 100_000
@@ -43,7 +43,8 @@ def filled(path: Path, sessions: int, records: int) -> None:
     def fill(connection: connections.Connection) -> None:
         last = Head(records, chain[-1].digest, 1)
         number = rows.add_session(connection, "long", last, 1, records)
-        rows.add_events(connection, rows.event_rows(number, chain, compress=False))
+        tail = pieces.tail_of(connection, number)
+        pieces.add(connection, tail, pieces.encoded(chain), compress=False)
         for name in range(sessions):
             number = rows.add_session(connection, f"s{name:06}", Head(), 1, name * 30_000)
             if name % 3 == 0:

@@ -1,7 +1,8 @@
 """A store of plain files, one a session, for people who want to grep.
 
 ``<session>.jsonl`` holds a line of JSON a record, and is only ever added to: ``log`` says
-what counts in it. Large values are in ``blobs``, and ``.leases`` tells which writers are alive.
+what counts in it. Large values are in ``blobs``, what forks share is in ``bases``, and ``.leases``
+tells which writers are alive.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lockstitch.errors import (
+    Busy,
     Closed,
     Fenced,
     Held,
@@ -39,6 +41,7 @@ from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LATEST,
     LEASE_SECONDS,
+    VACUUM_SECONDS,
     Backend,
     Fault,
     Incoming,
@@ -51,7 +54,7 @@ from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
 from lockstitch.stores.jsonl.files import Files
-from lockstitch.stores.jsonl.forks import forked
+from lockstitch.stores.jsonl.forks import forked, keep_shared
 from lockstitch.stores.jsonl.opening import opened
 from lockstitch.stores.jsonl.receiving import received
 from lockstitch.stores.jsonl.salvaging import exchanged, remains
@@ -185,15 +188,15 @@ class JsonlBackend(Backend):
             kept = {blob_name(value) for entry in entries for value in entry.blobs}
             with self._blobs.dropping(self._files.only_in(lease.session) - kept):
                 head = writer.replace(entries, after, self._blobs.keep)
+            self._blobs.drop_bases()
         return head
 
     def delete(self, lease: Lease) -> None:
         self._require_open()
-        with (
-            self._removing(lease) as writer,
-            self._blobs.dropping(self._files.only_in(lease.session)),
-        ):
-            writer.remove()
+        with self._removing(lease) as writer:
+            with self._blobs.dropping(self._files.only_in(lease.session)):
+                writer.remove()
+            self._blobs.drop_bases()
         self.release(lease)
 
     @contextmanager
@@ -208,6 +211,8 @@ class JsonlBackend(Backend):
                     self._blobs.alone(self._is_stuck),
                 ):
                     self._files.tidy()
+                    writer.require()
+                    keep_shared(self._files, lease.session)
                     yield writer
             except OSError as error:
                 raise writer.spoilt(error) from error
@@ -376,6 +381,27 @@ class JsonlBackend(Backend):
         for name in names:
             if not self._blobs.exists(name):
                 yield Fault(session, seq, f"the large value {name} is missing")
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        self._require_open()
+        until = time.monotonic() + wait
+        try:
+            before = self._files.size()
+            with self._blobs.alone(lambda waited: self._is_stuck(waited) or self._late(until)):
+                self._files.tidy()
+                self._blobs.drop_bases()
+                self._blobs.drop_unnamed()
+            return max(before - self._files.size(), 0)
+        except OSError as error:
+            raise Unreadable(f"{self.folder}: cannot be tidied: {reason_of(error)}") from error
+
+    def _late(self, until: float) -> bool:
+        if time.monotonic() > until:
+            raise Busy(
+                f"{self.folder}: another process has the large values in hand and does not let go"
+                " of them; nothing was changed: try again"
+            )
+        return False
 
     def close(self) -> None:
         if os.getpid() != self._pid:

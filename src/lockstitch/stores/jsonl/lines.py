@@ -18,6 +18,8 @@ from lockstitch.journal.records import Entry, Record, blob_name
 from lockstitch.stores.holders import Holder
 
 VERSION = 1
+# Of a file whose first records stand in another one.
+FORKED = 2
 _CHECK = re.compile(rb',"check":"([0-9a-f]{8})"\}\n')
 _CHECK_SIZE = len(b',"check":"12345678"}\n')
 _ENDING = re.compile(rb',"digest":"([0-9a-f]{32})","check":"([0-9a-f]{8})"\}\n')
@@ -31,11 +33,25 @@ _blobs = msgspec.json.Decoder(tuple[str, ...])
 _STARTS = re.compile(rb'\{"(?:seq|lockstitch)":')
 
 
-class Opened(Struct, frozen=True, gc=False):
+class Base(Struct, frozen=True, gc=False):
+    """What a fork shares: the file, and the last record taken from there with its digest.
+
+    ``about`` is how the session was described there.
+    """
+
+    name: str
+    seq: int
+    digest: str
+    at: int
+    about: bytes | None = None
+
+
+class Opened(Struct, frozen=True, gc=False, omit_defaults=True):
     """A writer begins: from here on only records of this epoch or a higher one count.
 
     ``torn`` says that the bytes from there to this line are what a crash or a full disk left of
-    an append that was never acknowledged. ``token`` tells the writer, "" for the copy of a fork.
+    an append that was never acknowledged. ``token`` tells the writer, "" for a fork, whose first
+    line says whose records come before its own: ``base``.
     """
 
     lockstitch: int
@@ -45,6 +61,7 @@ class Opened(Struct, frozen=True, gc=False):
     holder: str
     token: str
     torn: int | None = None
+    base: Base | None = None
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -68,6 +85,12 @@ def opening(session: str, epoch: int, at: int, holder: Holder | None, torn: int 
     """Write the line with which a writer begins."""
     label, token = (holder.label, holder.token) if holder else ("", "")
     line = Opened(VERSION, session, epoch, at, label, token, torn)
+    return _sealed(msgspec.json.encode(line)[:-1])
+
+
+def forking(session: str, epoch: int, at: int, base: Base) -> bytes:
+    """Write the first line of a fork, which nobody has written to yet."""
+    line = Opened(FORKED, session, epoch, at, "", "", None, base)
     return _sealed(msgspec.json.encode(line)[:-1])
 
 

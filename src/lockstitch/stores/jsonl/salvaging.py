@@ -15,8 +15,9 @@ from lockstitch import disk
 from lockstitch.errors import Damaged, Held, Moved
 from lockstitch.journal.records import START, Head
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flipped
-from lockstitch.stores.jsonl.files import Files
+from lockstitch.stores.jsonl.files import Files, base_of
 from lockstitch.stores.jsonl.lines import (
+    FORKED,
     VERSION,
     Line,
     Opened,
@@ -43,15 +44,21 @@ class _Piece(Struct):
 def remains(files: Files, session: str) -> Remains:
     """Read what is there of a session's file."""
     with files.reading(session) as handle:
-        size = os.fstat(handle).st_size
-        found = [one for place, data in pieces(handle, 0, size) for one in _read(place, data)]
+        base = base_of(handle)
+        kept = _kept(handle, session)
         stamp = _stamp(handle)
-    whole = [*_joined(found)]
-    for one in whole:
-        if isinstance(one.line, Opened) and one.line.lockstitch != VERSION:
-            told = f"it is of version {one.line.lockstitch}, not {VERSION}"
-            raise Damaged(f"session {session}: {told}")
-    kept = _counting(whole)
+    while base is not None:
+        # What a fork shares comes before what it has; a base may be a fork itself.
+        try:
+            other = os.open(files.base(base.name), disk.READING)
+        except OSError:
+            break
+        try:
+            below = base_of(other)
+            kept = [*_upto(_kept(other, session), base.seq), *kept]
+        finally:
+            os.close(other)
+        base = below
     openings = [one for one in kept if not isinstance(one.line, Written)]
     remnants = _numbered(kept)
     # What a damaged line was can be told by whether a number is missing where it stands.
@@ -66,6 +73,28 @@ def remains(files: Files, session: str) -> Remains:
         end = remnants[-1].record
         head = Head(remnants[-1].seq, end.digest if end else b"")
     return Remains(head, remnants, notes if is_altered or extra else (), stamp)
+
+
+def _kept(handle: int, session: str) -> list[_Piece]:
+    """Read the lines of a file that count."""
+    size = os.fstat(handle).st_size
+    found = [one for place, data in pieces(handle, 0, size) for one in _read(place, data)]
+    whole = [*_joined(found)]
+    for one in whole:
+        if isinstance(one.line, Opened) and one.line.lockstitch not in {VERSION, FORKED}:
+            told = f"it is of version {one.line.lockstitch}, not {VERSION} or {FORKED}"
+            raise Damaged(f"session {session}: {told}")
+    return _counting(whole)
+
+
+def _upto(kept: list[_Piece], seq: int) -> list[_Piece]:
+    """Leave out what stands behind a record, and behind it alone."""
+    ends = [n for n, one in enumerate(kept) if _is_behind(one.line, seq)]
+    return kept[: ends[0]] if ends else kept
+
+
+def _is_behind(line: Line | None, seq: int) -> bool:
+    return isinstance(line, Written) and line.record.seq > seq
 
 
 def exchanged(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:

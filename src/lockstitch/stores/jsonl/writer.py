@@ -95,6 +95,10 @@ class Writer:
             self._files.forget(self.lease.session)
         self._files.lock(self.lease.session).unlink(missing_ok=True)
 
+    def require(self) -> None:
+        """Raise if this is no longer the file's writer."""
+        self._require_last(None)
+
     def _require_last(self, after: int | None) -> None:
         if self._is_unsure:
             raise Unsure(f"{self._where}: an earlier write failed; open it again")

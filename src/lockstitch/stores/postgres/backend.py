@@ -48,6 +48,7 @@ from lockstitch.journal.salvage import Remains
 from lockstitch.stores import holders
 from lockstitch.stores.base import (
     LEASE_SECONDS,
+    VACUUM_SECONDS,
     Backend,
     Fault,
     Incoming,
@@ -433,6 +434,9 @@ class PostgresBackend(Backend):
         after = self._server.ask(sql.TABLES, (), self.url)
         was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
         return max(was - now, 0)
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        return 0  # The server gives room back by itself.
 
     def close(self) -> None:
         if os.getpid() != self._pid or self._closing.is_set():

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from lockstitch.errors import (
     Closed,
-    Damaged,
     Fenced,
     Held,
     LockstitchError,
@@ -21,10 +20,9 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.journal.about import NOTHING, About
+from lockstitch.journal.about import NOTHING, About, about_in
 from lockstitch.journal.records import (
     NEW,
-    START,
     Entry,
     Head,
     Record,
@@ -34,6 +32,7 @@ from lockstitch.journal.records import (
 from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LEASE_SECONDS,
+    VACUUM_SECONDS,
     Backend,
     Fault,
     Incoming,
@@ -43,9 +42,18 @@ from lockstitch.stores.base import (
     checked_blob,
 )
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, files, rows, salvaging
+from lockstitch.stores.sqlite import (
+    checking,
+    connections,
+    files,
+    lineage,
+    listing,
+    pieces,
+    rows,
+    salvaging,
+)
 from lockstitch.stores.sqlite.adding import Adding
-from lockstitch.stores.sqlite.appending import Appending
+from lockstitch.stores.sqlite.appending import Appending, true_head
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
@@ -131,7 +139,7 @@ class SqliteBackend(Backend):
         if row is not None and self._leases.is_held(row, self._generation()):
             assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where(session)} is held by {row.holder.label}")
-        head = Head() if row is None else self._true_head(connection, row)
+        head = Head() if row is None else true_head(connection, row, self._where(session))
         now = _now()
         number = rows.add_session(connection, session, head, now, 0) if row is None else row.number
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
@@ -139,14 +147,6 @@ class SqliteBackend(Backend):
         holder, deadline = self._leases.holder(hold), self._leases.deadline()
         rows.take(connection, hold, holder, deadline, self._leases.seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
-
-    def _true_head(self, connection: Connection, row: SessionRow) -> Head:
-        """Build on nothing that is not there."""
-        seq = row.head.seq
-        digest = rows.digest_at(connection, row.number, seq) if seq else START
-        if digest != row.head.digest:
-            raise Damaged(f"{self._where(row.name)}: record {seq} is not what was written")
-        return row.head
 
     def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
         with self._bells.bell() as bell:
@@ -161,7 +161,7 @@ class SqliteBackend(Backend):
         hold = self._leases.drop(lease.token)
         if hold is not None and not self._is_closed and self._process == os.getpid():
             self._rest()
-            self._for_writing().do(lambda connection: rows.give_back(connection, [hold]))
+            self._for_writing().do(lambda connection: self._give_back(connection, [hold]))
             self._leases.forget(hold.token)
 
     def _rest(self) -> None:
@@ -200,7 +200,7 @@ class SqliteBackend(Backend):
             return appending.run(connection, self._leases.deadline())
 
         head: Head = writer.do(run)
-        hold.head = head
+        hold.head, hold.tail = head, appending.tail
         return head
 
     def add(
@@ -241,7 +241,7 @@ class SqliteBackend(Backend):
             return replacing.run(connection, self._leases.deadline())
 
         head: Head = self._for_writing().scrub(run)
-        hold.head = head
+        hold.head, hold.tail = head, None
         return head
 
     def delete(self, lease: Lease) -> None:
@@ -271,22 +271,27 @@ class SqliteBackend(Backend):
         checked_session(source)
         checked_session(target)
         writer = self._for_writing()
-        head, changed, size = NEW, 0, 0
+        head, changed, about = NEW, 0, None
         for record in self.read(source, upto=upto):
             head, changed = Head(record.seq, record.digest, record.epoch), record.at
-            size += len(record.body)
+            about = about_in([record.body]) or about
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
 
-        def run(connection: Connection) -> Head:
-            writer.weigh(size)
-            return self._fork(connection, source, target, head, changed)
-
-        forked: Head = writer.do(run)
+        described = [about] if about else []
+        make = partial(self._fork, source=source, target=target, head=head, changed=changed)
+        forked: Head = writer.do(lambda connection: make(connection, bodies=described))
         return forked
 
-    def _fork(
-        self, connection: Connection, source: str, target: str, head: Head, changed: int
+    def _fork(  # noqa: PLR0913 - a fork is what it is
+        self,
+        connection: Connection,
+        *,
+        source: str,
+        target: str,
+        head: Head,
+        changed: int,
+        bodies: list[bytes],
     ) -> Head:
         there = rows.session_named(connection, target, self._where(target))
         if there is not None:
@@ -297,8 +302,8 @@ class SqliteBackend(Backend):
         if origin is None:
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
-        rows.copy_events(connection, origin.number, head.seq, number)
-        rows.copy_uses(connection, origin.number, number)
+        lineage.join(connection, number, origin.number, head.seq)
+        listing.describe(connection, number, bodies)
         return head
 
     def receive(self, incoming: Incoming) -> Head:
@@ -331,7 +336,7 @@ class SqliteBackend(Backend):
             if row is None:
                 raise self._unknown(session)
             last = row.head.seq if upto is None else min(upto, row.head.seq)
-            found = rows.records(connection, row.number, after.seq, last, where)
+            found = lineage.records(connection, row.number, after.seq, last, where)
             yield from checking.whole(verified(found, after, where), after, last, row.head, where)
 
     def head(self, session: str) -> Head | None:
@@ -346,6 +351,18 @@ class SqliteBackend(Backend):
             for name in names:
                 found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
         return found
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        asked = list(names)
+        with self._for_reading().snapshot() as connection:
+            found = {name: rows.blob_size(connection, name) for name in asked}
+        sizes = {name: size for name, size in found.items() if size is not None}
+        return {**sizes, **super().sizes(name for name in asked if name not in sizes)}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        with self._for_reading().snapshot() as connection:
+            found = rows.blob_ends(connection, name, head, tail)
+        return found or super().ends(name, head, tail)
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         readers = self._for_reading()
@@ -401,6 +418,9 @@ class SqliteBackend(Backend):
     def verify(self) -> Iterator[Fault | Listed]:
         return checking.verify(self._for_reading(), self._listed)
 
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        return self._for_writing().vacuum(_deadlines(wait)[1])
+
     def close(self) -> None:
         if self._is_closed or self._process != os.getpid():
             self._is_closed = True
@@ -416,7 +436,12 @@ class SqliteBackend(Backend):
             self._writer.close()
 
     def _give_all_back(self, connection: Connection) -> None:
-        rows.give_back(connection, self._leases.drop_all())
+        self._give_back(connection, self._leases.drop_all())
+
+    def _give_back(self, connection: Connection, holds: list[Hold]) -> None:
+        rows.give_back(connection, holds)
+        for hold in holds if self._compress else ():
+            pieces.seal(connection, hold.number, last=True)
 
     # What is common.
 

@@ -15,8 +15,9 @@ from lockstitch.errors import Damaged, Held, Moved, Unreadable
 from lockstitch.journal.records import DIGEST_SIZE, Head, Record
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flipped
 from lockstitch.stores.base import Listed
-from lockstitch.stores.sqlite import rows
-from lockstitch.stores.sqlite.connections import Connection
+from lockstitch.stores.sqlite import lineage, rows
+from lockstitch.stores.sqlite.connections import FORKS, Connection, version_of
+from lockstitch.stores.sqlite.recovering import Recovery
 from lockstitch.stores.sqlite.rows import SessionRow
 
 
@@ -48,10 +49,38 @@ def remains(connection: Connection, name: str, where: str) -> Remains:
     number, seq, digest = _row(connection, name, where)[:3]
     is_right = isinstance(seq, int) and isinstance(digest, bytes) and len(digest) == DIGEST_SIZE
     head = Head(seq, digest) if is_right and seq >= 0 else None
-    found = _Rows(connection, number, head)
-    remnants = [*found.remnants()]
-    notes = ("SQLite cannot read all of its pages",) if found.is_torn else ()
+    remnants, is_torn = _kept(connection, number, head)
+    notes = ("SQLite cannot read all of its pages",) if is_torn else ()
     return Remains(head, remnants, notes, _stamp(number, seq, digest))
+
+
+def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
+    """Read what is there of a session under all numbers that hold records of it."""
+    try:
+        parts = lineage.parts(connection, number, "")
+    except (Damaged, sqlite3.DatabaseError):
+        parts = [(number, None)]
+    found: list[Remnant] = []
+    start, is_torn = 0, False
+    for part, last in parts:
+        kept = _Rows(connection, part, head if last is None else None)
+        pieces = Recovery(connection, part, last or (head.seq if head else 0))
+        is_old = version_of(connection) < FORKS
+        own = [*kept.remnants(), *(() if is_old else pieces.remnants())]
+        found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
+        start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
+    if not found and head is not None and head.seq:
+        found = _strayed(connection, head)
+    return found, is_torn
+
+
+def _strayed(connection: Connection, head: Head) -> list[Remnant]:
+    """Find the records of a session whose own number has changed, by the one that it ends with."""
+    for number in lineage.strays(connection):
+        found = [*Recovery(connection, number, head.seq).remnants()]
+        if any(one.record is not None and one.record.digest == head.digest for one in found):
+            return found
+    return []
 
 
 def listed(row: Raw, describe: Callable[[SessionRow], Listed], where: str) -> Listed:

@@ -20,10 +20,10 @@ from lockstitch.stores.sidecar import Sidecar
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
-CHECKPOINT = 512 * PAGE
+CHECKPOINT = 1024 * PAGE
 HUGE = 64 * 1024 * 1024
-# So many milliseconds a reader is waited for before the log of what was removed is emptied.
-PATIENCE = 500
+# So many seconds a reader is waited for before the log of what was removed is emptied.
+PATIENCE = 0.5
 # The session's row, the record, its place in the index, and now and then a new page for one.
 _COMMIT = 4 * PAGE
 
@@ -78,16 +78,39 @@ class Writer:
         """Run something that removes rows, and leave nothing of them in the files."""
 
         def job(connection: Connection) -> Any:
-            before = connections.ask(connection, "pragma secure_delete")
-            connection.execute("pragma secure_delete=on").fetchall()
-            try:
-                result = run(connection)
-            finally:
-                connection.execute(f"pragma secure_delete={before}").fetchall()
+            result = run(connection)
             self._must_scrub = True
             return result
 
         return self.do(job)
+
+    def vacuum(self, until: float) -> int:
+        """Write the database anew without what is free in it; gives how many bytes that saved."""
+
+        def job(connection: Connection) -> int:
+            before = self._size()
+            try:
+                connection.execute("vacuum")
+                self._must_scrub = True
+                self._shrink(connection, max(until - time.monotonic(), 0.0))
+            except sqlite3.Error as error:
+                # Nothing of it counts until it is whole.
+                self._drop()
+                if connections.is_busy(error):
+                    raise self._busy() from error
+                raise Unreadable(f"{self.path}: cannot be written anew: {error}") from error
+            if self._must_scrub:
+                raise Busy(
+                    f"{self.path}: somebody has been reading from it for longer than this would"
+                    " wait, and what was removed is still in its log: try again"
+                )
+            return max(before - self._size(), 0)
+
+        freed: int = self._combiner.do(job, until, alone=True)
+        return freed
+
+    def _size(self) -> int:
+        return sum(files.size_of(path) or 0 for path in (self.path, files.wal_of(self.path)))
 
     def open(self) -> None:
         """Open the database now, and make it if it is not there.
@@ -168,6 +191,10 @@ class Writer:
         self._tidy()
 
     def _commit(self, connection: Connection, jobs: list[Job]) -> None:
+        if jobs[0].alone:
+            jobs[0].result = jobs[0].run(connection)
+            self._acknowledge(jobs)
+            return
         self._begin(connection, jobs)
         self._combiner.gather(jobs)
         is_changed = _run(connection, jobs)
@@ -188,12 +215,15 @@ class Writer:
         except sqlite3.Error as error:
             if not connections.is_busy(error):
                 raise
-            raise Busy(
-                f"{self.path}: another program has the database in hand and has not let go of it"
-                " in the time that this write would wait; nothing was written: try again"
-            ) from error
+            raise self._busy() from error
         finally:
             self._be_patient(connection, 0.0)
+
+    def _busy(self) -> Busy:
+        return Busy(
+            f"{self.path}: another program has the database in hand and has not let go of it in"
+            " the time that this write would wait; nothing was written: try again"
+        )
 
     def _be_patient(self, connection: Connection, seconds: float) -> None:
         """Have SQLite wait so long for others; it does nothing if that is so already."""
@@ -329,14 +359,13 @@ class Writer:
             assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
             if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
-                self._shrink(self._connection)
+                self._shrink(self._connection, PATIENCE if self._must_scrub else 0.0)
         except (sqlite3.Error, OSError):
             self._drop()
 
-    def _shrink(self, connection: Connection) -> None:
+    def _shrink(self, connection: Connection, patience: float) -> None:
         """Empty the log, if nobody reads; what was removed stays in it until that is done."""
-        patience = PATIENCE if self._must_scrub else 0
-        self._be_patient(connection, patience / 1000)
+        self._be_patient(connection, patience)
         [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._must_scrub = self._must_scrub and bool(is_busy)
         self._be_patient(connection, 0.0)
