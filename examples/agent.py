@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import sys
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -58,15 +60,26 @@ def ask(messages: list[Any]) -> bytes:
         return bytes(answer.read())
 
 
-def take_turn(session: lockstitch.Session, prompt: str) -> None:
-    """Say something, and let the model and its tools work until it has nothing more to do."""
-    session.say(prompt)
+def take_turn(session: lockstitch.Session) -> None:
+    """Let the model and its tools work until there is nothing more to do."""
     while session.turn.is_open:
+        session.run_tools(TOOLS, timeout=600)  # in parallel; each result durable as it comes
         reply = ask(session.request("anthropic"))  # valid, whatever happened before
         session.record(reply)  # durable from here on
         for block in json.loads(reply)["content"]:
             print(block.get("text") or f"[{block.get('name')}] {block.get('input')}", flush=True)
-        session.run_tools(TOOLS, timeout=600)  # in parallel; each result durable as it comes
+
+
+def prompts() -> Iterator[tuple[str, str | None]]:
+    """Give each line of the input, with a key if the same input may come again.
+
+    A file that is fed in is the same when this program is started again, so each of its lines is
+    said once. What a person types is new each time.
+    """
+    for number, line in enumerate(sys.stdin, 1):
+        if prompt := line.strip():
+            words = f"{number}-{zlib.crc32(prompt.encode()):08x}"
+            yield prompt, None if sys.stdin.isatty() else words
 
 
 def main() -> None:
@@ -75,9 +88,11 @@ def main() -> None:
     with lockstitch.open("sqlite:///agent.db") as store, store.session(name) as session:
         for call in session.recovered.unknown:
             print(f"[{call.name} was running when the last run ended; its outcome is unknown]")
-        while prompt := sys.stdin.readline().strip():
+        take_turn(session)  # what the last run had not come to the end of
+        for prompt, key in prompts():
             try:
-                take_turn(session, prompt)
+                session.say(prompt, key=key)
+                take_turn(session)
             except KeyboardInterrupt:
                 session.interrupt()
             except HTTPError as error:

@@ -50,7 +50,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 EMPTY = """
 DELETE FROM lockstitch.sessions; DELETE FROM lockstitch.records; DELETE FROM lockstitch.blobs;
-DELETE FROM lockstitch.uses
+DELETE FROM lockstitch.uses; DELETE FROM lockstitch.parts
 """
 # The versions of the tables, and whatever a test has left in the database besides them.
 STATE = """
@@ -89,9 +89,14 @@ def own(path: Path) -> Path:
     return path
 
 
-def started(command: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+def started(
+    command: list[str], folder: Path, log: Path, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a program as the server's account; it does not outlive the test process."""
     account = _account()
+    if environment:
+        # Not for whoever changes the account first.
+        command = ["env", *(f"{name}={value}" for name, value in environment.items()), *command]
     if tool := shutil.which("setpriv"):
         who = ["--reuid", account, "--regid", account, "--clear-groups"] if account else []
         command = [tool, *who, "--pdeathsig", "QUIT", *command]
@@ -185,10 +190,13 @@ def _template() -> Path:
 class Server:
     """A PostgreSQL of its own in a temporary folder."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, str] | None = None, environment: dict[str, str] | None = None
+    ) -> None:
         programs()  # before anything is made that would be left behind without them
         self.folder = _new_folder()
         self.settings = SETTINGS | (settings or {})
+        self.environment = environment or {}
         self.port = free_port()
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -256,7 +264,7 @@ class Server:
         options = [f"-c{name}={value}" for name, value in self.settings.items()]
         command = [str(programs() / "postgres"), "-D", str(self.folder / "data")]
         command += ["-p", str(self.port), "-k", "", *options]
-        self.process = started(command, self.folder, self.log)
+        self.process = started(command, self.folder, self.log, self.environment)
         until_reachable(self.process, self.port, self.log)
         self._until_it_answers()
 
@@ -324,9 +332,11 @@ def _until_gone(pid: int) -> None:
 
 
 @contextmanager
-def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
+def running(
+    settings: dict[str, str] | None = None, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
     """Run a server of one's own: ``server.dsn``, ``server.fresh()``, ``server.kill()``."""
-    server = Server(settings)
+    server = Server(settings, environment)
     try:
         server.start()
         yield server

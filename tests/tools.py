@@ -37,6 +37,11 @@ def _initdb() -> str | None:
     return str(found[-1]) if found else shutil.which("initdb")
 
 
+def _faketime() -> str | None:
+    """The library that shows a program another time of day."""
+    return next((str(path) for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+
+
 @cache
 def _why_not_attach() -> str:
     """Why strace may not follow a process of the same user, "" if it may."""
@@ -69,6 +74,7 @@ TOOLS = {
         Tool("PgBouncer", "pgbouncer", _on_path("pgbouncer", "/usr/sbin/pgbouncer")),
         Tool("PostgreSQL", "postgresql", _initdb),
         Tool("npm", "npm", _on_path("npm")),
+        Tool("libfaketime", "libfaketime", _faketime),
     )
 }
 

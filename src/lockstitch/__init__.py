@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from lockstitch.session.aio import AsyncSession
     from lockstitch.session.aio_reader import AsyncReader
     from lockstitch.session.reader import Reader
+    from lockstitch.session.signals import handle_sigterm
     from lockstitch.session.store import Store
     from lockstitch.session.sync import Session
-    from lockstitch.session.tools import Result, Tool, current_call
+    from lockstitch.session.tools import Later, Result, Tool, current_call
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "Fenced",
     "Finding",
     "Held",
+    "Later",
     "LockstitchError",
     "Moved",
     "Plan",
@@ -77,6 +79,7 @@ __all__ = [
     "current_call",
     "detect",
     "explain",
+    "handle_sigterm",
     "heal",
     "open",
     "plan",
@@ -86,12 +89,14 @@ __all__ = [
 _LATER = {
     "AsyncReader": "lockstitch.session.aio_reader",
     "AsyncSession": "lockstitch.session.aio",
+    "Later": "lockstitch.session.tools",
     "Reader": "lockstitch.session.reader",
     "Result": "lockstitch.session.tools",
     "Session": "lockstitch.session.sync",
     "Store": "lockstitch.session.store",
     "Tool": "lockstitch.session.tools",
     "current_call": "lockstitch.session.tools",
+    "handle_sigterm": "lockstitch.session.signals",
 }
 
 

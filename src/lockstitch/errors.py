@@ -67,7 +67,10 @@ class Conflict(LockstitchError):
 
 
 class Busy(Conflict):
-    """A program has the session open, so trying again at once is of no use; nothing was written."""
+    """A program has the session or its store in hand and does not let go; nothing was written.
+
+    Trying again at once is of no use; later it is safe.
+    """
 
 
 class Held(Conflict):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from lockstitch.journal.events import (
 )
 from lockstitch.places import path_of
 from lockstitch.stores.opening import open_backend
+from tests.stores.sqlite.spoiling import spoil
 
 AT = 1_794_700_000_000
 LARGE = "large " * 20_000
@@ -99,12 +99,7 @@ def write(url: str, session: str, *events: Event) -> None:
 def damage(url: str, session: str, seq: int) -> None:
     """Change a byte of a record's body, the way a disk does it."""
     if url.startswith("sqlite:"):
-        with closing(sqlite3.connect(path_of(url))) as base, base:
-            base.execute(
-                "update events set body = cast(replace(cast(body as text), 'kind', 'kinb') as blob)"
-                " where seq = ? and session = (select number from sessions where name = ?)",
-                (seq, session),
-            )
+        spoil(path_of(url), session, seq, lambda data: data.replace(b'"kind"', b'"kinb"', 1))
     elif url.startswith("jsonl:"):
         path = Path(path_of(url)) / f"{session}.jsonl"
         lines = path.read_bytes().splitlines(keepends=True)

@@ -76,7 +76,7 @@ def test_checkpoints_of_what_is_left(here: Any, store: str) -> None:
     done = here("checkpoints", store)
     assert done.returncode == 1
     assert b"LS611" in done.stderr
-    assert len(done.stdout.splitlines()) == 2
+    assert len(done.stdout.splitlines()) == 3
 
 
 # rewind

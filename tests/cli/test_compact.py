@@ -243,6 +243,22 @@ class TestOwnStores:
         assert here("compact", store, "--undo").returncode == 0
         assert here("export", store, "--to", "anthropic").stdout == whole
 
+    def test_who_types_a_command_has_it_asked(self, here: Run, store: str) -> None:
+        """Whatever became of it before; a program leaves it alone for a while."""
+        words = (store, "--session", "ticket", "--budget", BUDGET, "--yes", "--json")
+        for _ in range(2):
+            done = here("compact", *words, "--model-command", script("raise SystemExit(3)"))
+            found = json.loads(done.stdout)
+            assert (found["rung"], len(found["failures"]), found["unasked"]) == ("digest", 3, "")
+            assert here("compact", store, "--undo").returncode == 0
+        done = here("compact", *words, "--model-command", SUMS_UP)
+        assert json.loads(done.stdout)["rung"] == "summary"
+
+    def test_a_command_without_time_is_not_asked(self, here: Run, store: str) -> None:
+        words = (store, "--budget", BUDGET, "--yes", "--deadline", "0.000001")
+        done = here("compact", *words, "--model-command", SUMS_UP)
+        assert (done.returncode, b"was not asked: there was no time" in done.stderr) == (0, True)
+
     def test_a_copy_is_a_fork(self, here: Run, store: str, tmp_path: Path) -> None:
         done = here("compact", store, "--budget", BUDGET, "-o", tmp_path / "copy")
         assert (done.returncode, b"fork" in done.stderr) == (2, True)

@@ -91,12 +91,13 @@ def test_damage_is_found_and_named(here: Any, store: str) -> None:
     [line, *_] = done.stdout.decode().splitlines()
     assert line.startswith(f"{places.public(store)}:ticket-42:7: error LS611 ")
     assert done.returncode == 1
-    assert b"Found 1 error (0 fixable)." in done.stderr
+    assert b"Found 1 error (1 fixable)." in done.stderr
+    assert b"16 records are what was written, 10 of them behind the damage, 1 lost" in done.stderr
     small, ticket = json.loads(here("check", store, "--json").stdout)["sessions"]
     assert (small["status"], ticket["status"]) == ("ok", "broken")
     [finding] = ticket["findings"]
     assert (finding["code"], finding["place"]) == ("LS611", "7")
-    assert not finding["fixable"]
+    assert finding["fixable"]
 
 
 @every
@@ -228,8 +229,63 @@ def test_a_store_with_several_sessions_asks_which(here: Any, store: str) -> None
 def test_repair_says_that_there_is_nothing_to_do(here: Any, store: str) -> None:
     for target in (store, places.path_of(store)):
         done = here("repair", "--yes", target)
-        assert done.returncode == 2
-        assert b"is a store of Lockstitch's own" in done.stderr
+        assert (done.returncode, done.stderr) == (0, b"All clean.\n")
+
+
+@every
+def test_a_damaged_session_is_repaired_and_taken_back(here: Any, store: str) -> None:
+    damage(store, "ticket-42", 7)
+    shown = here("repair", store)
+    assert shown.returncode == 1
+    assert b"ticket-42:7: error LS611 [*]" in shown.stderr
+    assert b"--yes applies this plan" in shown.stderr
+    done = here("repair", "--yes", store)
+    assert done.returncode == 0
+    assert b"the damaged one is kept as ticket-42.damaged-1" in done.stderr
+    checked = json.loads(here("check", store, "--json").stdout)["sessions"]
+    assert {one["session"]: one["status"] for one in checked} == {
+        "small": "ok",
+        "ticket-42": "ok",
+        "ticket-42.damaged-1": "notes",
+    }
+    assert here("check", store).returncode == 0
+    assert here("rewind", store, "--session", "ticket-42", "--to", "13", "--yes").returncode == 0
+    undone = here("undo", store, "--session", "ticket-42")
+    assert undone.returncode == 0
+    assert b"kept as ticket-42.repaired-1" in undone.stderr
+    assert here("check", store, "--session", "ticket-42").returncode == 1
+    assert here("check", store, "--session", "ticket-42.repaired-1").returncode == 0
+    assert here("undo", store, "--session", "small").returncode == 2
+
+
+def test_a_repair_as_json(here: Any, store: str) -> None:
+    damage(store, "ticket-42", 7)
+    [planned] = json.loads(here("repair", "--json", store).stdout)["sessions"]
+    assert (planned["applied"], planned["status"]) == (False, "broken")
+    [done] = json.loads(here("repair", "--json", "--yes", store).stdout)["sessions"]
+    assert (done["applied"], done["backup"], done["remaining"]) == (
+        True,
+        "ticket-42.damaged-1",
+        [],
+    )
+
+
+def test_a_session_that_somebody_writes_is_not_repaired(here: Any, store: str) -> None:
+    damage(store, "ticket-42", 7)
+    with held(store, "ticket-42"):
+        done = here("repair", "--yes", store)
+    assert done.returncode == 2
+    assert b"ticket-42" in done.stderr
+    assert here("check", store, "--session", "ticket-42").returncode == 1
+
+
+def test_all_that_can_be_read_goes_into_a_new_store(here: Any, store: str, tmp_path: Path) -> None:
+    damage(store, "ticket-42", 7)
+    new = tmp_path / "rescued.db"
+    assert here("repair", store, "-o", str(new)).returncode == 0
+    assert here("check", str(new)).returncode == 0
+    assert here("check", store).returncode == 1
+    assert here("repair", store, "-o", str(new)).returncode == 2
 
 
 def test_no_password_is_shown(here: Any) -> None:
@@ -347,6 +403,8 @@ def test_show_what_is_left_of_a_damaged_session(here: Any, store: str) -> None:
     assert "ticket-42:12: error LS611" in shown
     assert "Fix the failing test" in shown
     assert "The test is fixed." not in shown
+    assert "[record 12 is damaged: it is left out here, and kept in the store]" in shown
+    assert "Refactor it" in shown
 
 
 def test_show_blocks_in_several_dialects(here: Any, store: str) -> None:
@@ -429,7 +487,9 @@ def test_export_of_what_is_left(here: Any, store: str) -> None:
     done = here("export", store, "--session", "ticket-42")
     assert done.returncode == 1
     assert b"LS611" in done.stderr
-    assert len(json.loads(done.stdout)) == 3
+    messages = json.loads(done.stdout)
+    assert len(messages) == 5
+    assert "Refactor it" in json.dumps(messages)
 
 
 # as Python

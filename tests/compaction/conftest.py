@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lockstitch.compaction import summarizer
 from lockstitch.session.store import Store
 from lockstitch.stores.memory import MemoryBackend
 from tests.session.twins import KINDS, Twin
@@ -18,3 +19,9 @@ def twin(request: pytest.FixtureRequest) -> Twin:
 def store() -> Iterator[Store]:
     with Store(MemoryBackend()) as store:
         yield store
+
+
+@pytest.fixture(autouse=True)
+def _nobody_failed_before() -> None:
+    """Other tests use the same functions, and a function that failed is left alone."""
+    summarizer.forget()

@@ -17,7 +17,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps
+from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps, Unasked
 from lockstitch.journal.records import blob_name
 from tests.journal.replies import DIALECTS
 from tests.journal.sessions import ABSURD, Session, Writer
@@ -176,9 +176,9 @@ class Schedule:
             self.pauses.append(step.seconds)
             self.now += min(step.seconds, left)
             return None
-        self.prompts.append(step.prompt)
         if left <= 0:
-            return Failure("there was no time left")
+            return Unasked("there was no time left")
+        self.prompts.append(step.prompt)
         self.now += min(self.seconds, self.each, left)
         if self.seconds > min(self.each, left):
             return Failure("no answer in time")

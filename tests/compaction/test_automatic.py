@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lockstitch.compaction.counting import estimate
+from lockstitch.compaction.options import Wish
 from lockstitch.errors import Busy, UsageError
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Lease
@@ -19,6 +20,10 @@ from lockstitch.stores.memory import MemoryBackend
 from tests.compaction.talks import BUDGET, GOOD, bodies, compactions, grown, requests
 from tests.session.talk import asks, faults, says
 from tests.session.twins import Twin, check_everywhere
+
+
+def wish(tokens: int) -> Wish:
+    return Wish(tokens=tokens, dialect="anthropic")
 
 
 def test_it_compacts_when_it_must_and_not_again(twin: Twin, store: Store) -> None:
@@ -82,7 +87,7 @@ def test_never_in_the_middle_of_a_batch(twin: Twin, store: Store) -> None:
                 inner = twin.inner(session)
                 view = inner.writer.state.view
                 seen.append(len(inner.request("anthropic")))
-                assert not inner.is_over(BUDGET, "anthropic", inner.request("anthropic"))
+                assert not inner.is_over(wish(BUDGET), inner.request("anthropic"))
                 assert view.batch[0].is_running or view.batch[1].is_running
                 return path
 
@@ -172,8 +177,8 @@ def test_large_results_do_not_fool_the_calibration(store: Store) -> None:
         session.say("<Q> next")
         inner: Any = session._inner  # noqa: SLF001
         messages = session.request("anthropic")
-        assert not inner.is_over(estimate(messages) * 3 // 2, "anthropic", messages)
-        assert inner.is_over(estimate(messages) * 2 // 3, "anthropic", messages)
+        assert not inner.is_over(wish(estimate(messages) * 3 // 2), messages)
+        assert inner.is_over(wish(estimate(messages) * 2 // 3), messages)
 
 
 class Sometimes(MemoryBackend):

@@ -91,7 +91,8 @@ def test_whatever_happens_it_is_valid_and_smaller_or_as_it_was(
     task = task_of(session, budget(session, dialect, share, most), dialect, has_model=has_model)
     done = judged(session, task, schedule)
     if done and done.rung == "digest" and has_model:
-        assert 1 <= len(done.failures) <= done.asked
+        assert done.failures or done.unasked
+        assert len(done.failures) <= done.asked
     if done and done.rung == "summary":
         assert value_of(done.event.payload) == GOOD
 

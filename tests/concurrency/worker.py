@@ -199,7 +199,7 @@ class OnBackend(Turns):
             if call.is_running
         ]
         if state.view.turn:
-            left.append(Interrupted(reason="crash"))
+            left.append(Interrupted(reason="takeover"))
         if not left:
             return state.seq
         ids = [f"{self.orders.name}.{turn}.r.{index}" for index in range(len(left))]
@@ -216,6 +216,9 @@ class OnSession(Turns):
     def turn(self, session: str, turn: int) -> None:
         with self.store.session(session, wait=PATIENCE) as opened:
             self.log("holds", session=session, turn=turn)
+            # what another writer left is open, and nobody here goes on with it
+            if opened.turn.is_open:
+                opened.interrupt("takeover")
             self.write(opened, turn)
 
     def write(self, session: Any, turn: int) -> None:

@@ -51,5 +51,5 @@ def test_every_language_is_known() -> None:
 
 def test_the_errors_of_the_table_exist() -> None:
     rows = re.findall(r"^\| `([A-Z]\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(rows) == 9
+    assert len(rows) == 10
     assert all(issubclass(getattr(errors, name), errors.LockstitchError) for name in rows)

@@ -272,7 +272,8 @@ class Writer:
         if call := self.known():
             kind = self.pick("waiting", "waiting", "approved", "denied")
             payload = self.mark("D") if kind == "denied" and self.chance(2) else None
-            self.put(kind, payload, reply=call.reply, index=call.index)
+            more = {"outside": True} if kind == "waiting" and self.chance(2) else {}
+            self.put(kind, payload, reply=call.reply, index=call.index, **more)
 
     def crash(self) -> None:
         """What opening a session after a crash writes."""
@@ -281,8 +282,8 @@ class Writer:
                 fields = {"reply": call.reply, "index": call.index, "outcome": "unknown"}
                 self.put("finished", synthetic=True, **fields)
                 call.closed = True
-        self.put("interrupted", reason="crash")
-        self.turn = False
+        if self.chance(2):
+            self.put("interrupted", reason="crash")  # as earlier versions did
 
     # The session ---------------------------------------------------------------------------------
 
@@ -291,6 +292,8 @@ class Writer:
             self.put("ended")
         else:
             self.put("interrupted", reason=self.pick("user", "error", ""))
+            if self.chance(3):
+                self.put("resumed")
 
     def place(self) -> int:
         near = st.integers(0, len(self.session.records))

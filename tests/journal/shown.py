@@ -96,7 +96,17 @@ class Claims:
 
     def items(self) -> list[int]:
         """The facts that stand in the request by themselves, in order."""
-        return [seq for _, seq in self.seen.items if not self.hides(seq)]
+        items = [item for item in self.seen.items if not self.hides(item[1])]
+        return [seq for kind, seq in items if (kind, seq) != self._broken()]
+
+    def _broken(self) -> tuple[str, int] | None:
+        """A part of a reply that broke off, behind which the turn is open: it is asked again."""
+        last = self.seen.items[-1] if self.seen.items and self.seen.turn else ("", 0)
+        is_part = last[0] == "reply" and self.seen.told[last[1]].kind == "partial"
+        hidden = [c for (reply, _), c in self.seen.calls.items() if self.hides(reply)]
+        came = [c["outcome"][0] for c in hidden if c["outcome"] and self._is_late(c)]
+        came = [seq for seq in came if self.seen.told[seq].kind == "finished"]
+        return last if is_part and not any(seq > last[1] for seq in came) else None
 
     def spoken(self) -> list[str]:
         """Every mark of what was said, replied and noted, in order."""
@@ -118,13 +128,13 @@ class Claims:
         return [m for fact in off for m in marks_of(self.session, fact) if m not in kept]
 
     def _given(self, call: Any) -> list[str]:
-        return self.marks(call["outcome"][0]) if call["outcome"] else []
+        return self.marks(call["outcome"][0]) if call["outcome"] and not call["news"] else []
 
     def results(self) -> list[tuple[str, list[str]]]:
         """For each call that is shown: its own mark, and the marks of its result."""
         found = []
         for (reply, index), call in self.seen.calls.items():
-            if not self.hides(reply):
+            if not self.hides(reply) and ("reply", reply) != self._broken():
                 asked = [mark for mark in self.marks(reply) if mark.startswith("<A")]
                 found.append((asked[index], self._given(call)))
         return found

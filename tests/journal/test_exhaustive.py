@@ -26,10 +26,12 @@ from .words import seen_in
 
 DEPTH = 4 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 3
 ALPHABET = (
-    *("start", "give", "give-again", "give-other", "conclude", "wait", "approve", "deny"),
-    *("say", "reply", "overtaken-reply", "interrupt", "end"),
+    *("start", "give", "give-again", "give-other", "conclude", "wait", "expect", "approve", "deny"),
+    *("say", "reply", "overtaken-reply", "part", "interrupt", "resume", "end"),
     *("compact", "compact-all", "rewind", "rewind-one"),
 )
+CALLS = {"start": "started", "wait": "waiting", "approve": "approved", "deny": "denied"}
+ENDS = {"interrupt": "interrupted", "resume": "resumed", "end": "ended"}
 ISSUERS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 
 
@@ -58,35 +60,36 @@ class Story:
         event = {"kind": "replied", "dialect": self.dialect, "calls": asked, "after": after}
         self.session.add({**event, "payload": reply_of(self.dialect, speech).response})
 
+    def part(self) -> None:
+        self.marks += 1
+        speech = Speech(self.marks, self.mark(), (), self.mark("R"), f"SEAL{self.marks:04d}")
+        event = {"kind": "partial", "dialect": self.dialect, "stream": f"s{self.marks}"}
+        self.session.add({**event, "payload": reply_of(self.dialect, speech).response})
+
     def tell(self, kind: str, index: int = 0, **fields: Any) -> None:
         self.session.add({"kind": kind, "reply": 2, "index": index, **fields})
 
     def add(self, word: str) -> None:
         last = self.session.records[-1].seq
-        if word == "reply":
-            self.reply()
-        elif word == "overtaken-reply":
-            self.reply(after=2)
-        elif word == "say":
-            self.say()
-        elif word.startswith("give"):
+        if word.startswith("give"):
             self.tell("finished", int(word == "give-other"), payload=self.mark())
         elif word == "conclude":
             self.tell("finished", synthetic=True, outcome="unknown")
-        elif word == "start":
+        elif word == "expect":
             self.tell("started")
+            self.tell("waiting", outside=True)
         elif word.startswith("compact"):
             through = last if word == "compact-all" else 2
             self.session.add({"kind": "compacted", "through": through, "payload": self.mark("S")})
         elif word.startswith("rewind"):
             self.session.add({"kind": "rewound", "to": 2 if word == "rewind" else last - 1})
+        elif word in CALLS:
+            self.tell(CALLS[word])
+        elif word in ENDS:
+            self.session.add({"kind": ENDS[word]})
         else:
-            kinds = {"wait": "waiting", "approve": "approved", "deny": "denied"}
-            ends = {"interrupt": "interrupted", "end": "ended"}
-            if word in kinds:
-                self.tell(kinds[word])
-            else:
-                self.session.add({"kind": ends[word]})
+            speak = {"reply": self.reply, "part": self.part, "say": self.say}
+            speak.get(word, lambda: self.reply(after=2))()
 
 
 def _stories(first: str) -> Iterator[tuple[str, ...]]:

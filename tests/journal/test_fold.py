@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lockstitch.journal.fold import State, fold
@@ -38,7 +38,9 @@ def _items(view: View) -> list[tuple[str, int]]:
 
 
 def _is_first(item: Any) -> bool:
-    return isinstance(item, Late) and item.call.outcome and item.call.outcome.seq == item.seq
+    if not isinstance(item, Late) or item.call.is_news:
+        return False
+    return item.call.outcome is not None and item.call.outcome.seq == item.seq
 
 
 def _calls(view: View) -> dict[tuple[int, int], dict[str, Any]]:
@@ -50,6 +52,8 @@ def _calls(view: View) -> dict[tuple[int, int], dict[str, Any]]:
             "attempts": call.attempts,
             "effect": call.effect,
             "outcome": (call.outcome.seq, call.outcome.is_real) if call.outcome else None,
+            "news": call.is_news,
+            "outside": call.is_outside,
         }
         for place, call in view.calls.items()
     }
@@ -128,7 +132,10 @@ def test_a_rewind_gives_what_was_there(session: Session, data: st.DataObject) ->
     count = data.draw(st.integers(1, len(session.records)))
     then = fold(session.records[:count])
     session.add({"kind": "rewound", "to": session.records[count - 1].seq})
-    assert fold(session.records).view == then.view
+    now = fold(session.records)
+    # what a tool gave while its call was off the line counts wherever the call is seen again
+    assume(not now.strays)
+    assert now.view == then.view
 
 
 @FEWER

@@ -28,10 +28,11 @@ KINDS: dict[str, tuple[Fields, tuple[str, ...]]] = {
         {**CALL, "attempt": int, "outcome": str, "synthetic": bool, "dialect": str},
         ("reply",),
     ),
-    "waiting": (CALL, ("reply",)),
+    "waiting": ({**CALL, "outside": bool}, ("reply",)),
     "approved": (CALL, ("reply",)),
     "denied": (CALL, ("reply",)),
     "interrupted": ({"reason": str}, ()),
+    "resumed": ({}, ()),
     "ended": ({}, ()),
     "compacted": ({"through": int, "shortened": int, "limit": int}, ()),
     "rewound": ({"to": int, "reason": str}, ("to",)),
@@ -121,12 +122,47 @@ def seen_in(records: list[Record]) -> Seen:
     seen.line = lines[before]
     strays = [seq for seq, fact in facts.items() if _is_stray(fact, lines[seq])]
     line = [facts[seq] for seq in sorted({*seen.line, *strays})]
-    _settle(seen, line)
-    _place(seen, line)
+    gone = _gone(line)
+    _settle(seen, line, gone)
+    _place(seen, line, gone)
     _mark(seen, line)
-    _shorten(seen, line)
-    _turns(seen, line)
+    _shorten(seen, line, gone)
+    _turns(seen, line, gone)
     return seen
+
+
+def _gone(line: list[Told]) -> dict[int, int]:
+    """Parts of replies that another reply took the place of, and where it did.
+
+    That is so where the turn was open still, and nothing had come behind the part.
+    """
+    gone: dict[int, int] = {}
+    for at, fact in enumerate(line):
+        if not _replies(line[: at + 1]):
+            continue
+        upto = Seen()
+        _settle(upto, line[:at], gone)
+        _place(upto, line[:at], gone)
+        _turns(upto, line[:at], gone)
+        kind, last = upto.items[-1] if upto.items else ("", 0)
+        part = next((before for before in line[:at] if before.seq == last), None)
+        is_part = kind == "reply" and part is not None and part.kind == "partial"
+        if part and is_part and upto.turn and _stream(part) != _stream(fact):
+            gone[last] = fact.seq
+    return gone
+
+
+def _stream(fact: Told) -> str:
+    return str(fact.fields.get("stream", ""))
+
+
+def _replies(line: list[Told]) -> bool:
+    """Whether the last fact is a reply; a part that comes behind its whole is none."""
+    *before, fact = line
+    if fact.kind != "partial":
+        return fact.kind == "replied"
+    stream = _stream(fact)
+    return not stream or not any(b.kind == "replied" and _stream(b) == stream for b in before)
 
 
 def _is_stray(fact: Told, line: list[int]) -> bool:
@@ -147,11 +183,14 @@ def _facts(records: list[Record]) -> dict[int, Told]:
     return facts
 
 
-def _settle(seen: Seen, line: list[Told]) -> None:
+def _settle(seen: Seen, line: list[Told], gone: dict[int, int]) -> None:
     """What became of every call; what is told of a stream's part goes for the whole of it."""
     parts: dict[str, tuple[Told, list[Names]]] = {}
     whole: set[str] = set()
     for reply in line:
+        for stream, (part, _) in list(parts.items()):
+            if gone.get(part.seq) == reply.seq:
+                _forget(seen, parts.pop(stream)[0])
         stream = reply.fields.get("stream", "")
         is_late = reply.kind == "partial" and stream in whole
         if reply.kind not in {"replied", "partial"} or is_late:
@@ -159,22 +198,29 @@ def _settle(seen: Seen, line: list[Told]) -> None:
         before = parts.pop(stream, None)
         names = [_names(reply, index, before) for index in range(len(_calls(reply)))]
         if before is not None:
-            for index in range(len(_calls(before[0]))):
-                del seen.calls[before[0].seq, index]
+            _forget(seen, before[0])
         if stream and reply.kind == "partial":
             parts[stream] = (reply, names)
         elif stream:
             whole.add(stream)
         _tell(seen, line, reply, names)
-    seen.notes.sort()
+        if not stream and reply.seq in gone and any(f.seq == gone[reply.seq] for f in line):
+            _forget(seen, reply)
+    seen.notes = sorted(note for note in seen.notes if note[1] in seen.calls)
+
+
+def _forget(seen: Seen, part: Told) -> None:
+    for index in range(len(_calls(part))):
+        del seen.calls[part.seq, index]
 
 
 def _tell(seen: Seen, line: list[Told], reply: Told, names: list[Names]) -> None:
     until = _overtaken(line, reply)
     facts = [fact for fact in line if fact.kind in ABOUT_CALLS and fact.seq < until]
+    replies = [f.seq for at, f in enumerate(line) if _replies(line[: at + 1])]
     for index, asked in enumerate(_calls(reply)):
         about = [f for f in facts if f.call in names[index] and f.seq > f.call[0]]
-        call, notes = _became(about)
+        call, notes = _became(about, [seq for seq in replies if seq > reply.seq])
         ids = {"id": asked.get("id", ""), "name": asked.get("name", "")}
         seen.calls[reply.seq, index] = {**call, **ids}
         seen.notes += [(seq, (reply.seq, index)) for seq in notes if seq > reply.seq]
@@ -208,16 +254,23 @@ def _overtaken(line: list[Told], reply: Told) -> float:
     return next(later, float("inf")) if is_part else float("inf")
 
 
-def _became(about: list[Told]) -> tuple[Fields, list[int]]:
-    """What became of a call, and the real outcomes that came when it had a firm one."""
+def _became(about: list[Told], replies: list[int]) -> tuple[Fields, list[int]]:
+    """What became of a call, and the real outcomes that came when it had a firm one.
+
+    What somebody decided or delivered when models had replied since is news: told by a note.
+    """
     status, attempts, effect, notes = "open", 0, "", []
     outcome: Told | None = None
+    outside = news = False
     for fact in about:
         firm = outcome is not None and (outcome.real or outcome.kind == "denied")
-        if fact.kind == "waiting" and status == "open":
-            status = "waiting"
-        elif fact.kind == "approved" and status == "waiting":
-            status = "approved"
+        is_answered = any(seq < fact.seq for seq in replies)
+        if fact.kind == "waiting":
+            is_outside = bool(fact.fields.get("outside", False))
+            if status == ("started" if is_outside else "open"):
+                status, outside = "waiting", is_outside
+        elif fact.kind == "approved" and status == "waiting" and not outside:
+            status, news = "approved", is_answered
         elif fact.kind == "denied" and outcome is None and status != "started":
             status, outcome = "closed", fact
         elif fact.kind == "started" and not firm:
@@ -228,10 +281,13 @@ def _became(about: list[Told]) -> tuple[Fields, list[int]]:
             status = "closed"
             if outcome is None or (fact.real and not firm):
                 outcome = fact
+                news = is_answered if fact.real and outside else news
+                notes += [fact.seq] if fact.real and news else []
             elif fact.real and _said_by(outcome) != _said_by(fact):
                 notes.append(fact.seq)
     settled = (outcome.seq, outcome.real or outcome.kind == "denied") if outcome else None
-    return {"status": status, "attempts": attempts, "effect": effect, "outcome": settled}, notes
+    became = {"status": status, "attempts": attempts, "effect": effect, "outcome": settled}
+    return {**became, "news": news, "outside": outside}, notes
 
 
 def _said_by(fact: Told) -> str:
@@ -241,7 +297,7 @@ def _said_by(fact: Told) -> str:
     return json.dumps(kept)
 
 
-def _place(seen: Seen, line: list[Told]) -> None:
+def _place(seen: Seen, line: list[Told], gone: dict[int, int]) -> None:
     """In order of writing; but a reply stands before what its model cannot have known.
 
     What came of a stream stands where it came until more of it comes.
@@ -254,6 +310,9 @@ def _place(seen: Seen, line: list[Told]) -> None:
         if fact.kind == "said":
             seen.items.append(("said", fact.seq))
         elif fact.kind == "replied" or (fact.kind == "partial" and stream not in whole):
+            for part in [part for part, by in gone.items() if by == fact.seq]:
+                seen.items.remove(("reply", part))
+                parts = {name: seq for name, seq in parts.items() if seq != part}
             if stream in parts:
                 seen.items.remove(("reply", parts.pop(stream)))
             seen.items.insert(_stand(seen, fact), ("reply", fact.seq))
@@ -286,7 +345,7 @@ def _mark(seen: Seen, line: list[Told]) -> None:
             seen.checkpoints.append((fact.seq, fact.at, kind, label))
 
 
-def _shorten(seen: Seen, line: list[Told]) -> None:
+def _shorten(seen: Seen, line: list[Told], gone: dict[int, int]) -> None:
     """A summary stands for all up to a place, but for what must stay: see the end of this.
 
     That is the last words of the user, and replies with a call unsettled by then.
@@ -301,8 +360,8 @@ def _shorten(seen: Seen, line: list[Told]) -> None:
         if not 0 <= through < fact.seq:
             continue
         upto = Seen()
-        _settle(upto, line[:at])
-        _place(upto, line[:at])
+        _settle(upto, line[:at], gone)
+        _place(upto, line[:at], gone)
         last = max((n for n, (kind, _) in enumerate(upto.items) if kind == "reply"), default=0)
         kept = {
             reply
@@ -323,40 +382,47 @@ def _is_unsettled(call: Fields, through: int, *, is_last: bool) -> bool:
     return outcome is None or call["status"] == "started" or outcome[0] > through
 
 
-def _turns(seen: Seen, line: list[Told]) -> None:
+def _turns(seen: Seen, line: list[Told], gone: dict[int, int]) -> None:
     """A turn begins with what is said, replied or approved when none is open, until its end.
 
-    What was said while the last reply was on its way begins the next turn when this one ends.
+    A result that somebody else delivers begins one, too, unless the last one was interrupted. A
+    crash ends none. What was said while the last reply was on its way begins the next turn when
+    this one ends.
     """
-    whole: set[str] = set()
     for at, fact in enumerate(line):
-        stream = fact.fields.get("stream", "")
-        overtaken = fact.kind == "partial" and stream and stream in whole
-        if fact.kind == "replied":
-            whole.add(stream)
-        approves = fact.kind == "approved" and _is_heard(line[: at + 1])
-        replies = fact.kind in {"replied", "partial"} and not overtaken
-        if fact.kind == "said" or replies or approves:
+        is_heard = fact.kind in {"approved", "finished"} and _is_heard(line[: at + 1], gone)
+        if fact.kind == "finished" and is_heard and not seen.interrupted:
+            seen.turn = seen.turn or fact.seq
+        elif fact.kind == "said" or _replies(line[: at + 1]) or (is_heard and not fact.real):
             seen.turn, seen.interrupted = seen.turn or fact.seq, 0
-        elif fact.kind == "interrupted":
+        elif fact.kind == "interrupted" and fact.fields.get("reason", "") != "crash":
             seen.turn, seen.interrupted = 0, seen.turn or seen.interrupted
+        elif fact.kind == "resumed" and seen.interrupted:
+            seen.turn, seen.interrupted = seen.interrupted, 0
         elif fact.kind == "ended":
-            seen.turn, seen.interrupted = _left(line[: at + 1]), 0
+            seen.turn, seen.interrupted = _left(line[: at + 1], gone), 0
 
 
-def _is_heard(line: list[Told]) -> bool:
-    """Whether the last fact approves a call that waited for it."""
+def _is_heard(line: list[Told], gone: dict[int, int]) -> bool:
+    """Whether the last fact approves a call that waited for it, or is its result from outside."""
     before, after = Seen(), Seen()
-    _settle(before, line[:-1])
-    _settle(after, line)
-    approved = [key for key, call in after.calls.items() if call["status"] == "approved"]
-    return any(before.calls[key]["status"] == "waiting" for key in approved)
+    _settle(before, line[:-1], gone)
+    _settle(after, line, gone)
+    fact = line[-1]
+    for key, call in after.calls.items():
+        if before.calls[key] == call:
+            continue
+        is_first = call["outcome"] is not None and call["outcome"][0] == fact.seq
+        if call["status"] == "approved" or (fact.real and is_first and call["outside"]):
+            return True
+    return False
 
 
-def _left(line: list[Told]) -> int:
+def _left(line: list[Told], gone: dict[int, int]) -> int:
     """The first that was said while the last reply was on its way, or 0."""
     upto = Seen()
-    _place(upto, line)
+    _settle(upto, line, gone)
+    _place(upto, line, gone)
     replies = [at for at, (kind, _) in enumerate(upto.items) if kind == "reply"]
     if not replies:
         return 0

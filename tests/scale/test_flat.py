@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from lockstitch.session.store import Store
-from lockstitch.stores.base import Backend
-from lockstitch.stores.postgres import PostgresBackend, statements
+from lockstitch.stores.base import Backend, Listing
+from lockstitch.stores.postgres import PostgresBackend, reading, statements
 from lockstitch.stores.sqlite import SqliteBackend, connections
 from tests import postgres_server
 
@@ -154,7 +154,8 @@ def _read_in_passing(dsn: str) -> Any:
     ("statement", "values"),
     [
         (statements.HEAD, (name_of(7),)),
-        (statements.LIST, (name_of(7), 50)),
+        reading.listing(Listing(name_of(7)), 50),
+        reading.listing(Listing(name_of(7), tag="x"), 50),
         (statements.READ, (1, 0, 10, 1000, 1 << 20)),
     ],
 )

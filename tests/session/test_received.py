@@ -310,6 +310,6 @@ class TestRefused:
 
 def test_the_one_who_records_has_the_last_word() -> None:
     reply = SPEAKERS["anthropic"].whole(RICH)
-    event = received(reply, provider="bedrock", model="mine", stream="s1")
-    assert (event.provider, event.model, event.stream) == ("bedrock", "mine", "s1")
+    event = received(reply, provider="bedrock", model="mine")
+    assert (event.provider, event.model) == ("bedrock", "mine")
     assert received(reply, provider="").provider == ""

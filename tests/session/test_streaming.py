@@ -137,9 +137,10 @@ def test_broken_off_at_every_event(kind: str, dialect: str) -> None:
                 if facts(session, Replied):
                     assert count >= len(events) - 1
                     return
-                (event,) = facts(session, Interrupted)
-                assert event.reason == {"raised": "error", "cut": "cut", "left": "user"}[how]
-                assert session.turn.state == "interrupted"
+                is_wanted = how == "left"
+                reasons = [event.reason for event in facts(session, Interrupted)]
+                assert reasons == (["user"] if is_wanted else [])
+                assert session.turn.state == ("interrupted" if is_wanted else "open")
                 assert session.pending == []
                 assert await session.run_tools({"quick": lambda n: n}) == []
                 await check_everywhere(session)
@@ -170,7 +171,7 @@ def test_long_text_is_written_now_and_then(
     twin: Twin, store: Store, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "OFTEN", 0.0)
-    seen: list[list[str]] = []
+    seen: list[Any] = []
 
     async def body() -> None:
         async with twin.opened(store) as session:
@@ -179,16 +180,17 @@ def test_long_text_is_written_now_and_then(
             def watched() -> Iterator[Any]:
                 for event in WHOLE[dialect]():
                     yield event
-                    seen.append(texts(store.read("s").request("openai-chat"), "assistant"))
+                    seen.extend(item.event.payload for item in store.read("s").items[1:])
 
             await read(twin, session, watched())
 
     twin.run(body)
-    assert ["Let me "] in seen
-    assert ["Let me see."] in seen
+    told = [bytes(payload).decode() for payload in seen]
+    assert any('"Let me "' in text for text in told)
+    assert any('"Let me see."' in text for text in told)
 
 
-def test_a_source_that_does_not_open_breaks_the_turn_off(twin: Twin, store: Store) -> None:
+def test_a_source_that_does_not_open_can_be_tried_again(twin: Twin, store: Store) -> None:
     class Shut(AsyncWire):
         def __enter__(self) -> Any:
             raise ConnectionError
@@ -201,7 +203,7 @@ def test_a_source_that_does_not_open_breaks_the_turn_off(twin: Twin, store: Stor
             await session.say("Go")
             with pytest.raises(ConnectionError):
                 await read(twin, session, Shut([]))
-            assert session.turn.state == "interrupted"
+            assert session.turn.state == "open"
             await read(twin, session, wire(twin, WHOLE["anthropic"]()))
 
     twin.run(body)

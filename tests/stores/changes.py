@@ -15,7 +15,7 @@ from lockstitch.journal.records import NEW, Entry, blob_name
 from lockstitch.stores.base import Backend, Fault
 
 SESSION, OTHER, MADE = "s", "other", "made"
-ORDERS = ("add", "make", "replace", "delete")
+ORDERS = ("add", "make", "fork", "replace", "delete")
 REMOVING = ("replace", "delete")
 SECRET = b"do-not-tell-anybody"
 
@@ -42,6 +42,7 @@ States = tuple[str, Sequence[Entry] | None, Sequence[Entry] | None]
 STATES: dict[str, States] = {
     "add": (SESSION, OLD, [*OLD, *FRESH]),
     "make": (MADE, None, FRESH),
+    "fork": (MADE, None, OLD),
     "replace": (SESSION, OLD, FRESH),
     "delete": (SESSION, OLD, None),
 }
@@ -66,7 +67,9 @@ class Change:
         self.head = store.head(self.session) or NEW
 
     def __call__(self) -> None:
-        if self.lease is None:
+        if self.order == "fork":
+            self.store.fork(SESSION, len(OLD), MADE)
+        elif self.lease is None:
             self.store.add(self.session, FRESH, self.head)
         elif self.order == "delete":
             self.store.delete(self.lease)
@@ -84,7 +87,7 @@ def is_done(store: Backend, order: str) -> bool:
     session, before, behind = STATES[order]
     assert not [one for one in store.verify() if isinstance(one, Fault)]
     _require(store, OTHER, BESIDE)
-    if order == "make":
+    if order in {"make", "fork"}:
         _require(store, SESSION, OLD)
     keys = _keys(store, session)
     if order == "make" and keys == []:

@@ -7,9 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from msgspec import Struct
 
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import LEASE_SECONDS, Backend
@@ -20,12 +24,41 @@ SHARED = ("jsonl", "sqlite", "postgres")
 KINDS = ("memory", *SHARED)
 
 
+class Measured:
+    """By how many bytes a store has grown."""
+
+    grown = 0
+
+
+def _in_memory(value: object, seen: set[int] | None = None) -> int:
+    """Count the bytes of a value and all that it holds, what is shared once."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, type):
+        return 0
+    seen.add(id(value))
+    parts: list[object] = []
+    if isinstance(value, dict):
+        parts = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple, set)):
+        parts = [*value]
+    elif isinstance(value, Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
+    elif type(value).__module__ == "lockstitch.stores.memory":
+        parts = [vars(value)]
+    return sys.getsizeof(value) + sum(_in_memory(part, seen) for part in parts)
+
+
+def _database(url: str) -> str:
+    return url.rpartition("/")[2].partition("?")[0]
+
+
 class Place:
     """Where a store is; ``open`` opens it once more, as another process would."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
         self.url = _url(kind, folder)
+        self.folder = folder if kind in {"jsonl", "sqlite"} else None
         self._opened: list[Backend] = []
         self._children: list[Child] = []
 
@@ -37,6 +70,29 @@ class Place:
         backend = open_backend(self.address(lease))
         self._opened.append(backend)
         return backend
+
+    @contextmanager
+    def measured(self) -> Iterator[Measured]:
+        """Tell in the end by how many bytes the store has grown; it is closed for that."""
+        found = Measured()
+        before = self._size()
+        yield found
+        if self.kind != "memory":
+            for backend in self._opened:
+                backend.close()
+        found.grown = self._size() - before
+
+    def _size(self) -> int:
+        if self.kind == "memory":
+            return _in_memory(vars(self._opened[0])) if self._opened else 0
+        if self.folder is None:
+            from tests.postgres_server import shared
+
+            question = "select coalesce(sum(pg_total_relation_size(relid)), 0)"
+            found = shared().execute(f"{question} from pg_stat_user_tables", _database(self.url))
+            return int(found[0][0])
+        found = [path.stat() for path in self.folder.rglob("*")]
+        return sum({one.st_ino: one.st_blocks * 512 for one in found}.values())
 
     def address(self, lease: float) -> str:
         return f"{self.url}{'&' if '?' in self.url else '?'}lease={lease}"

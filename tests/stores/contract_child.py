@@ -29,6 +29,24 @@ class Orders:
         self.backend.release(self.leases[session])
         return "released"
 
+    def forks(self, source: str, upto: str, name: str) -> str:
+        """Fork again and again, until it is killed."""
+        for number in range(10_000):
+            self.backend.fork(source, int(upto), f"{name}{number}")
+        return "forked"
+
+    def deletes(self, name: str, count: str) -> str:
+        """Delete sessions, until it is killed."""
+        for number in range(int(count)):
+            self.backend.delete(self.backend.acquire(f"{name}{number}"))
+        return "deleted"
+
+    def vacuums(self) -> str:
+        """Give room back again and again, until it is killed."""
+        for _ in range(10_000):
+            self.backend.vacuum()
+        return "done"
+
     def keys(self, session: str) -> str:
         return " ".join(keys(self.backend, session))
 

@@ -109,7 +109,8 @@ def test_nothing_is_made_without_create(tmp_path: Path, scheme: str) -> None:
         "postgresql:///db?compress=1",
         "postgresql:///db?timeout=0",
         "postgresql:///db?timeout=soon",
-        "sqlite:///a?timeout=30",
+        "sqlite:///a?timeout=0",
+        "jsonl:///a?timeout=30",
     ],
 )
 def test_addresses_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:

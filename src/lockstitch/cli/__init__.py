@@ -32,10 +32,18 @@ COMMANDS = (
     "checkpoints",
     "rewind",
     "fork",
+    "search",
+    "migrate",
+    "import",
+    "delete",
+    "retain",
+    "vacuum",
     "explain",
     "provider",
     "demo",
 )
+# A module cannot have the name of a word of Python's own.
+_MODULES = {"import": "importing"}
 
 
 def main() -> NoReturn:
@@ -69,7 +77,7 @@ def run(words: Sequence[str]) -> int:
 
 def command(name: str) -> Command:
     """The declaration of one command; imports only that command's module."""
-    found: Command = import_module(f"lockstitch.cli.{name}").COMMAND
+    found: Command = import_module(f"lockstitch.cli.{_MODULES.get(name, name)}").COMMAND
     return found
 
 

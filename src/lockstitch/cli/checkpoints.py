@@ -42,13 +42,12 @@ def fields(journal: Journal) -> dict[str, Any]:
 
 
 def _fields(checkpoint: Checkpoint) -> dict[str, Any]:
-    from datetime import UTC, datetime
+    from lockstitch.cli.machine import moment
 
-    moment = datetime.fromtimestamp(checkpoint.at / 1000, UTC)
     return {
         "seq": checkpoint.seq,
         "kind": checkpoint.kind,
-        "at": moment.isoformat(timespec="milliseconds"),
+        "at": moment(checkpoint.at),
         "label": checkpoint.label or None,
     }
 

@@ -201,6 +201,8 @@ def _asking(how: How, stack: ExitStack) -> dict[str, Any]:
     return {
         "summarize": stack.enter_context(ModelCommand(how.command)),
         "on_progress": _Bar(stack).show,
+        # somebody who types a command wants it asked, whatever became of it before
+        "ignore_pause": True,
     }
 
 
@@ -261,6 +263,8 @@ def _say(how: How, shorter: Shorter) -> None:
 
         reasons = ", ".join(dict.fromkeys(map(reason_of, done.failures)))
         terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
+    elif done.unasked:
+        terminal.note(f"The command was not asked: {done.unasked}.")
     if shorter.backup is not None:
         terminal.note(f"Backup: {text.shown(shorter.backup)}")
         terminal.note("`lockstitch undo` takes it back.")
@@ -282,6 +286,7 @@ def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
         "turns": shorter.turns,
         "asked": done.asked,
         "failures": list(done.failures),
+        "unasked": done.unasked,
         "edits": shorter.changes,
         "backup": shorter.backup,
         "applied": written,

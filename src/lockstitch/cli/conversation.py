@@ -30,6 +30,7 @@ from lockstitch.journal.events import (
     Rewound,
 )
 from lockstitch.journal.fold import CHECKPOINT, Fact
+from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Item, Late, Reply, Spoken
 from lockstitch.model.pairing import NOWHERE
 from lockstitch.model.parts import USER, Part
@@ -47,6 +48,10 @@ _CONCLUDED = {
     "timed-out": "timed out",
     "unknown": "outcome unknown: it ran when its process ended",
     "not-started": "never started",
+}
+_HOLES = {
+    DAMAGED: "is damaged: it is left out here, and kept in the store",
+    MISSING: "is missing",
 }
 _CHECKPOINTS = {"batch": "before these calls", "turn": "end of the turn"}
 
@@ -273,7 +278,7 @@ def _attempts(call: Call) -> str:
 
 def _is_mark(event: Event) -> bool:
     if isinstance(event, Noted):
-        return event.name == CHECKPOINT
+        return event.name in {CHECKPOINT, *_HOLES}
     return not isinstance(event, Finished) and bool(_told(event))
 
 
@@ -288,6 +293,8 @@ def _told(event: Event) -> str:
             return f"went back to record {event.to}"
         case Ended():
             return "end of the turn"
+        case Noted() if event.name in _HOLES:
+            return f"{event.label} {_HOLES[event.name]}"
         case Forked():
             return f"forked from {event.source} at record {event.at}"
         case _:

@@ -76,7 +76,7 @@ def _session(stage: Stage, *, quiet: bool) -> Act:
     act = stage.session()
     if not quiet:
         terminal.say(f"kill -9 {act.killed}, at the same place.")
-        terminal.say("Started again, it asks for a request, which says of the three calls:")
+        terminal.say("Started again, it goes on by itself. Its request says of the three calls:")
         terminal.say("")
         for name, answer in zip(_CALLS, act.answers, strict=True):
             terminal.say(f"    {name:<15} {terminal.harmless(' '.join(answer.split()))}")

@@ -29,6 +29,15 @@ def encode(**fields: object) -> bytes:
     return json.dumps(plain).encode() + b"\n"
 
 
+def moment(at: int) -> str | None:
+    """A time in milliseconds since 1970 as programs read it; None for never."""
+    from datetime import UTC, datetime
+
+    if not at:
+        return None
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+
+
 def report(sessions: Sequence[Report]) -> bytes:
     """The report of ``check --json``."""
     return encode(sessions=[session(checked) for checked in sessions])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lockstitch import backups, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, salvage, terminal, text
 from lockstitch.cli.arguments import (
     FOLLOW,
     FORMAT,
@@ -90,6 +90,10 @@ def run(  # noqa: PLR0913 - one keyword an option
         return _database(targets[0], wish)
     if run_name is not None or idle is not None:
         raise UsageError("--run and --idle are for a PostgreSQL with LangGraph's checkpoints")
+    if any(salvage.is_store(target, form) for target in targets):
+        salvage.require_alone(targets)
+        how_far = salvage.Errand(yes, diff, as_json, output)
+        return salvage.repair(targets[0], session, how_far)
     run = backups.new_run()
     how = How(options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json)
     done = list(_each(targets, form, session, how))
@@ -308,7 +312,9 @@ COMMAND = Command(
         "LangGraph's "
         "checkpoints, a repair adds one more checkpoint to a thread and changes none; a thread "
         "that goes on meanwhile is left alone. What was added is noted in a table "
-        "lockstitch_repairs in the same schema."
+        "lockstitch_repairs in the same schema. A damaged session in a store of Lockstitch's own "
+        "is written anew from all that can be read, with a note in the place of what cannot; the "
+        "damaged one is kept beside it. -o copies all that can be read into a new store."
     ),
     examples=(
         "lockstitch repair session.jsonl",
@@ -317,6 +323,8 @@ COMMAND = Command(
         "lockstitch repair session.jsonl -o mended.jsonl",
         "lockstitch repair session.jsonl --strategy rollback --yes",
         "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
+        "lockstitch repair sqlite:///agent.db --session ticket-42",
+        "lockstitch repair agent.db -o rescued.db",
         "lockstitch repair postgresql://localhost/agents --session ticket-42",
         "lockstitch repair postgresql://localhost/agents --yes --idle 600 --workers 4",
         "lockstitch repair postgresql://localhost/agents --yes --run cleanup   # on each machine",

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from lockstitch.stored import Journal, Moved
 
 
+WAIT = Option(
+    "wait",
+    ("--wait",),
+    "Wait this long for a writer to give the session back (default: 0).",
+    metavar="SECONDS",
+    default="0",
+)
+
+
 def run(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
@@ -118,13 +127,7 @@ COMMAND = Command(
         Option("to", ("--to",), "Number of a record, or label of a checkpoint.", metavar="PLACE"),
         Option("undo", ("--undo",), "Take the last rewind back."),
         SESSION,
-        Option(
-            "wait",
-            ("--wait",),
-            "Wait this long for a writer to give the session back (default: 0).",
-            metavar="SECONDS",
-            default="0",
-        ),
+        WAIT,
         Option("yes", ("--yes", "-y"), "Do not ask."),
         JSON,
     ),

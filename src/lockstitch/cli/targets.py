@@ -68,6 +68,17 @@ def require_own(target: str | None, form: str | None = None) -> str:
     return target
 
 
+def require_store(target: str | None) -> str:
+    """A store of Lockstitch's own, for a command that looks after those."""
+    if target is None:
+        raise UsageError("give the address of a store, such as sqlite:///agent.db")
+    if not is_own(target, None):
+        raise UsageError(
+            f"{public(target)}: is no store of Lockstitch's own, and this command is for those"
+        )
+    return target
+
+
 def copy_to(
     output: str, data: bytes | None, target: str | None, path: str = "", *, force: bool = False
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import backups, places, sessions
-from lockstitch.cli import CLEAN, FAILED, databases, terminal, text
+from lockstitch.cli import CLEAN, FAILED, databases, salvage, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import told
@@ -30,6 +30,9 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     if not targets:
         raise UsageError("nothing to undo: give a file or a folder that was repaired")
+    if any(salvage.is_store(target, None) for target in targets) and not listing:
+        salvage.require_alone(targets)
+        return salvage.undo(targets[0], session, as_json=as_json)
     if any(places.is_postgres(target) for target in targets):
         if force or len(targets) > 1:
             raise UsageError("a database is taken back alone, and never by force")
@@ -179,13 +182,15 @@ COMMAND = Command(
         "names its run, and --run takes it back. In a PostgreSQL with LangGraph's "
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
         "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
-        "left alone, and said."
+        "left alone, and said. In a store of Lockstitch's own, the damaged session is back under "
+        "its name, and what the repair and its program made of it is kept beside it."
     ),
     examples=(
         "lockstitch undo session.jsonl",
         "lockstitch undo ~/.claude/projects",
         "lockstitch undo --list session.jsonl",
         "lockstitch undo ~/.local/share/opencode/opencode.db --session ses_42",
+        "lockstitch undo sqlite:///agent.db --session ticket-42",
         "lockstitch undo postgresql://localhost/agents --session ticket-42",
     ),
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),

@@ -11,16 +11,27 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Step, Steps
+from lockstitch.compaction.ladder import (
+    Answer,
+    Ask,
+    Compaction,
+    Failure,
+    Found,
+    Pause,
+    Step,
+    Steps,
+    Unasked,
+)
 from lockstitch.compaction.running import (
-    LATE,
     Clock,
     Progress,
     attempted,
+    begun,
     checked,
-    checked_model,
     failure_of,
+    silence,
 )
+from lockstitch.compaction.summarizer import Question, Summarizer
 from lockstitch.threads import unless_cancelled
 
 AsyncKeep = Callable[[str, str], Awaitable[None]]
@@ -34,15 +45,14 @@ _left: set[asyncio.Future[Any]] = set()
 
 async def run(
     steps: Steps,
-    summarize: Callable[[str], Any] | None,
+    summarizer: Summarizer | None,
     clock: Clock,
     *,
     keep: AsyncKeep,
     on_progress: Progress,
 ) -> Compaction:
     """Go through the steps of a compaction; cancelled, it leaves nothing behind."""
-    checked_model(summarize)
-    answer: str | Failure | None = None
+    answer: Answer = None
     while True:
         # a long conversation takes a while to weigh, and the event loop has other things to do
         step = await _beside(partial(_advanced, steps, answer))
@@ -53,12 +63,14 @@ async def run(
             await anyio.sleep(min(step.seconds, clock.left))
         elif isinstance(step, Found):
             await keep(step.key, step.text)
+        elif isinstance(question := begun(summarizer, clock), Unasked):
+            answer = question
         else:
             on_progress(step.number - 1, step.total)
-            answer = await _asked(step, summarize, clock.for_one)
+            answer = await _asked(step, question)
 
 
-def _advanced(steps: Steps, answer: str | Failure | None) -> Step | Compaction:
+def _advanced(steps: Steps, answer: Answer) -> Step | Compaction:
     try:
         return steps.send(answer)
     except StopIteration as stop:
@@ -66,34 +78,37 @@ def _advanced(steps: Steps, answer: str | Failure | None) -> Step | Compaction:
         return done
 
 
-async def _asked(
-    step: Ask, summarize: Callable[[str], Any] | None, seconds: float
-) -> str | Failure:
-    if summarize is None or seconds <= 0:
-        return Failure(LATE)
-    with anyio.move_on_after(seconds):
-        return checked(await _called(summarize, step.prompt))
-    return Failure(f"no answer within {seconds:.1f} seconds")
+async def _asked(step: Ask, question: Question) -> str | Failure:
+    with anyio.move_on_after(question.seconds):
+        return checked(await _called(question, step.prompt))
+    return silence(question)
 
 
-async def _called(summarize: Callable[[str], Any], prompt: str) -> Any:
+async def _called(question: Question, prompt: str) -> Any:
+    summarize = question.asked.function
     if inspect.iscoroutinefunction(summarize):
         got = attempted(summarize, prompt)
     else:
-        got = await _beside(partial(attempted, summarize, prompt))
-    return await _awaited(got) if inspect.isawaitable(got) else got
+        got = await _beside(partial(_heard, question, prompt))
+    return await _awaited(question, got) if inspect.isawaitable(got) else got
 
 
-async def _awaited(answer: Awaitable[Any]) -> Any:
+def _heard(question: Question, prompt: str) -> Any:
+    with question:
+        return attempted(question.asked.function, prompt)
+
+
+async def _awaited(question: Question, answer: Awaitable[Any]) -> Any:
     # trio has no task that could outlive its parent: there the model has to let go by itself
     if isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
-        return await _apart(_answered(answer))
-    return await _answered(answer)
+        return await _apart(_answered(question, answer))
+    return await _answered(question, answer)
 
 
-async def _answered(answer: Awaitable[Any]) -> Any:
+async def _answered(question: Question, answer: Awaitable[Any]) -> Any:
     try:
-        return await answer
+        with question:
+            return await answer
     except Exception as error:  # noqa: BLE001 - whatever a model's client raises
         return failure_of(error)
 

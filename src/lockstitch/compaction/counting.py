@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.dialects.media import head_of, pixels
+from lockstitch.dialects.usage import tokens_in
 from lockstitch.errors import UsageError
 from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import Compacted, Replied, value_of
@@ -31,15 +32,6 @@ _ENCODED = re.compile(r"[A-Za-z0-9+/=_\s-]{64}")
 _DATA_KEYS = frozenset({"data", "bytes", "base64", "image_url", "url", "file_data"})
 _HEAD = 48 * 1024
 _LONG = 256
-# Where a response says what its request cost: the parts that add up to it.
-_USAGES = (
-    ("usage", ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")),
-    ("usage", ("prompt_tokens",)),
-    ("usage", ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")),
-    ("usageMetadata", ("promptTokenCount",)),
-    ("usage_metadata", ("prompt_token_count",)),
-    ("usage_metadata", ("input_tokens",)),
-)
 
 
 class Weight(Struct, frozen=True):
@@ -188,11 +180,5 @@ def _usage(reply: Reply) -> int:
 
 def usage_in(response: Any) -> int:
     """Give the tokens of a request as its response tells them, 0 if it does not."""
-    if not isinstance(response, dict):
-        return 0
-    for key, names in _USAGES:
-        usage = response.get(key)
-        if isinstance(usage, dict) and isinstance(usage.get(names[0]), int):
-            counts = (usage.get(name) for name in names)
-            return sum(count for count in counts if isinstance(count, int))
-    return 0
+    tokens = tokens_in(response)
+    return tokens.input if tokens else 0

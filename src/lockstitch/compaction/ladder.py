@@ -62,10 +62,18 @@ class Failure(Struct, frozen=True):
     reason: str
 
 
+class Unasked(Struct, frozen=True):
+    """A question that was not put to the model, which is not asked again; ``reason`` says why."""
+
+    reason: str
+
+
 class Compaction(Struct, frozen=True):
     """What a compaction came to; ``event`` is the fact to be written, None if there is none.
 
-    ``is_tight`` says that by its figures it is over the budget: whoever writes it weighs it first.
+    ``asked`` counts questions to the model, ``failures`` says what became of those in vain, and
+    ``unasked`` why there were no more of them, if it could have been asked. ``is_tight`` says that
+    by its figures it is over the budget: whoever writes it weighs it first.
     """
 
     rung: Rung
@@ -75,6 +83,7 @@ class Compaction(Struct, frozen=True):
     asked: int = 0
     failures: tuple[str, ...] = ()
     is_tight: bool = False
+    unasked: str = ""
 
 
 class Task(Struct):
@@ -100,8 +109,9 @@ class Task(Struct):
 
 
 Step = Ask | Pause | Found
-Steps = Generator[Step, str | Failure | None, Compaction]
-Answers = Generator[Step, str | Failure | None, str | None]
+Answer = str | Failure | Unasked | None
+Steps = Generator[Step, Answer, Compaction]
+Answers = Generator[Step, Answer, str | None]
 
 
 def ladder(task: Task) -> Steps:
@@ -121,6 +131,7 @@ class _Descent:
         self.weighed = weighed if task.shortens else [_unshortened(one) for one in weighed]
         self.asked = 0
         self.failures: list[str] = []
+        self.unasked = ""
         self.is_tight = False
 
     def _planned(self) -> Plan:
@@ -154,8 +165,16 @@ class _Descent:
         return self._done("digest", plan, self._fact(plan, self._digest(plan)))
 
     def _done(self, rung: Rung, plan: Plan, event: Compacted | None = None) -> Compaction:
-        failures = tuple(self.failures)
-        return Compaction(rung, plan.before, plan.after, event, self.asked, failures, self.is_tight)
+        return Compaction(
+            rung,
+            plan.before,
+            plan.after,
+            event,
+            asked=self.asked,
+            failures=tuple(self.failures),
+            is_tight=self.is_tight,
+            unasked=self.unasked,
+        )
 
     def _carried(self, plan: Plan) -> Compacted:
         """Shorten, and keep the summary there is."""
@@ -241,8 +260,11 @@ class _Descent:
                 return None
             if attempt:
                 yield Pause(self._pause(attempt))
-            self.asked += 1
             got = yield Ask(asked, key, number, total)
+            if isinstance(got, Unasked):
+                self.unasked = got.reason
+                return None
+            self.asked += 1
             text = self._taken(got, most)
             if text is not None:
                 yield Found(key, text)

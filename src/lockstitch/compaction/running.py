@@ -10,14 +10,22 @@ from collections.abc import Callable
 from queue import Empty, Queue
 from typing import Any
 
-from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps
+from lockstitch.compaction.ladder import (
+    Answer,
+    Ask,
+    Compaction,
+    Failure,
+    Found,
+    Pause,
+    Steps,
+    Unasked,
+)
+from lockstitch.compaction.summarizer import Question, Summarizer
 from lockstitch.errors import UsageError
 
 Summarize = Callable[[str], str]
 Keep = Callable[[str, str], None]
 Progress = Callable[[int, int], None]
-
-LATE = "there was no time left"
 
 
 def quiet(_done: int, _total: int) -> None:
@@ -50,15 +58,14 @@ def _seconds(given: object, name: str) -> float:
 
 def run(
     steps: Steps,
-    summarize: Summarize | None,
+    summarizer: Summarizer | None,
     clock: Clock,
     *,
     keep: Keep,
     on_progress: Progress,
 ) -> Compaction:
     """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
-    checked_model(summarize)
-    answer: str | Failure | None = None
+    answer: Answer = None
     while True:
         try:
             step = steps.send(answer)
@@ -73,31 +80,43 @@ def run(
             keep(step.key, step.text)
             answer = None
             continue
+        question = begun(summarizer, clock)
+        if isinstance(question, Unasked):
+            answer = question
+            continue
         on_progress(step.number - 1, step.total)
-        answer = _asked(step, summarize, clock.for_one)
+        answer = _asked(step, question)
 
 
-def _asked(step: Ask, summarize: Summarize | None, seconds: float) -> str | Failure:
-    if summarize is None or seconds <= 0:
-        return Failure(LATE)
+def begun(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:
+    """Give the next question to the model, or why it is not put."""
+    if summarizer is None:
+        return Unasked("there is no summarizer")
+    reason, seconds = summarizer.unasked, clock.for_one
+    if reason or seconds <= 0:
+        return Unasked(reason or "there was no time left")
+    return Question(summarizer, seconds)
+
+
+def _asked(step: Ask, question: Question) -> str | Failure:
     answers: Queue[Any] = Queue()
+
+    def ask() -> None:
+        with question:
+            answers.put(_awaited(attempted(question.asked.function, step.prompt)))
+
     # a callable that never returns must not hold anybody up, at the end of the program either
-    threading.Thread(
-        target=lambda: answers.put(_awaited(attempted(summarize, step.prompt))),
-        name="lockstitch-summary",
-        daemon=True,
-    ).start()
+    threading.Thread(target=ask, name="lockstitch-summary", daemon=True).start()
     try:
-        answer = answers.get(timeout=seconds)
+        answer = answers.get(timeout=question.seconds)
     except Empty:
-        return Failure(f"no answer within {seconds:.1f} seconds")
+        return silence(question)
     return checked(answer)
 
 
-def checked_model(summarize: object) -> None:
-    """Raise ``UsageError`` for a model that cannot be called."""
-    if summarize is not None and not callable(summarize):
-        raise UsageError("summarize is a function from a prompt to a summary, or None")
+def silence(question: Question) -> Failure:
+    """Say that a question was not answered in its time."""
+    return Failure(f"no answer within {question.seconds:.1f} seconds")
 
 
 def attempted(summarize: Callable[[Any], Any], prompt: Any) -> Any:

@@ -154,7 +154,7 @@ class Stage:
                     pass
 
         killed = self._killed("plain", is_there)
-        error = _refusal(self._run_again("plain"))
+        error = _refusal(self._run_again("plain", SECOND))
         entry = self._entry()
         if entry["status"] != _REFUSED or not error:
             raise Failed("the provider took the plain list; there is nothing to show")
@@ -190,10 +190,11 @@ class Stage:
             raise Failed("the provider refused the first request")
         return killed
 
-    def _run_again(self, name: str) -> str:
+    def _run_again(self, name: str, *words: str) -> str:
         agent = self._agent(name)
         try:
-            agent.say(SECOND)
+            for word in words:
+                agent.say(word)
             return "\n".join(agent.rest())
         finally:
             agent.close()

@@ -7,7 +7,8 @@ from collections.abc import MutableMapping
 from msgspec import Struct, structs
 
 from lockstitch.compaction.plan import Budget
-from lockstitch.compaction.running import Clock, Progress, Summarize, run
+from lockstitch.compaction.running import Clock, Progress, run
+from lockstitch.compaction.summarizer import Summarizer
 from lockstitch.errors import Unmet, Unreadable
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Format, Transcript
@@ -52,13 +53,13 @@ def drafted(form: Format, transcript: Transcript, budget: Budget) -> Draft:
 
 def condensed(
     draft: Draft,
-    summarize: Summarize | None,
+    summarizer: Summarizer | None,
     clock: Clock,
     known: MutableMapping[str, str],
     on_progress: Progress,
 ) -> Condensed:
     """Make it shorter; raises ``Unmet`` if the budget cannot be met. Nothing is written here."""
-    left = _left(draft, summarize, clock, known, on_progress)
+    left = _left(draft, summarizer, clock, known, on_progress)
     before = draft.mended.after
     if left.done.event is None:
         return Condensed(draft, left, before)
@@ -72,20 +73,22 @@ def condensed(
 
 def _left(
     draft: Draft,
-    summarize: Summarize | None,
+    summarizer: Summarizer | None,
     clock: Clock,
     known: MutableMapping[str, str],
     on_progress: Progress,
 ) -> Shortened:
-    steps = draft.story.steps(draft.budget, has_model=summarize is not None, known=known)
+    steps = draft.story.steps(draft.budget, has_model=summarizer is not None, known=known)
     try:
-        done = run(steps, summarize, clock, keep=known.__setitem__, on_progress=on_progress)
+        done = run(steps, summarizer, clock, keep=known.__setitem__, on_progress=on_progress)
     except Unmet as error:
         raise draft.story.unmet(draft.budget, error.least) from error
+    if summarizer is not None:
+        summarizer.learn(done)
     try:
         return draft.story.shortened(done, draft.budget)
     except Unmet:
-        if summarize is None:
+        if summarizer is None:
             raise
     # the model was asked for less than it wrote; a digest is as short as it has to be
     left = _left(draft, None, clock, {}, on_progress)

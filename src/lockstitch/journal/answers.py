@@ -57,6 +57,8 @@ class Answer(Struct):
 
 def answer_to(call: Call, payload: Any) -> Answer:
     """Say what became of a call; ``payload`` is what its outcome carries, decoded."""
+    if call.is_news:
+        return Answer(WAITING, failed=True)
     if call.outcome is None:
         return Answer(_UNSETTLED.get(call.status, NOT_STARTED), failed=True)
     if isinstance(call.outcome.fact, Denied):

@@ -20,6 +20,7 @@ from lockstitch.journal.records import Entry, Record, blob_name
 INLINE = 64 * 1024
 NOTHING = Raw(b"null")
 
+Role = Literal["system", "developer"]
 Outcome = Literal["ok", "error", "cancelled", "timed-out", "unknown", "not-started"]
 
 
@@ -49,6 +50,12 @@ class Said(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The user said something: a JSON string, or a message's content in ``dialect``'s spelling."""
 
     dialect: str = ""
+
+
+class Instructed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What the model is told before the conversation: a JSON string, "" for nothing any more."""
+
+    role: Role = "system"
 
 
 class Replied(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,10 +114,14 @@ class Finished(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Waiting(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A call waits for somebody's approval; the payload is what they are asked, if anything."""
+    """A call waits for somebody's approval; the payload is what they are asked, if anything.
+
+    With ``outside`` it was started, and its result is going to be delivered by somebody else.
+    """
 
     reply: int
     index: int = 0
+    outside: bool = False
 
 
 class Approved(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,6 +142,10 @@ class Interrupted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The turn was broken off; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
 
     reason: str = ""
+
+
+class Resumed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The turn that was interrupted goes on, without new words of the user."""
 
 
 class Ended(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -174,13 +189,23 @@ class Noted(Event, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
 
 
+class Described(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What the session is called and belongs to, all of it: the last fact of this kind counts.
+
+    The payload is the caller's metadata, an object. A rewind does not take it back.
+    """
+
+    title: str = ""
+    tags: tuple[str, ...] = ()
+
+
 class Unknown(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An event that this version cannot read; it changes nothing and is kept."""
 
 
 AnyEvent = (
-    Said | Replied | Partial | Started | Finished | Waiting | Approved | Denied | Interrupted
-    | Ended | Compacted | Rewound | Forked | Noted
+    Said | Instructed | Replied | Partial | Started | Finished | Waiting | Approved | Denied
+    | Interrupted | Resumed | Ended | Compacted | Rewound | Forked | Noted | Described
 )  # fmt: skip
 _DECODER = msgspec.json.Decoder(AnyEvent)
 _DECODE = msgspec.json.Decoder().decode
@@ -221,11 +246,17 @@ def text_payload(text: str) -> Raw:
 
 def entry_of(event: Event, key: str, at: int) -> Entry:
     """Write an event; a large payload goes into a blob."""
-    if len(bytes(event.payload)) <= INLINE:
-        return Entry(key, at, _ENCODER.encode(event))
+    lean = as_stored(event)
+    blobs = () if lean is event else (bytes(event.payload),)
+    return Entry(key, at, _ENCODER.encode(lean), blobs)
+
+
+def as_stored(event: Event) -> Event:
+    """Return an event as its record has it: a large payload is named, not held."""
     large = bytes(event.payload)
-    lean = structs.replace(event, payload=NOTHING, blob=blob_name(large))
-    return Entry(key, at, _ENCODER.encode(lean), (large,))
+    if len(large) <= INLINE:
+        return event
+    return structs.replace(event, payload=NOTHING, blob=blob_name(large))
 
 
 def event_of(record: Record) -> Event:

@@ -11,13 +11,16 @@ from lockstitch.journal.events import (
     Approved,
     Compacted,
     Denied,
+    Described,
     Ended,
     Event,
     Finished,
+    Instructed,
     Interrupted,
     Noted,
     Partial,
     Replied,
+    Resumed,
     Rewound,
     Said,
     Started,
@@ -37,6 +40,10 @@ from lockstitch.journal.state import (
 )
 
 CHECKPOINT = "checkpoint"
+# Stands for a record whose key was seen before.
+REPEATED = Noted(name="repeated")
+# Earlier versions wrote this when they found what a dead writer had left; it ends no turn.
+CRASH = "crash"
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -53,7 +60,9 @@ class State:
 
     A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
     what lies between is off the line, and still there. What a tool gave while its call was off
-    the line (``strays``) counts wherever the call is seen again: it happened in the world.
+    the line (``strays``) counts wherever the call is seen again: it happened in the world. So does
+    how often a call was started, and under which idempotency key (``starts``). How
+    the session was last ``described`` holds whatever was rewound.
     """
 
     def __init__(self) -> None:
@@ -62,6 +71,8 @@ class State:
         self.facts: dict[int, Fact] = {}
         self.view = View()
         self.strays: list[Fact] = []
+        self.described: Described | None = None
+        self.starts: dict[tuple[int, int], tuple[int, str]] = {}
 
     def apply(self, record: Record) -> None:
         """Add a record; one whose position or key was seen before adds nothing."""
@@ -71,7 +82,9 @@ class State:
         self.seq = seq
         event = event_of(record)
         if self.keys.setdefault(record.key, seq) != seq:
-            event = Noted(name="repeated")
+            event = REPEATED
+        if type(event) is Described:
+            self.described = event
         if type(event) is Rewound and self._is_there(event.to):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
             self.view = self._seen()
@@ -79,7 +92,14 @@ class State:
         fact = self.facts[seq] = Fact(seq, record.at, event, before)
         if type(event) is Finished and self._is_stray(event):
             self.strays.append(fact)
+        elif type(event) is Started:
+            self._count_start(event)
         _add(self.view, fact, event)
+
+    def _count_start(self, event: Started) -> None:
+        attempts, effect = self.starts.get((event.reply, event.index), (0, ""))
+        attempts = max(attempts + 1, event.attempt)
+        self.starts[event.reply, event.index] = (attempts, effect or event.effect)
 
     def _is_there(self, seq: int) -> bool:
         """Tell whether a rewind can lead to a place; one to nowhere changes nothing."""
@@ -137,17 +157,25 @@ def _seen(line: Iterable[Fact]) -> View:
 
 
 def _add(view: View, fact: Fact, event: Event) -> None:
-    if event.blob:
+    if event.blob and not (type(event) is Finished and _is_unknown(view, event)):
         view.has_large = True
     step = _STEPS.get(type(event))
     if step is not None:
         step(view, fact, event)
 
 
+def _is_unknown(view: View, event: Finished) -> bool:
+    return view.call(event.reply, event.index) is None
+
+
 def _said(view: View, fact: Fact, event: Said) -> None:
     view.items.append(Spoken(fact.seq, event))
     view.turn = view.turn or fact.seq
     view.interrupted = 0
+
+
+def _instructed(view: View, _fact: Fact, event: Instructed) -> None:
+    view.instructions[event.role] = event
 
 
 def _replied(view: View, fact: Fact, event: Replied) -> None:
@@ -165,6 +193,10 @@ def _partial(view: View, fact: Fact, event: Partial) -> None:
 def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     """Put a reply behind what its model knew, before what came while it was on its way."""
     seq = fact.seq
+    broken = view.broken_reply
+    if broken is not None and broken.event.stream != event.stream:
+        _take_out(view, broken)
+        view.streams.pop(broken.event.stream, None)
     calls = [Call(seq, n, a.id, a.name, changed=seq) for n, a in enumerate(event.calls)]
     reply = Reply(seq, event, calls)
     if event.stream:
@@ -176,6 +208,7 @@ def _put_reply(view: View, fact: Fact, event: Replied | Partial) -> None:
     items.insert(at, reply)
     for call in calls:
         view.calls[seq, call.index] = call
+    view.replied = seq
     view.turn = view.turn or seq
     view.interrupted = 0
 
@@ -225,7 +258,13 @@ def _finished(view: View, fact: Fact, event: Finished) -> None:
         call.outcome = Settled(fact.seq, event, is_real=not event.synthetic)
         call.changed = fact.seq
         call.status = "closed"
-        if not event.synthetic and view.hides(call.reply):
+        if event.synthetic:
+            return
+        if call.is_outside:
+            call.is_news = view.replied > call.reply
+            # who broke the turn off is not overruled by a result
+            view.turn = view.turn or (0 if view.interrupted else fact.seq)
+        if call.is_news or view.hides(call.reply):
             view.items.append(Late(fact.seq, call, event))
     elif event.synthetic:
         call.status = "closed"
@@ -235,14 +274,16 @@ def _finished(view: View, fact: Fact, event: Finished) -> None:
 
 def _waiting(view: View, fact: Fact, event: Waiting) -> None:
     call = view.call(event.reply, event.index)
-    if call is not None and call.status == "open":
+    if call is not None and call.status == ("started" if event.outside else "open"):
         call.status, call.changed = "waiting", fact.seq
+        call.is_outside = event.outside
 
 
 def _approved(view: View, fact: Fact, event: Approved) -> None:
     call = view.call(event.reply, event.index)
-    if call is not None and call.status == "waiting":
+    if call is not None and call.status == "waiting" and not call.is_outside:
         call.status, call.changed = "approved", fact.seq
+        call.is_news = view.replied > call.reply
         # after its turn was over, there is something to do again: the tool, then its model
         view.turn = view.turn or fact.seq
         view.interrupted = 0
@@ -256,9 +297,16 @@ def _denied(view: View, fact: Fact, event: Denied) -> None:
 
 
 def _interrupted(view: View, _fact: Fact, event: Interrupted) -> None:
+    if event.reason == CRASH:
+        return
     if view.turn:
         view.interrupted, view.reason = view.turn, event.reason
     view.turn = 0
+
+
+def _resumed(view: View, _fact: Fact, _event: Resumed) -> None:
+    if view.interrupted:
+        view.turn, view.interrupted = view.interrupted, 0
 
 
 def _ended(view: View, fact: Fact, _event: Ended) -> None:
@@ -293,6 +341,7 @@ def _noted(view: View, fact: Fact, event: Noted) -> None:
 
 _STEPS: dict[type[Event], Callable[[View, Fact, Any], None]] = {
     Said: _said,
+    Instructed: _instructed,
     Replied: _replied,
     Partial: _partial,
     Started: _started,
@@ -301,6 +350,7 @@ _STEPS: dict[type[Event], Callable[[View, Fact, Any], None]] = {
     Approved: _approved,
     Denied: _denied,
     Interrupted: _interrupted,
+    Resumed: _resumed,
     Ended: _ended,
     Compacted: _compacted,
     Noted: _noted,

@@ -36,6 +36,7 @@ from lockstitch.journal.answers import (
     shortened_text,
 )
 from lockstitch.journal.events import Compacted, Event, Finished, Partial, Replied
+from lockstitch.journal.instructions import leading, texts_in
 from lockstitch.journal.judging import Judge, is_small
 from lockstitch.journal.large import Large
 from lockstitch.journal.state import Call, Item, Late, Reply, Spoken, Summary, View
@@ -81,11 +82,12 @@ def project(
     large = Large(blobs or {})
     limit = needed_limit(receiver, weights(view, large))
     projector = Projector(lightened(view, limit), receiver, large, limit)
+    head = leading(texts_in(view, lambda event: as_text(projector.value.of(event))), dialect)
     messages = projector.native()
     judge = Judge(dialect, receiver.model)
-    if judge.accepts(messages, projector.bound(messages)):
-        return messages
-    return healed(projector, messages, dialect)
+    if not judge.accepts(messages, projector.bound(messages)):
+        messages = healed(projector, messages, dialect)
+    return [*head, *messages]
 
 
 def healed(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
@@ -391,7 +393,9 @@ class Projector:
         results: list[everyday.Result] = []
         for call in reply.calls:
             fact = call.outcome.fact if call.outcome is not None else None
-            if not isinstance(fact, Finished) or (spelling.needs_ids and not call.id):
+            if not isinstance(fact, Finished) or call.is_news:
+                return []
+            if spelling.needs_ids and not call.id:
                 return []
             text = value_of(fact)
             if type(text) is not str or not (spelling.takes_blank or not is_blank(text)):
@@ -437,8 +441,10 @@ class Projector:
         told: list[tuple[str, str, str, bool]] = []
         for call in calls:
             fact = call.outcome.fact if call.outcome is not None else None
-            text = self.value.of(fact) if isinstance(fact, Finished) else None
-            if not isinstance(fact, Finished) or type(text) is not str:
+            if not isinstance(fact, Finished) or call.is_news:
+                return None
+            text = self.value.of(fact)
+            if type(text) is not str:
                 return None
             told.append((call.id, call.name, text, fact.outcome != "ok"))
         return told

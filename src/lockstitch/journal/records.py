@@ -19,6 +19,7 @@ DIGEST_SIZE = 16
 START = bytes(DIGEST_SIZE)
 BLOB_NAME_SIZE = 32
 _SESSION = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_INBOX = "~inbox"
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -100,7 +101,24 @@ def blob_name(value: bytes) -> str:
     return blake2b(value, digest_size=BLOB_NAME_SIZE // 2).hexdigest()
 
 
+def inbox_of(session: str) -> str:
+    """Name the journal that holds what others delivered to a session."""
+    return checked_name(session) + _INBOX
+
+
+def is_inbox(name: str) -> bool:
+    """Whether a journal is a session's inbox, not a session."""
+    return name.endswith(_INBOX)
+
+
 def checked_session(name: object) -> str:
+    """Give the name of a session's journal back, or of its inbox, if it may be one."""
+    if isinstance(name, str) and is_inbox(name):
+        return checked_name(name.removesuffix(_INBOX)) + _INBOX
+    return checked_name(name)
+
+
+def checked_name(name: object) -> str:
     """Give a session's name back if it may be one: it becomes file names and parts of URLs."""
     if not isinstance(name, str) or not _SESSION.fullmatch(name):
         raise UsageError(

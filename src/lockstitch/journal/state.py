@@ -27,7 +27,9 @@ class Call(Struct, gc=False):
     """A tool call of the conversation, known by the reply it stands in and its number there.
 
     ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
-    them. ``changed`` is the last record that told anything new of it.
+    them. ``changed`` is the last record that told anything new of it. ``is_outside`` tells that
+    somebody else is going to deliver its result. ``is_news`` tells that the model went on while
+    the call waited: what became of it is told at the end, not where the call stands.
     """
 
     reply: int
@@ -39,6 +41,8 @@ class Call(Struct, gc=False):
     effect: str = ""
     outcome: Settled | None = None
     changed: int = 0
+    is_outside: bool = False
+    is_news: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -117,11 +121,12 @@ class Summary(Struct, frozen=True, gc=False):
 class View(Struct):
     """The conversation along the visible line of a journal.
 
-    ``turn`` is where the turn that is open began, 0 if none is. ``interrupted`` is where the last
-    turn began if it was broken off and nothing has been said since, else 0. ``streams`` has what
-    came of each stream, None where the whole of it did; ``renamed`` leads from a call of a part
-    of a reply to the same call of the whole. ``has_large`` tells whether any fact's payload is
-    kept apart.
+    ``instructions`` has what the model is told before it, by role. ``turn`` is where the turn
+    that is open began, 0 if none is. ``interrupted`` is where the last turn began if it was
+    broken off and nothing has been said since, else 0. ``replied`` is where a model replied
+    last. ``streams`` has what came of each stream, None where the whole of it did; ``renamed``
+    leads from a call of a part of a reply to the same call of the whole. ``has_large`` tells
+    whether any fact's payload is kept apart.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -129,9 +134,11 @@ class View(Struct):
     checkpoints: list[Checkpoint] = field(default_factory=list)
     streams: dict[str, Reply | None] = field(default_factory=dict)
     renamed: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    instructions: dict[str, Event] = field(default_factory=dict)
     summary: Summary | None = None
     turn: int = 0
     interrupted: int = 0
+    replied: int = 0
     reason: str = ""
     has_large: bool = False
 
@@ -173,9 +180,22 @@ class View(Struct):
         """Where the user spoke last, 0 for nowhere."""
         return max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
 
+    @property
+    def broken_reply(self) -> Reply | None:
+        """What came of a reply that broke off, if the turn is open and nothing came since.
+
+        The model is asked again: its new reply takes the place of that.
+        """
+        last = next((i for i in reversed(self.items) if not self._is_told(i)), None)
+        if not self.turn or not isinstance(last, Reply) or not isinstance(last.event, Partial):
+            return None
+        return last
+
     def sent(self, start: int = 0, stop: int | None = None) -> list[Item]:
         """Give what goes out behind the summary, in order; of some of the items if asked to."""
-        items = self.items[start:stop]
+        items, broken = self.items[start:stop], self.broken_reply
+        if broken is not None:
+            items = [item for item in items if item is not broken]
         if self.summary is None:
             return [i for i in items if type(i) is not Late or not self._is_told(i)]
         return [i for i in items if not self.hides(i.seq) and not self._is_told(i)]
@@ -186,10 +206,11 @@ class View(Struct):
             return False
         outcome = item.call.outcome
         is_last = outcome is not None and outcome.seq == item.seq
-        return is_last and not self.hides(item.call.reply)
+        return is_last and not item.call.is_news and not self.hides(item.call.reply)
 
     def facts(self, start: int = 0) -> Iterator[Event]:
         """Give the facts whose payloads a request is made of, from some item on."""
+        yield from self.instructions.values()
         if self.summary and self.summary.cut:
             yield self.summary.event
         for item in self.sent(start):

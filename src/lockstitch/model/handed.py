@@ -50,6 +50,13 @@ class Messages(list[Any]):
         """Say that so many of the first messages are somebody else's, too."""
         self._shared = min(count, len(self))
 
+    def begin_with(self, head: list[Any]) -> None:
+        """Put messages before all others."""
+        count = len(head)
+        list.__setitem__(self, slice(0, 0), head)
+        self._owned = {*range(count), *(number + count for number in self._owned)}
+        self._shared += count
+
     def own(self) -> None:
         """Copy all that is still shared."""
         if self._shared:

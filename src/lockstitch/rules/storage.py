@@ -199,24 +199,27 @@ DAMAGED_RECORD = rule(
     name="damaged-record",
     severity=ERROR,
     formats=("lockstitch",),
-    fixable=False,
+    fixable=True,
+    lossy=False,
     summary="a store of Lockstitch's own holds other bytes than were written to it",
     help=(
-        "restore the store from a backup, or `lockstitch fork` the session at the last good "
-        "record; `show` and `export` read up to there"
+        "`lockstitch repair` writes the session anew from all that can be read, and keeps the "
+        "damaged one beside it; `show` and `export` read what stands behind the damage, too"
     ),
     what=(
         "Every record carries a checksum over itself and the one before it, and every large value "
         "is named by its content. A record that changed, is missing or changed places does not "
-        "fit, and nothing behind it can be trusted. It is reported, never guessed at."
+        "fit. The records behind it are proven by the checksum that it still carries."
     ),
     cause=(
         "A disk or memory that flipped bits, a copy of a live database made by something other "
         "than SQLite, or a hand that edited the store. No crash of a writer causes it."
     ),
     repair=(
-        "None: what was written is not there any more. The records before it are whole and make a "
-        "valid session of their own."
+        "One flipped bit is found by the checksum and put back. Every other record is kept as it "
+        "is, under its number; a record that cannot be put right gives way to a note that keeps "
+        "what is left of it. The damaged session stays as it was found, as NAME.damaged-1, and "
+        "`lockstitch undo` brings it back."
     ),
     failures=("F66",),
 )

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from lockstitch.compaction.aio_running import run
-from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.running import Clock, Progress, quiet
+from lockstitch.compaction.options import Options, Wish, wished
 from lockstitch.errors import Busy, Moved, Unmet
+from lockstitch.journal.about import About
+from lockstitch.journal.events import Role
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
 from lockstitch.session.aio_streaming import AsyncStream
-from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Wish, least_of
+from lockstitch.session.children import Parent
 from lockstitch.session.conversation import Conversation
+from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort
 from lockstitch.session.streaming import Gathering
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 from lockstitch.threads import through, unless_cancelled
@@ -31,8 +35,17 @@ from lockstitch.threads import through, unless_cancelled
 class Opening:
     """A session about to be opened: for ``async with``, or ``await``."""
 
-    def __init__(self, backend: Backend, name: str, *, wait: float, create: bool) -> None:
-        self._open = partial(Conversation, backend, name, wait=wait, create=create)
+    def __init__(
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        wait: float,
+        create: bool,
+        parent: Parent | None = None,
+    ) -> None:
+        opening = partial(Conversation, backend, name, wait=wait, create=create)
+        self._open = partial(opening, parent=parent)
         self._session: AsyncSession | None = None
 
     async def _opened(self) -> AsyncSession:
@@ -83,6 +96,15 @@ class AsyncSession(Readable):
         """
         return await through(lambda: self._inner.say(content, dialect=dialect, key=key))
 
+    async def instruct(self, text: str, *, role: Role = "system") -> None:
+        """Tell the model something before the conversation, as its system or its developer.
+
+        It counts from now on, in place of what the same role said before; the same again is
+        nothing new, so a program may say it at every start. Where the dialect has a place for it
+        among the messages, ``request`` puts it first; else :meth:`system` gives it.
+        """
+        await through(lambda: self._inner.instruct(text, role=role))
+
     async def record(
         self,
         reply: Any,
@@ -126,28 +148,26 @@ class AsyncSession(Readable):
         provider: str | None = None,
         budget: int | None = None,
         summarize: Callable[[str], Any] | None = None,
-        deadline: float = 60.0,
+        **options: Unpack[Options],
     ) -> list[Any]:
         """Give the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
-        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
-        longer than ``deadline`` seconds. A budget that nothing can meet gets the shortest there
-        can be.
+        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with the same
+        ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
+        that nothing can meet gets the shortest there can be.
         """
         ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        wish = wished(budget, dialect, options)
         messages = await through(ask)
-        if budget is None:
+        if wish is None or not await through(lambda: self._inner.is_over(wish, messages)):
             return messages
-        if not await through(lambda: self._inner.is_over(budget, dialect, messages)):
-            return messages
-        compact = partial(self.compact, dialect=dialect, deadline=deadline)
         with suppress(Unmet, Moved, Busy):
             try:
-                await compact(summarize, budget=budget)
+                await self._compacted(summarize, wish)
             except Unmet as error:
-                await compact(budget=least_of(error))
+                await self._compacted(None, wish.loosened(error))
             return await through(ask)
         return messages
 
@@ -170,7 +190,7 @@ class AsyncSession(Readable):
         """
         box = toolbox(tools, can_await=True)
         seconds = None if timeout is None else checked_timeout(timeout)
-        make = partial(Batch, self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        make = partial(self._inner.batch, box, timeout=seconds, max_parallel=max_parallel)
         batch = await through(make)
         for candidate, policy, call in batch.questions(approve):
             if await _says_so(policy, call):
@@ -187,6 +207,13 @@ class AsyncSession(Readable):
         """Break the turn off: every call that waits for nobody gets an outcome at once."""
         return await through(lambda: self._inner.interrupt(reason), insist=True)
 
+    async def resume(self) -> Turn:
+        """Take up the turn that was interrupted, without new words; else nothing changes.
+
+        What its calls came to stays as it is: the model is asked what to do.
+        """
+        return await through(self._inner.resume)
+
     async def approve(self, call: Call | str) -> Call:
         """Let a call that waits run with the next ``run_tools``; a unique id will do."""
         return await through(lambda: self._inner.approve(call))
@@ -195,6 +222,25 @@ class AsyncSession(Readable):
         """Refuse a call that waits; the model is told so, and the reason."""
         return await through(lambda: self._inner.deny(call, reason))
 
+    async def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+
+        The call is named by itself, by its ``effect``, or by an id that no other call has. The
+        same ``key`` again changes nothing. ``store.async_deliver`` does it without holding the
+        session.
+        """
+        return await through(lambda: self._inner.deliver(call, result, key=key), insist=True)
+
+    async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
+        """Wait while all that is left waits for somebody: a result, or an approval.
+
+        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        """
+        until = end_of(timeout)
+        while (turn := await through(lambda: self._inner.listen(until))) is None:
+            pass
+        return turn
+
     async def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
         return await through(lambda: self._inner.output(call))
@@ -202,6 +248,28 @@ class AsyncSession(Readable):
     async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return await through(lambda: self._inner.note(name, value, key=key))
+
+    async def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Say what the session is called and belongs to; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return await through(lambda: self._inner.describe(title, tags, metadata))
+
+    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return await through(lambda: telling.notes(self._seen, name, rewound=rewound))
+
+    async def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return await through(lambda: telling.usage(self._seen))
 
     async def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""
@@ -222,18 +290,13 @@ class AsyncSession(Readable):
         """Go back to before the message that began the interrupted turn."""
         return await through(self._inner.revert_interrupted)
 
-    async def compact(  # noqa: PLR0913 - options, all by name
+    async def compact(
         self,
         summarize: Callable[[str], Any] | None = None,
         *,
         budget: int,
-        most_bytes: int | None = None,
-        deadline: float = 60.0,
-        call_timeout: float | None = None,
         dialect: str | None = None,
-        counter: Counter | None = None,
-        window: int = 0,
-        on_progress: Progress | None = None,
+        **options: Unpack[Options],
     ) -> Compaction:
         """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
 
@@ -242,18 +305,21 @@ class AsyncSession(Readable):
         was said and done stands in. The session can be used meanwhile. Nothing is deleted:
         :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
         ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+
+        A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
+        in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
+        asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
+        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
+        how far it is, and ``ignore_pause`` asks whatever failed before.
         """
-        has_model = summarize is not None
-        wish = Wish(budget, most_bytes, dialect, counter, window, has_model)
-        work = await through(lambda: self._inner.compacting(wish))
+        return await self._compacted(summarize, Wish(tokens=budget, dialect=dialect, **options))
 
-        async def keep(key: str, text: str) -> None:
-            await through(lambda: work.keep(key, text))
-
-        clock = Clock(deadline, call_timeout)
-        show = on_progress or quiet
-        done = await run(work.steps, summarize, clock, keep=keep, on_progress=show)
-        return await through(lambda: work.finish(done))
+    async def _compacted(self, summarize: Callable[[str], Any] | None, wish: Wish) -> Compaction:
+        done = await _shortened(self._inner, summarize, wish)
+        for child in await through(lambda: self._inner.long_children(wish)):
+            with suppress(Unmet, Moved, Busy):
+                await _shortened(child, summarize, wish)
+        return done
 
     async def uncompact(self) -> None:
         """Take every compaction back: all of the conversation is sent again."""
@@ -275,6 +341,18 @@ class AsyncSession(Readable):
     ) -> None:
         """Go out, whatever happened."""
         await through(lambda: self._inner.close(error), insist=True)
+
+
+async def _shortened(
+    conversation: Conversation, summarize: Callable[[str], Any] | None, wish: Wish
+) -> Compaction:
+    work = await through(lambda: conversation.compacting(wish, summarize))
+
+    async def keep(key: str, text: str) -> None:
+        await through(lambda: work.keep(key, text))
+
+    done = await run(work.steps, work.summarizer, wish.clock, keep=keep, on_progress=wish.show)
+    return await through(lambda: work.finish(done))
 
 
 async def _says_so(policy: Policy, call: Call) -> bool:

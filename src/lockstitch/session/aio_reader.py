@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any, Self
 
 from lockstitch.journal.fold import Fact
+from lockstitch.journal.usage import Usage
 from lockstitch.session.calls import Call
 from lockstitch.session.reader import Reader, end_of
 from lockstitch.session.reading import Readable
+from lockstitch.session.telling import Note
 from lockstitch.stores.base import Backend
 from lockstitch.threads import through, unless_cancelled
 
@@ -40,6 +42,14 @@ class AsyncReader(Readable):
     async def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
         return await through(lambda: self.inner.output(call))
+
+    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return await through(lambda: self.inner.notes(name, rewound=rewound))
+
+    async def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return await through(self.inner.usage)
 
     def follow(self, timeout: float | None = None) -> Following:
         """Give facts as they are added; ends after ``timeout`` seconds without a new one."""

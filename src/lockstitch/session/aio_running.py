@@ -12,6 +12,7 @@ import anyio.lowlevel
 from lockstitch.errors import LockstitchError
 from lockstitch.session.batch import Batch
 from lockstitch.session.running import GLANCE, Abort, in_thread
+from lockstitch.session.signals import reason_of
 from lockstitch.session.tools import Job
 from lockstitch.threads import through
 
@@ -49,7 +50,7 @@ class AsyncWatch:
             self._batch.stop()
             raise
         except BaseException as error:
-            reason = "error" if isinstance(error, Exception) else "cancelled"
+            reason = reason_of(error)
             with suppress(LockstitchError):
                 await through(lambda: self._batch.break_off(reason), insist=True)
             raise

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from lockstitch.errors import Busy, UsageError
 from lockstitch.journal import state as journal
-from lockstitch.journal.events import Event, Finished
+from lockstitch.journal.events import Event
 from lockstitch.journal.fold import State
 from lockstitch.session import core
 from lockstitch.session.calls import Call
 from lockstitch.session.core import Candidate, Key
-from lockstitch.session.tools import CurrentCall, Job, Policy, Tool, unfit
+from lockstitch.session.tools import CurrentCall, Job, Outcome, Policy, Tool, unfit
 from lockstitch.session.writing import Writer, new_name
 
 # How often a store that is busy, and says that nothing was written, is asked again.
@@ -42,16 +42,24 @@ class Batch:
         self.is_stopped = False
         self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None
+        self.interrupt_children: Callable[[str], None] = lambda _: None
         self._writer = writer
         self._tools = tools
         self._timeout = timeout
         self._most = max_parallel or math.inf
         self._held: set[Key] = set()
         self._queue: list[Candidate] = []
-        self._touched: set[Key] = set()
+        self._touched: dict[Key, Call] = {}
         self._running: dict[Key, Job] = {}
         self._lock = threading.Lock()
         self._candidates = writer.look(lambda state: core.candidates(state, self._repeats))
+
+    @property
+    def lost(self) -> list[Key]:
+        """The calls of the last reply that may have run, and that nobody is going to run again."""
+        again = {candidate.key for candidate in self._candidates}
+        calls = self._writer.look(lambda state: list(state.view.batch))
+        return [key for call in calls if core.is_lost(call) and (key := _key(call)) not in again]
 
     def _repeats(self, call: journal.Call) -> bool:
         tool = self._tool((call.reply, call.index))
@@ -65,10 +73,10 @@ class Batch:
         for candidate in self._candidates:
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
-            tool = self._tool(candidate.key)
+            tool, call = self._tool(candidate.key), self._found(candidate.key)
             for asked in (policy, tool.approve if tool else None):
-                if asked:
-                    yield candidate, asked, self._call(candidate.key)
+                if asked and call:
+                    yield candidate, asked, call
 
     def hold(self, candidate: Candidate) -> None:
         """Let a call wait for approval."""
@@ -84,7 +92,7 @@ class Batch:
         for candidate in self._candidates:
             if not core.still(state, candidate):
                 continue
-            self._touched.add(candidate.key)
+            self._touched[candidate.key] = self._writer.call(state.view.calls[candidate.key])
             refusal = self._refusal(candidate)
             if refusal:
                 facts.append(core.failed(candidate.key, refusal))
@@ -114,6 +122,8 @@ class Batch:
             candidate.id,
             asking.name,
             self._writer.session,
+            event.reply,
+            event.index,
             event.effect,
             event.attempt,
             threading.Event(),
@@ -157,7 +167,7 @@ class Batch:
         """The calls whose tools run."""
         return set(self._running)
 
-    def finish(self, job: Job, outcome: Finished) -> None:
+    def finish(self, job: Job, outcome: Outcome) -> None:
         """Write an outcome; late or not, the fold knows what to make of it."""
         try:
             self._write(outcome)
@@ -167,7 +177,7 @@ class Batch:
         finally:
             self._leave(job)
 
-    def _write(self, outcome: Finished) -> None:
+    def _write(self, outcome: Outcome) -> None:
         """Write an outcome, patiently: what a tool did is known to nobody else."""
         for _ in range(PATIENCE):
             try:
@@ -177,7 +187,7 @@ class Batch:
             return
         self._writer.add(outcome)
 
-    def finish_alone(self, job: Job, outcome: Finished) -> None:
+    def finish_alone(self, job: Job, outcome: Outcome) -> None:
         """Write an outcome from a tool's own thread, where nothing may be raised."""
         try:
             self.finish(job, outcome)
@@ -205,8 +215,22 @@ class Batch:
         with self._lock:
             self._running.pop(job.key, None)
 
+    def abandon(self) -> None:
+        """Wait no more for calls whose start a rewind took off the line, and tell their tools so.
+
+        What they still give is kept: it counts wherever the call is seen.
+        """
+        calls = self._writer.look(lambda state: dict(state.view.calls))
+        with self._lock:
+            for key in list(self._running):
+                if key not in calls or not calls[key].is_running:
+                    self._running.pop(key).call.abort.set()
+        self.wake()
+
     def break_off(self, reason: str) -> None:
-        """Give every call an outcome and break the turn off."""
+        """Leave what runs, for a reason: every call gets an outcome, and the turn may be over."""
+        if reason not in core.NOBODYS_WISH:
+            self.interrupt_children(reason)
         self.stop()
         self._writer.decide(lambda state: core.broken_off(state, reason, self._touched))
 
@@ -219,8 +243,13 @@ class Batch:
         self.wake()
 
     def outcome(self) -> list[Call]:
-        """Give the calls that this run was about, as they stand."""
-        return [self._call(key) for key in sorted(self._touched)]
+        """Give the calls that this run was about, as they stand, or stood before a rewind."""
+        return [self._found(key) or self._touched[key] for key in sorted(self._touched)]
 
-    def _call(self, key: Key) -> Call:
-        return self._writer.look(lambda state: self._writer.call(state.view.calls[key]))
+    def _found(self, key: Key) -> Call | None:
+        call = self._writer.look(lambda state: state.view.calls.get(key))
+        return self._writer.call(call) if call else None
+
+
+def _key(call: journal.Call) -> Key:
+    return call.reply, call.index

@@ -65,7 +65,8 @@ class Call:
     ``status`` is open, waiting (for approval), approved, started or closed; ``outcome`` is "" as
     long as nothing is known, else ok, error, denied, cancelled, timed-out, unknown or
     not-started. ``is_real`` tells an outcome that the tool gave, or a person, from one that was
-    concluded. ``effect`` is the idempotency key that every attempt gives the tool.
+    concluded. ``effect`` is the idempotency key that every attempt gives the tool. ``is_outside``
+    tells that what it waits for is a result that somebody else delivers.
     """
 
     reply: int
@@ -77,6 +78,7 @@ class Call:
     effect: str = ""
     outcome: str = ""
     is_real: bool = False
+    is_outside: bool = False
     _asked: Callable[[], Asking] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -103,6 +105,7 @@ def call_of(call: journal.Call, asked: Callable[[], Asking] | None = None) -> Ca
         call.effect,
         _outcome(settled.fact) if settled else "",
         settled is not None and settled.is_real,
+        call.is_outside,
         asked,
     )
 
@@ -135,7 +138,7 @@ class Turn:
     @property
     def waiting(self) -> tuple[Call, ...]:
         """The calls that wait for approval."""
-        return tuple(call for call in self.calls if call.status == "waiting")
+        return tuple(c for c in self.calls if c.status == "waiting" and not c.is_outside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import structs
 
 from lockstitch.compaction.counting import Counter, calibrated, checked_counter, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
-from lockstitch.compaction.plan import Budget, Cost, budget_of, unmet
+from lockstitch.compaction.options import Wish
+from lockstitch.compaction.pausing import Past
+from lockstitch.compaction.plan import Cost, unmet
+from lockstitch.compaction.summarizer import Summarizer, name_of
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
 from lockstitch.journal.fold import State
@@ -22,29 +26,6 @@ from lockstitch.session.writing import Writer
 _DIALECT = "anthropic"
 
 
-class Wish(Struct, frozen=True):
-    """How short a session should get, and by what means."""
-
-    tokens: int
-    most_bytes: int | None = None
-    dialect: str | None = None
-    counter: Counter | None = None
-    window: int = 0
-    has_model: bool = False
-
-    @property
-    def budget(self) -> Budget:
-        """What a request may cost."""
-        return budget_of(self.tokens, self.most_bytes)
-
-
-def least_of(error: Unmet) -> int:
-    """Give the least budget that can be met; raises the error again if there is none."""
-    if not error.least:
-        raise error
-    return error.least
-
-
 class Compacting:
     """One compaction of a session that others go on using.
 
@@ -52,27 +33,28 @@ class Compacting:
     also after a crash, does not ask again.
     """
 
-    def __init__(self, writer: Writer, wish: Wish) -> None:
+    def __init__(
+        self, writer: Writer, wish: Wish, summarize: Callable[[str], Any] | None = None
+    ) -> None:
         self._writer = writer
-        self._base, self._view, known = writer.look(_taken)
+        self._base, self._view, notes = writer.look(_taken)
+        self.summarizer = (
+            None if summarize is None else _summarizer(writer, summarize, notes, wish.ignore_pause)
+        )
         self._dialect = wish.dialect or _spoken(self._view)
         self._blobs = writer.fetched(wanted(self._view))
         self._budget = wish.budget
-        self._counter = (
-            checked_counter(wish.counter, self._dialect)
-            if wish.counter
-            else calibrated(self._view, self._dialect, self._blobs)
-        )
+        self._counter = _counter(wish, self._view, self._dialect, self._blobs)
         self.steps: Steps = ladder(
             Task(
                 view=self._view,
                 dialect=self._dialect,
                 budget=wish.budget,
                 blobs=self._blobs,
-                has_model=wish.has_model,
+                has_model=summarize is not None,
                 counter=self._counter,
                 window=wish.window,
-                known=known,
+                known={key: text for key, text in notes.items() if isinstance(text, str)},
                 random=random.random,
                 weighs=True,
             )
@@ -85,8 +67,14 @@ class Compacting:
     def finish(self, done: Compaction) -> Compaction:
         """Write a compaction down if it is one, and if the session is still what it was made of.
 
-        Raises ``Moved`` if it is not, and ``Unmet`` if nothing is gained; nothing is written then.
+        Raises ``Moved`` if it is not, and ``Unmet`` if nothing is gained; of the compaction nothing
+        is written then. What became of the summarizer is kept in any case.
         """
+        past = self.summarizer.learn(done) if self.summarizer else None
+        if self.summarizer and past:
+            label = _label(self.summarizer.name)
+            payload = msgspec.Raw(msgspec.json.encode(past))
+            self._writer.add(Noted(name=core.NOTES, label=label, payload=payload))
         event = done.event
         if event is None:
             return done
@@ -99,7 +87,7 @@ class Compacting:
         if done.is_tight and not self._budget.holds(after):
             raise unmet(before, after, self._budget)
         self._writer.decide(lambda state: self._decided(state, event))
-        return Compaction(done.rung, before, after, event, done.asked, done.failures)
+        return structs.replace(done, before=before, after=after, is_tight=False)
 
     def _decided(self, state: State, event: Compacted) -> list[Event]:
         """Give the fact, unless it would hide what its summary says nothing of.
@@ -123,20 +111,32 @@ class Compacting:
         return after.tokens < before.tokens
 
 
-def _taken(state: State) -> tuple[int, View, dict[str, str]]:
-    return state.seq, state.snapshot(), _known(state)
+def _taken(state: State) -> tuple[int, View, dict[str, Any]]:
+    return state.seq, state.snapshot(), _notes(state)
 
 
-def _known(state: State) -> dict[str, str]:
-    """Give the answers that were kept."""
-    found: dict[str, str] = {}
-    for fact in state.facts.values():
-        event = fact.event
-        if isinstance(event, Noted) and event.name == core.NOTES and not event.blob:
-            text = value_of(event.payload)
-            if isinstance(text, str):
-                found[event.label] = text
-    return found
+def _notes(state: State) -> dict[str, Any]:
+    """Give what was kept: the model's answers, texts, and what became of summarizers, by label."""
+    return {
+        fact.event.label: value_of(fact.event.payload)
+        for fact in state.facts.values()
+        if isinstance(fact.event, Noted) and fact.event.name == core.NOTES and not fact.event.blob
+    }
+
+
+def _label(summarizer: str) -> str:
+    return f"summarizer {summarizer}"
+
+
+def _summarizer(
+    writer: Writer, summarize: Callable[[str], Any], notes: dict[str, Any], ignore_pause: bool
+) -> Summarizer:
+    try:
+        past = msgspec.convert(notes.get(_label(name_of(summarize))), Past)
+    except msgspec.ValidationError:
+        past = Past()
+    scope = f"{writer.backend.url} {writer.session}"
+    return Summarizer(summarize, scope=scope, past=past, ignore_pause=ignore_pause)
 
 
 def _spoken(view: View) -> str:
@@ -144,18 +144,19 @@ def _spoken(view: View) -> str:
     return last.event.dialect if last else _DIALECT
 
 
-def is_over(
-    budget: Budget,
-    view: View,
-    messages: list[Any],
-    dialect: str,
-    blobs: Mapping[str, bytes] | None = None,
-) -> bool:
+def is_over(wish: Wish, view: View, messages: list[Any], blobs: Mapping[str, bytes]) -> bool:
     """Tell whether a request is over a budget, and the moment is one for a compaction.
 
     In the middle of a batch it is not.
     """
     if any(call.is_running or call.status == "open" for call in view.batch):
         return False
-    counter = calibrated(view, dialect, blobs)
-    return not budget.holds(Cost(counter(messages, dialect), size_of(messages)))
+    dialect = wish.dialect or _spoken(view)
+    counter = _counter(wish, view, dialect, blobs)
+    return not wish.budget.holds(Cost(counter(messages, dialect), size_of(messages)))
+
+
+def _counter(wish: Wish, view: View, dialect: str, blobs: Mapping[str, bytes]) -> Counter:
+    if wish.counter is not None:
+        return checked_counter(wish.counter, dialect)
+    return calibrated(view, dialect, blobs)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from lockstitch.errors import Moved, UsageError
+from lockstitch.journal import about
 from lockstitch.journal.events import (
     NOTHING,
     Approved,
@@ -22,19 +23,26 @@ from lockstitch.journal.events import (
     Outcome,
     Partial,
     Replied,
+    Resumed,
     Rewound,
+    Said,
     Started,
     Waiting,
+    as_stored,
     text_payload,
 )
 from lockstitch.journal.fold import CHECKPOINT, State
+from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
+from lockstitch.session.children import CHILD
 
 PAUSED = "paused"
 NOTES = "compaction"
-RESERVED = (CHECKPOINT, PAUSED, NOTES)
+RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING, CHILD)
+# What breaks off the work, but not the turn: nobody asked for it to end.
+NOBODYS_WISH = frozenset({"error", "exit", "closed", "cut"})
 Key = tuple[int, int]
 
 
@@ -48,17 +56,17 @@ def is_paused(state: State) -> bool:
 
 
 def recovery(state: State) -> list[Event]:
-    """Conclude what a dead writer left: calls that ran have an unknown outcome, the turn is over.
+    """Conclude what a dead writer left: calls that ran have an unknown outcome.
 
     A call that never started stays open, unless its reply did not come in full, and one that
-    waits goes on waiting; a turn that only waits for somebody was not broken off by anything.
+    waits goes on waiting. The turn stays open: a crash is nobody's wish to end it.
     """
-    facts = orphaned(state, ())
-    facts += [_concluded(call, "not-started") for call in unrunnable(state.view)]
-    is_broken = not is_paused(state) and bool(facts or not _waits(state.view))
-    if state.view.turn and is_broken:
-        facts.append(Interrupted(reason="crash"))
-    return facts
+    return orphaned(state, ()) + [_concluded(c, "not-started") for c in unrunnable(state.view)]
+
+
+def is_left_open(state: State) -> bool:
+    """Whether the last writer is gone from the middle of a turn, without having left in order."""
+    return bool(state.view.turn) and not is_paused(state) and not _only_waits(state.view)
 
 
 def orphaned(state: State, live: Iterable[Key]) -> list[Event]:
@@ -80,14 +88,17 @@ def unrunnable(view: View) -> list[Call]:
 
 
 def cut_off(state: State, part: Partial | None, stream: str, reason: str) -> list[Event]:
-    """End a stream that broke off: what had come of it, of which no call is going to start."""
+    """End a stream that broke off: what had come of it, of which no call is going to start.
+
+    The turn is over if somebody wanted that; else the model can be asked again.
+    """
     facts: list[Event] = []
     if part is not None:
         asked = range(len(part.calls))
         facts = [part, *(_never(state.seq + 1, index) for index in asked)]
     elif (last := state.view.last_reply) is not None and last.event.stream == stream:
         facts = [_concluded(call, "not-started") for call in unrunnable(state.view)]
-    return [*facts, Interrupted(reason=reason)]
+    return facts if reason in NOBODYS_WISH else [*facts, Interrupted(reason=reason)]
 
 
 def _never(reply: int, index: int) -> Finished:
@@ -118,6 +129,17 @@ def _concluded(call: Call, outcome: Outcome) -> Finished:
 
 
 def broken_off(state: State, reason: str, only: Iterable[Key] | None = None) -> list[Event]:
+    """Leave what was being done, for a reason: end the turn, or leave it to be taken up again.
+
+    ``only`` names the calls that were being run.
+    """
+    if reason not in NOBODYS_WISH:
+        return interrupted(state, reason, only)
+    others = state.view.calls.keys() - set(only) if only is not None else ()
+    return orphaned(state, others)
+
+
+def interrupted(state: State, reason: str, only: Iterable[Key] | None = None) -> list[Event]:
     """Break the turn off: every call that does not wait for somebody gets an outcome.
 
     What runs may have taken effect (cancelled), the rest never started. ``only`` names calls to
@@ -135,6 +157,11 @@ def broken_off(state: State, reason: str, only: Iterable[Key] | None = None) -> 
     return facts
 
 
+def resumed(state: State) -> list[Event]:
+    """Take up the turn that was interrupted, if the last one was."""
+    return [Resumed()] if state.view.interrupted else []
+
+
 def replied(event: Replied) -> list[Event]:
     """Add a reply; one that asks for nothing ends the turn."""
     return [event] if event.calls else [event, Ended()]
@@ -146,11 +173,15 @@ def pause(state: State) -> list[Event]:
 
 
 class Candidate(Struct, frozen=True):
-    """A call that could run now; ``is_approved`` if somebody said so."""
+    """A call that could run now; ``is_approved`` if somebody said so.
+
+    ``starts`` counts also what was started and then rewound, under the same ``effect``.
+    """
 
     key: Key
     id: str
     attempts: int
+    starts: int
     effect: str
     is_approved: bool
     is_repeat: bool
@@ -169,9 +200,9 @@ def candidates(state: State, repeatable: Callable[[Call], bool]) -> list[Candida
             (call.reply, call.index),
             call.id,
             call.attempts,
-            call.effect,
+            *state.starts.get((call.reply, call.index), (call.attempts, call.effect)),
             call.status == "approved",
-            call.attempts > 0,
+            call.outcome is not None,
         )
         for call in state.view.calls.values()
         if call.status == "approved"
@@ -184,9 +215,14 @@ def _is_fresh(call: Call) -> bool:
 
 
 def _may_repeat(call: Call, repeatable: Callable[[Call], bool]) -> bool:
+    return is_lost(call) and repeatable(call)
+
+
+def is_lost(call: Call) -> bool:
+    """Whether a call was left by whoever ran it: its outcome is unknown."""
     fact = call.outcome.fact if call.outcome and not call.outcome.is_real else None
     unknown = isinstance(fact, Finished) and fact.outcome == "unknown"
-    return unknown and call.status == "closed" and repeatable(call)
+    return unknown and call.status == "closed"
 
 
 def still(state: State, candidate: Candidate) -> bool:
@@ -204,7 +240,7 @@ def started(candidate: Candidate, effect: str) -> Started:
     return Started(
         reply=candidate.key[0],
         index=candidate.key[1],
-        attempt=candidate.attempts + 1,
+        attempt=candidate.starts + 1,
         effect=candidate.effect or effect,
     )
 
@@ -247,6 +283,8 @@ def decided(call: Call, reason: str | None = None, *, allow: bool) -> list[Event
         return []
     if call.status != "waiting":
         raise UsageError(f"the call {_label(call)} does not wait for approval: it is {call.status}")
+    if allow and call.is_outside:
+        raise UsageError(f"the call {_label(call)} runs already: deliver its result when it comes")
     if allow:
         return [Approved(reply=call.reply, index=call.index)]
     payload = text_payload(reason) if reason else NOTHING
@@ -275,7 +313,7 @@ def _label(call: Call) -> str:
 
 def turn_of(view: View, take: Callable[[Call], TakenCall] = call_of) -> Turn:
     """Say where the turn stands."""
-    calls = tuple(map(take, view.batch)) if _asks(view) else ()
+    calls = tuple(map(take, view.batch)) if asks(view) else ()
     if view.turn:
         return Turn(view.turn, "waiting" if _only_waits(view) else "open", calls)
     if view.interrupted:
@@ -284,7 +322,7 @@ def turn_of(view: View, take: Callable[[Call], TakenCall] = call_of) -> Turn:
     return Turn(next(spoken, 0), "ended" if view.items else "none", calls)
 
 
-def _asks(view: View) -> bool:
+def asks(view: View) -> bool:
     """Tell whether the last reply belongs to the last turn."""
     last = view.last_reply
     return last is not None and last.seq > (view.turn or view.interrupted)
@@ -305,11 +343,20 @@ def place(state: State, to: Any) -> int:
 
 
 def undone(state: State) -> list[Event]:
-    """Take the last rewind on the visible line back."""
-    found = [fact for fact in state.line(state.seq) if isinstance(fact.event, Rewound)]
+    """Take the last rewind on the visible line back; what is taken back already is passed over."""
+    rewinds = [fact for fact in state.line(state.seq) if isinstance(fact.event, Rewound)]
+    found = [fact for fact in rewinds if not _takes_back(state, fact.event)]
     if not found:
         raise UsageError("nothing was rewound on the visible line of this session")
     return [Rewound(to=found[-1].seq - 1, reason="undo")]
+
+
+def _takes_back(state: State, event: Event) -> bool:
+    """Whether this is an ``undo_rewind``: it leads to just before another rewind."""
+    if not isinstance(event, Rewound) or event.reason != "undo":
+        return False
+    behind = state.facts.get(event.to + 1)
+    return behind is not None and isinstance(behind.event, Rewound)
 
 
 def reverted(state: State) -> list[Event]:
@@ -341,18 +388,37 @@ def is_visible(state: State, seq: int) -> bool:
     return at == seq
 
 
-def free_key(state: State, key: str) -> str:
+def free_key(state: State, key: str, event: Event | None = None) -> str:
     """Give the key to add something under; "" if it is there already.
 
-    What was said under a key and then rewound is not there: it can be said again.
+    What was said under a key and then rewound is not there: it can be said again. Raises
+    ``UsageError`` if something else than ``event`` is there.
     """
     tried, number = key, 1
     while tried in state.keys:
         if is_visible(state, state.keys[tried]):
+            if event is not None and not is_same(state.facts[state.keys[tried]].event, event):
+                raise UsageError(
+                    f"the key {key.partition('/')[2]!r} was used before, for something else: a key"
+                    " names one message for ever, so give this one a key of its own"
+                )
             return ""
         number += 1
         tried = f"{key[:120]}~{number}"
     return tried
+
+
+def is_same(kept: Event, event: Event) -> bool:
+    """Whether an event that is kept says the same as another, whenever and however they came."""
+    new = as_stored(event)
+    return type(kept) is type(new) and (kept.payload, kept.blob) == (new.payload, new.blob)
+
+
+def words_of_turn(state: State) -> list[Said]:
+    """Give what the user said in the turn that is open, in order."""
+    began = state.view.turn
+    spoken = (item for item in state.view.items if isinstance(item, Spoken))
+    return [item.event for item in spoken if began and item.seq >= began]
 
 
 def checkpointed(label: str) -> Noted:
@@ -362,16 +428,18 @@ def checkpointed(label: str) -> Noted:
     return Noted(name=CHECKPOINT, label=label)
 
 
+def described(
+    state: State,
+    title: str | None,
+    tags: Iterable[str] | None,
+    metadata: Mapping[str, Any] | None,
+) -> list[Event]:
+    """Say what the session is called and belongs to; what it says already is nothing new."""
+    event = about.described(about.told(state.described), title, tags, metadata)
+    return [] if event == (state.described or about.described(about.NOTHING)) else [event]
+
+
 def outcome_of(state: State, key: Key) -> Event | None:
     """Give the fact that says what became of a call."""
     call = state.view.calls.get(key)
     return call.outcome.fact if call and call.outcome else None
-
-
-def reason_of(error: BaseException) -> str:
-    """Name what an exception breaks a turn off with."""
-    if isinstance(error, KeyboardInterrupt):
-        return "user"
-    if isinstance(error, SystemExit):
-        return "exit"
-    return "error" if isinstance(error, Exception) else "cancelled"

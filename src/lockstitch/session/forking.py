@@ -7,7 +7,7 @@ from typing import Any
 from lockstitch.errors import Held, UsageError
 from lockstitch.journal.events import Event, Forked, Noted
 from lockstitch.journal.fold import Fact, State
-from lockstitch.journal.records import Head, checked_session
+from lockstitch.journal.records import Head, checked_name
 from lockstitch.journal.state import Checkpoint
 from lockstitch.session import core
 from lockstitch.session.reading import Seen
@@ -17,7 +17,7 @@ from lockstitch.stores.base import Backend
 
 def forked(backend: Backend, source: str, target: str, at: Any = None) -> Head:
     """Copy the first records of a session, and say in the copy where it came from."""
-    if checked_session(target) == source:
+    if checked_name(target) == source:
         raise UsageError("a fork is a new session: give it another name")
     upto = _place(backend, source, at)
     fork = Forked(source=source, at=upto)
@@ -70,4 +70,6 @@ def _begun(state: State, fork: Forked) -> list[Event]:
     if state.seq != fork.at:
         return []
     left = core.orphaned(state, ())
+    # said once more: the store keeps what a new session is called when a record says so
+    left += [state.described] if state.described else []
     return [fork, *left, Noted(name=core.PAUSED)] if left else [fork]

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstitch.journal.fold import Fact
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.calls import Call
-from lockstitch.session.reading import Readable, Seen
+from lockstitch.session.reading import Readable, Seen, advised
+from lockstitch.session.telling import Note
 from lockstitch.stores.base import Backend
 
 LISTENING = 1.0
@@ -19,7 +22,8 @@ class Reader(Readable):
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._seen = Seen(backend, name)
-        self._seen.refresh()
+        with advised(backend, name):
+            self._seen.refresh()
 
     def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""
@@ -40,6 +44,14 @@ class Reader(Readable):
     def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
         return self._seen.output(call)
+
+    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return telling.notes(self._seen, name, rewound=rewound)
+
+    def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return telling.usage(self._seen)
 
     def follow(self, timeout: float | None = None) -> Iterator[Fact]:
         """Give facts as they are added; ends after ``timeout`` seconds without a new one."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Raw
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
-from lockstitch.journal.events import Event, value_of
+from lockstitch.journal.about import told
+from lockstitch.journal.events import Event, Role, value_of
 from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.instructions import beside, leading, texts_in
 from lockstitch.journal.large import Stored
 from lockstitch.journal.records import Head, Record
 from lockstitch.journal.requests import Requests
+from lockstitch.model.handed import Messages
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
 from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
@@ -24,10 +28,24 @@ T = TypeVar("T")
 _KEPT = 16 * 1024 * 1024
 
 
+@contextmanager
+def advised(backend: Backend, session: str) -> Iterator[None]:
+    """Say of damage what can be done about it."""
+    try:
+        yield
+    except Damaged as error:
+        url = backend.url.partition("?")[0]
+        raise Damaged(
+            f"{error}. Next: `lockstitch repair {url} --session {session}` keeps all that can be"
+            " read, and the damaged session beside it"
+        ) from error
+
+
 class Seen:
     """The records of a session that were read, added up; safe to use from several threads.
 
-    Nothing here waits for a writer. ``asked`` is the last record that a request was made from.
+    Nothing here waits for a writer. ``asked`` is the last record that a request was made from,
+    and ``spoken`` the dialect of that request.
     """
 
     def __init__(self, backend: Backend, session: str) -> None:
@@ -36,6 +54,7 @@ class Seen:
         self.state = State()
         self.head = Head()
         self.asked = 0
+        self.spoken = ""
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
         self._requests = Requests()
@@ -72,8 +91,25 @@ class Seen:
             messages = self._requests.make(
                 self.state.view, dialect, model=model, provider=provider, large=self._large
             )
-            self.asked = self.state.seq
-        return messages
+            self.asked, self.spoken = self.state.seq, dialect
+            head = leading(self.instructions, dialect)
+        if not head:
+            return messages
+        given = messages if isinstance(messages, Messages) else Messages(messages)
+        given.begin_with(head)
+        return given
+
+    @property
+    def instructions(self) -> dict[Role, str]:
+        """What the model is told before the conversation, by role."""
+        view = self.look(lambda state: state.view)
+        return texts_in(view, lambda event: str(value_of(Raw(self.payload(event)))))
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that the session is led in: the last request's, else the last reply's."""
+        last = self.look(lambda state: state.view.last_reply)
+        return self.spoken or (last.event.dialect if last else "")
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
         """Give large values; they never change, so as many as are no burden are kept."""
@@ -129,9 +165,36 @@ class Readable:
         return self._seen.head.seq
 
     @property
+    def title(self) -> str:
+        """What the session is called, "" if nobody said so."""
+        return self._seen.look(lambda state: told(state.described).title)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What the session belongs to, in order."""
+        return self._seen.look(lambda state: told(state.described).tags)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the caller keeps with the session."""
+        return self._seen.look(lambda state: told(state.described).metadata)
+
+    @property
     def state(self) -> State:
         """All that the journal adds up to."""
         return self._seen.state
+
+    @property
+    def instructions(self) -> dict[Role, str]:
+        """What the model is told before the conversation: texts by role, system or developer."""
+        return self._seen.instructions
+
+    def system(self, dialect: str) -> Any:
+        """Give what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
+
+        None if nothing was instructed, and where a request has it among its messages.
+        """
+        return beside(self._seen.instructions, dialect)
 
     @property
     def items(self) -> list[journal.Item]:
@@ -156,7 +219,12 @@ class Readable:
     @property
     def waiting(self) -> list[Call]:
         """The calls that wait for somebody's approval."""
-        return [call for call in self.calls if call.status == "waiting"]
+        return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
+
+    @property
+    def expected(self) -> list[Call]:
+        """The calls whose results somebody else is going to deliver."""
+        return [c for c in self.calls if c.status == "waiting" and c.is_outside]
 
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:

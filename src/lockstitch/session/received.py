@@ -49,17 +49,18 @@ def received(
     *,
     provider: str | None = None,
     model: str | None = None,
-    stream: str = "",
+    likely: str = "",
 ) -> Replied:
     """Make the event of a reply: a whole response, or the message in it, complete in either case.
 
     ``reply`` is an SDK's object, plain data, or JSON. Without ``dialect`` its class or its shape
-    tells it; ``provider`` is by default who serves the dialect, ``model`` what the reply names.
-    Raises ``UsageError`` for what is no reply: a request, an error, somebody else's message.
+    tells it, and where neither does, it is ``likely``; ``provider`` is by default who serves the
+    dialect, ``model`` what the reply names. Raises ``UsageError`` for what is no reply: a request,
+    an error, somebody else's message.
     """
     payload, value = _opened(reply)
     shaped = dialect_of_class(reply) or shape_of(value)
-    name = _agreed(dialect, shaped, value)
+    name = _agreed(dialect, shaped, value, likely)
     messages = _checked(name, value)
     return Replied(
         payload=payload,
@@ -67,7 +68,6 @@ def received(
         provider=provider if provider is not None else provider_of(name),
         model=model if model is not None else _model_in(value),
         calls=tuple(map(_asked, calls_in(name, messages))),
-        stream=stream,
     )
 
 
@@ -177,21 +177,24 @@ def _google(value: Any) -> Any:
     }
 
 
-def _agreed(dialect: str | None, shaped: str | None, value: Any) -> str:
+def _agreed(dialect: str | None, shaped: str | None, value: Any, likely: str) -> str:
     """Give the dialect to use; one that was named must be the one that the reply is in."""
     if dialect is None:
-        return shaped or _guessed(value)
+        return shaped or _guessed(value, likely)
     named = profile_named(dialect).dialect
     if shaped is not None and shaped != named:
         raise UsageError(f"this is a reply in {shaped}, not in {named}; name that one")
     return dialect if shaped else confirmed(value if isinstance(value, list) else [value], dialect)
 
 
-def _guessed(value: Any) -> str:
+def _guessed(value: Any, likely: str) -> str:
     _refuse_others(value)
+    messages = value if isinstance(value, list) else [value]
     try:
-        return dialect_of(value if isinstance(value, list) else [value])
+        return dialect_of(messages)
     except AmbiguousDialect:
+        if likely:
+            return confirmed(messages, likely)
         raise AmbiguousDialect(
             "nothing in this reply tells its dialect apart; name one, or pass the whole response"
         ) from None

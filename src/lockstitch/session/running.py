@@ -12,7 +12,7 @@ from typing import Protocol
 
 from lockstitch.errors import LockstitchError
 from lockstitch.session.batch import Batch
-from lockstitch.session.signals import Deferred
+from lockstitch.session.signals import Deferred, reason_of
 from lockstitch.session.tools import Job
 
 # How often an abort signal is looked at, and how long a wait may last that nothing interrupts.
@@ -66,7 +66,7 @@ class Watch:
                 self._give_up(error)
                 raise
             if self._is_to_stop(held):
-                self._batch.break_off("user" if held.raised else "aborted")
+                self._batch.break_off(reason_of(held.raised) if held.raised else "aborted")
 
     def _is_to_stop(self, held: Deferred) -> bool:
         return held.raised is not None or (self._abort is not None and self._abort.is_set())
@@ -99,4 +99,4 @@ class Watch:
             self._batch.stop()
             return
         with suppress(LockstitchError):
-            self._batch.break_off("error" if isinstance(error, Exception) else "cancelled")
+            self._batch.break_off(reason_of(error))

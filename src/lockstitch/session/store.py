@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
+from lockstitch.journal.salvage import Salvage
+from lockstitch.journal.searching import Match
+from lockstitch.session.auditing import Audited, audit
+from lockstitch.session.calls import Call
+from lockstitch.session.children import Parent
+from lockstitch.session.companions import refuse_internal
+from lockstitch.session.conversation import checked_wait
+from lockstitch.session.copying import Copy, copied
+from lockstitch.session.delivering import deliver
 from lockstitch.session.forking import forked
+from lockstitch.session.importing import Taken, taken_in
+from lockstitch.session.listing import Order, listed, listing_of
 from lockstitch.session.reader import Reader
+from lockstitch.session.removing import Deleted
+from lockstitch.session.retaining import Retention, deleted_for, retained, rule_of
+from lockstitch.session.salvaging import salvage
+from lockstitch.session.searching import searched
 from lockstitch.session.sync import Session
-from lockstitch.stores.base import Backend, Listed
+from lockstitch.session.tools import CurrentCall
+from lockstitch.stores.base import Backend, Listed, Listing
 
 if TYPE_CHECKING:
     from lockstitch.session.aio import Opening
@@ -50,6 +67,7 @@ class Store:
         Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and, without
         ``create``, ``Unreadable`` if there is none.
         """
+        refuse_internal(name)
         return Session(self._backend, name, wait=wait, create=create)
 
     def async_session(self, name: str, *, wait: float = 0.0, create: bool = True) -> Opening:
@@ -60,16 +78,35 @@ class Store:
         """
         with _anyio():
             from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
+        refuse_internal(name)
         return Opening(self._backend, name, wait=wait, create=create)
+
+    def child(self, call: CurrentCall, *, wait: float = 0.0) -> Session:
+        """Open the session that belongs to a call: ``store.child(lockstitch.current_call())``.
+
+        For a tool that is an agent itself. Its name is the parent's with the call's place, so the
+        tool, run again after a crash, goes on in the same one (declare it ``repeatable``).
+        """
+        parent = Parent(call.session, *call.key)
+        return Session(self._backend, parent.child, wait=wait, parent=parent)
+
+    def async_child(self, call: CurrentCall, *, wait: float = 0.0) -> Opening:
+        """Open the session that belongs to a call, as :meth:`child` does, from asyncio or trio."""
+        with _anyio():
+            from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
+        parent = Parent(call.session, *call.key)
+        return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
     def read(self, name: str) -> Reader:
         """Open a session for reading only, whoever writes it; raises ``Unreadable`` if none is."""
+        refuse_internal(name)
         return Reader(self._backend, name)
 
     async def async_read(self, name: str) -> AsyncReader:
         """Open a session for reading only, from asyncio or trio; needs the extra ``async``."""
         with _anyio():
             from lockstitch.session.aio_reader import opened  # noqa: PLC0415 - anyio is an extra
+        refuse_internal(name)
         return await opened(self._backend, name)
 
     def fork(self, name: str, new_name: str, at: Any = None) -> Head:
@@ -78,11 +115,129 @@ class Store:
         ``at`` is a checkpoint, its label or a record's number, and by default the end. Nobody has
         to stop writing the old one. The same fork again is done already.
         """
+        for one in (name, new_name):
+            refuse_internal(one)
         return forked(self._backend, name, new_name, at)
 
-    def sessions(self) -> Iterator[Listed]:
-        """List the sessions in the order of their names."""
-        return self._backend.sessions()
+    def import_messages(
+        self, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
+    ) -> Taken:
+        """Make a new session of a message list, from any framework, or of a request's body.
+
+        What is broken in it is healed, as :func:`lockstitch.heal` does, and the first record, a
+        note called ``imported``, keeps the list as it was. Calls at the end without a result are
+        left open with an unknown outcome. The same list again is done already; raises ``Held`` if
+        the name is another session's.
+        """
+        return taken_in(self._backend, name, messages, dialect, system)
+
+    def deliver(
+        self, session: str, call: Call | str, result: Any, *, key: str | None = None
+    ) -> bool:
+        """Hand in a result from outside, whoever holds the session; returns whether it is new.
+
+        ``call`` is what the tool was given as ``current_call().effect``, the call itself, or an
+        id that no other call of the session has; ``result`` is a value, ``Result`` or an
+        exception. The same again, told by ``key`` or else by the call, is delivered already.
+        A session that waits for it is woken, and one that is not open has it when it is opened.
+        """
+        return deliver(self._backend, session, call, result, key=key)
+
+    async def async_deliver(
+        self, session: str, call: Call | str, result: Any, *, key: str | None = None
+    ) -> bool:
+        """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
+        with _anyio():
+            from lockstitch.threads import through  # noqa: PLC0415 - anyio is an extra
+        return await through(lambda: self.deliver(session, call, result, key=key), insist=True)
+
+    def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
+        """Copy a session into another store as it is: keys, times, large values, what it is called.
+
+        All of it or nothing, and verified; the same copy again is done already, also when it went
+        on since. Nobody has to stop writing the session. Raises ``Held`` if the other store has
+        another one of that name.
+        """
+        return copied(self._backend, name, to._backend, new_name)
+
+    def delete(self, name: str, *, wait: float = 0.0, reason: str | None = None) -> Deleted:
+        """Remove a session for good: its records, and large values that no other session names.
+
+        Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and
+        ``Unreadable`` if there is none. :meth:`vacuum` clears what the files may still hold of it.
+        With a ``reason`` its name stays in the store's :meth:`audit`.
+        """
+        refuse_internal(name)
+        return deleted_for(self._backend, name, checked_wait(wait), reason)
+
+    def retain(  # noqa: PLR0913 - options, all by name
+        self,
+        *,
+        older_than: timedelta | float | None = None,
+        keep: int | None = None,
+        tags: Iterable[str] = (),
+        including_open: bool = False,
+        dry_run: bool = False,
+        by: str | None = None,
+    ) -> Retention:
+        """Remove sessions not changed for so long, and all but the ``keep`` changed last.
+
+        Either rule is enough to remove a session; of ``tags`` it must have every one to be looked
+        at. One that somebody holds stays, and so does one whose turn is open or waits, unless
+        ``including_open`` says otherwise. Everything that is removed is written down first, see
+        :meth:`audit`; ``by`` is who did it, if not this user and process. With ``dry_run`` nothing
+        is removed, and what would be is given.
+        """
+        rule = rule_of(older_than, keep, tags, including_open=including_open)
+        return retained(self._backend, rule, dry_run=dry_run, by=by)
+
+    def audit(self) -> Iterator[Audited]:
+        """Give the removals that were written down, oldest first."""
+        return audit(self._backend)
+
+    def vacuum(self) -> int:
+        """Give the room of what was removed back, and leave nothing of it in the files.
+
+        Gives how many bytes were freed, as far as that is known here. Sessions can be used
+        meanwhile, but a large store may make their writers wait.
+        """
+        return self._backend.vacuum()
+
+    def sessions(  # noqa: PLR0913 - options, all by name
+        self,
+        *,
+        order: Order = "name",
+        after: Listed | str = "",
+        limit: int | None = None,
+        tag: str = "",
+        title: str = "",
+        changed_after: datetime | int | None = None,
+    ) -> Iterator[Listed]:
+        """List sessions by ``name``, or by when they were ``changed``, newest first.
+
+        For the next page pass the last session of this one as ``after``, or its ``cursor``, which
+        is a text. ``tag`` and ``title`` (a part of it, in any case) choose sessions by how they
+        were described, and ``changed_after`` by the time of their last record: a date, or
+        milliseconds since 1970.
+        """
+        listing = listing_of(order, after, tag, changed_after)
+        return listed(self._backend, listing, title, limit)
+
+    def search(self, words: str, *, limit: int | None = None, tag: str = "") -> Iterator[Match]:
+        """Find records by what was said: all of the words, in any case, in one record.
+
+        What users, models and tools said is looked at, those sessions first that were changed
+        last, what was rewound included. It is read as it goes, one record at a time.
+        """
+        return searched(self._backend, words, limit, Listing(newest=True, tag=tag))
+
+    def salvage(self, name: str) -> Salvage:
+        """Read all that can be read of a damaged session, also behind the damage.
+
+        It says of each record whether it is what was written. Nothing is changed: `lockstitch
+        repair`, or :func:`lockstitch.stored.repair`, writes the session anew.
+        """
+        return salvage(self._backend, name)
 
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""

@@ -17,7 +17,7 @@ from lockstitch.session import core
 from lockstitch.session.content import json_payload
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.received import received
-from lockstitch.session.signals import Deferred
+from lockstitch.session.signals import Deferred, reason_of
 from lockstitch.session.streams import Accumulator, accumulator_for, dialect_of_event
 from lockstitch.session.writing import new_name
 
@@ -119,7 +119,7 @@ class Gathering:
             return
         with Deferred():
             if not self._is_recorded():
-                self._broken_off(reason if error is None else core.reason_of(error))
+                self._broken_off(reason if error is None else reason_of(error))
             self.is_settled = True
             if self in self._conversation.streams:
                 self._conversation.streams.remove(self)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from lockstitch.compaction.counting import Counter
 from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.running import Clock, Progress, Summarize, quiet, run
+from lockstitch.compaction.options import Options, Wish, wished
+from lockstitch.compaction.running import Summarize, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
-from lockstitch.session.batch import Batch
+from lockstitch.journal.about import About
+from lockstitch.journal.events import Role
+from lockstitch.journal.usage import Usage
+from lockstitch.session import telling
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.compacting import Wish, least_of
+from lockstitch.session.children import Parent
 from lockstitch.session.conversation import Conversation
+from lockstitch.session.reader import end_of
 from lockstitch.session.reading import Readable
 from lockstitch.session.running import Abort, Watch
 from lockstitch.session.streaming import Gathering, Stream
+from lockstitch.session.telling import Note
 from lockstitch.session.tools import Policy, Tool, checked_timeout, toolbox
 from lockstitch.stores.base import Backend
 
@@ -32,9 +37,15 @@ class Session(Readable):
     """
 
     def __init__(
-        self, backend: Backend, name: str, *, wait: float = 0.0, create: bool = True
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        wait: float = 0.0,
+        create: bool = True,
+        parent: Parent | None = None,
     ) -> None:
-        self._inner = Conversation(backend, name, wait=wait, create=create)
+        self._inner = Conversation(backend, name, wait=wait, create=create, parent=parent)
         self._seen = self._inner.writer
 
     @property
@@ -49,6 +60,15 @@ class Session(Readable):
         it stands behind their results.
         """
         return self._inner.say(content, dialect=dialect, key=key)
+
+    def instruct(self, text: str, *, role: Role = "system") -> None:
+        """Tell the model something before the conversation, as its system or its developer.
+
+        It counts from now on, in place of what the same role said before; the same again is
+        nothing new, so a program may say it at every start. Where the dialect has a place for it
+        among the messages, ``request`` puts it first; else :meth:`system` gives it.
+        """
+        self._inner.instruct(text, role=role)
 
     def record(
         self,
@@ -90,26 +110,26 @@ class Session(Readable):
         provider: str | None = None,
         budget: int | None = None,
         summarize: Summarize | None = None,
-        deadline: float = 60.0,
+        **options: Unpack[Options],
     ) -> list[Any]:
         """Give the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
-        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does, and never
-        longer than ``deadline`` seconds. A budget that nothing can meet gets the shortest there
-        can be.
+        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with the same
+        ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
+        that nothing can meet gets the shortest there can be.
         """
         ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        wish = wished(budget, dialect, options)
         messages = ask()
-        if budget is None or not self._inner.is_over(budget, dialect, messages):
+        if wish is None or not self._inner.is_over(wish, messages):
             return messages
-        compact = partial(self.compact, dialect=dialect, deadline=deadline)
         with suppress(Unmet, Moved, Busy):
             try:
-                compact(summarize, budget=budget)
+                self._compacted(summarize, wish)
             except Unmet as error:
-                compact(budget=least_of(error))
+                self._compacted(None, wish.loosened(error))
             return ask()
         return messages
 
@@ -131,7 +151,7 @@ class Session(Readable):
         """
         box = toolbox(tools, can_await=False)
         seconds = None if timeout is None else checked_timeout(timeout)
-        batch = Batch(self._inner.writer, box, timeout=seconds, max_parallel=max_parallel)
+        batch = self._inner.batch(box, timeout=seconds, max_parallel=max_parallel)
         for candidate, policy, call in batch.questions(approve):
             if _says_so(policy, call):
                 batch.hold(candidate)
@@ -147,6 +167,13 @@ class Session(Readable):
         """Break the turn off: every call that waits for nobody gets an outcome at once."""
         return self._inner.interrupt(reason)
 
+    def resume(self) -> Turn:
+        """Take up the turn that was interrupted, without new words; else nothing changes.
+
+        What its calls came to stays as it is: the model is asked what to do.
+        """
+        return self._inner.resume()
+
     def approve(self, call: Call | str) -> Call:
         """Let a call that waits run with the next ``run_tools``; a unique id will do."""
         return self._inner.approve(call)
@@ -155,6 +182,24 @@ class Session(Readable):
         """Refuse a call that waits; the model is told so, and the reason."""
         return self._inner.deny(call, reason)
 
+    def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+
+        The call is named by itself, by its ``effect``, or by an id that no other call has. The
+        same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
+        """
+        return self._inner.deliver(call, result, key=key)
+
+    def wait(self, timeout: float | None = None) -> Turn:
+        """Wait while all that is left waits for somebody: a result, or an approval.
+
+        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        """
+        until = end_of(timeout)
+        while (turn := self._inner.listen(until)) is None:
+            pass
+        return turn
+
     def output(self, call: Call) -> Any:
         """Give what a call gave, decoded; None while nothing is known of it."""
         return self._inner.output(call)
@@ -162,6 +207,28 @@ class Session(Readable):
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; gives the record's number."""
         return self._inner.note(name, value, key=key)
+
+    def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Say what the session is called and belongs to; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return self._inner.describe(title, tags, metadata)
+
+    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return telling.notes(self._seen, name, rewound=rewound)
+
+    def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return telling.usage(self._seen)
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; gives the record's number."""
@@ -182,18 +249,13 @@ class Session(Readable):
         """Go back to before the message that began the interrupted turn."""
         return self._inner.revert_interrupted()
 
-    def compact(  # noqa: PLR0913 - options, all by name
+    def compact(
         self,
         summarize: Summarize | None = None,
         *,
         budget: int,
-        most_bytes: int | None = None,
-        deadline: float = 60.0,
-        call_timeout: float | None = None,
         dialect: str | None = None,
-        counter: Counter | None = None,
-        window: int = 0,
-        on_progress: Progress | None = None,
+        **options: Unpack[Options],
     ) -> Compaction:
         """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
 
@@ -202,13 +264,21 @@ class Session(Readable):
         was said and done stands in. The session can be used meanwhile. Nothing is deleted:
         :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
         ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+
+        A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
+        in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
+        asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
+        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
+        how far it is, and ``ignore_pause`` asks whatever failed before.
         """
-        has_model = summarize is not None
-        wish = Wish(budget, most_bytes, dialect, counter, window, has_model)
-        work = self._inner.compacting(wish)
-        clock = Clock(deadline, call_timeout)
-        done = run(work.steps, summarize, clock, keep=work.keep, on_progress=on_progress or quiet)
-        return work.finish(done)
+        return self._compacted(summarize, Wish(tokens=budget, dialect=dialect, **options))
+
+    def _compacted(self, summarize: Summarize | None, wish: Wish) -> Compaction:
+        done = _shortened(self._inner, summarize, wish)
+        for child in self._inner.long_children(wish):
+            with suppress(Unmet, Moved, Busy):
+                _shortened(child, summarize, wish)
+        return done
 
     def uncompact(self) -> None:
         """Take every compaction back: all of the conversation is sent again."""
@@ -230,6 +300,12 @@ class Session(Readable):
     ) -> None:
         """Go out, whatever happened."""
         self._inner.close(error)
+
+
+def _shortened(conversation: Conversation, summarize: Summarize | None, wish: Wish) -> Compaction:
+    work = conversation.compacting(wish, summarize)
+    done = run(work.steps, work.summarizer, wish.clock, keep=work.keep, on_progress=wish.show)
+    return work.finish(done)
 
 
 def _says_so(policy: Policy, call: Call) -> bool:

@@ -10,15 +10,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.journal.events import Finished, Outcome, Started, text_payload
+from lockstitch.journal.events import Finished, Started, Waiting, text_payload
 from lockstitch.session.calls import Call
 from lockstitch.session.content import content_payload, text_of
 
 _TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
+Outcome = Finished | Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """What a tool gives when somebody else is going to have its result, in a minute or in a week.
+
+    The call waits, over restarts, until ``store.deliver(session, effect, result)`` hands it in.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CurrentCall:
     """The call that a tool runs for.
 
@@ -65,9 +74,16 @@ class CurrentCall:
     id: str
     name: str
     session: str
+    reply: int
+    index: int
     effect: str
     attempt: int
     abort: threading.Event
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from every other call of its session."""
+        return self.reply, self.index
 
 
 CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")
@@ -125,7 +141,7 @@ class Job(Struct):
         """The call it runs."""
         return self.event.reply, self.event.index
 
-    def run(self) -> Finished:
+    def run(self) -> Outcome:
         """Call the tool here and now; whatever it does becomes an outcome."""
         CURRENT.set(self.call)
         try:
@@ -133,7 +149,7 @@ class Job(Struct):
         except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
             return self.failed(error)
 
-    async def run_async(self) -> Finished:
+    async def run_async(self) -> Outcome:
         """Await the tool; cancellation goes on, anything else becomes an outcome."""
         CURRENT.set(self.call)
         try:
@@ -143,25 +159,26 @@ class Job(Struct):
 
     def failed(self, error: BaseException) -> Finished:
         """Say how the tool failed: the kind and the message, never the traceback."""
-        return self._outcome("error", text_payload(_said_by(error)))
+        return finished(self.key, self.event.attempt, error)
 
-    def _finished(self, value: Any) -> Finished:
-        result = value if isinstance(value, Result) else Result(value)
-        outcome: Outcome = "error" if result.error else "ok"
-        if not result.dialect:
-            return self._outcome(outcome, text_payload(text_of(result.content)))
-        payload = content_payload(result.content, result.dialect)
-        return structs.replace(self._outcome(outcome, payload), dialect=result.dialect)
+    def _finished(self, value: Any) -> Outcome:
+        if isinstance(value, Later):
+            return Waiting(reply=self.event.reply, index=self.event.index, outside=True)
+        return finished(self.key, self.event.attempt, value)
 
-    def _outcome(self, outcome: Outcome, payload: Raw) -> Finished:
-        event = self.event
-        return Finished(
-            reply=event.reply,
-            index=event.index,
-            attempt=event.attempt,
-            outcome=outcome,
-            payload=payload,
-        )
+
+def finished(key: tuple[int, int], attempt: int, value: Any) -> Finished:
+    """Say what a call gave: a value, content in some dialect, or an exception."""
+    made = Finished(reply=key[0], index=key[1], attempt=attempt)
+    if isinstance(value, BaseException):
+        value = Result(_said_by(value), error=True)
+    result = value if isinstance(value, Result) else Result(value)
+    if result.error:
+        made = structs.replace(made, outcome="error")
+    if not result.dialect:
+        return structs.replace(made, payload=text_payload(text_of(result.content)))
+    payload = content_payload(result.content, result.dialect)
+    return structs.replace(made, payload=payload, dialect=result.dialect)
 
 
 def _at_hand(value: Any) -> Any:

@@ -29,6 +29,11 @@ def new_name() -> str:
     return secrets.token_hex(12)
 
 
+def now() -> int:
+    """Return the time of day, as records have it: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class _Order:
     """Something to be added: facts as they are, or what a decision makes of the state then."""
 
@@ -42,13 +47,14 @@ class _Order:
         self.records: list[Record] = []
 
     def entries(self, state: State) -> list[Entry]:
-        first = free_key(state, self.key) if self.key else new_name()
+        events = self.events if self.decide is None else self.decide(state)
+        event = events[0] if events else None
+        first = free_key(state, self.key, event) if self.key else new_name()
         if not first:
             return []
-        events = self.events if self.decide is None else self.decide(state)
-        now = time.time_ns() // 1_000_000
+        at = now()
         keys = [first, *(new_name() for _ in events)]
-        return [entry_of(event, key, now) for event, key in zip(events, keys, strict=False)]
+        return [entry_of(event, key, at) for event, key in zip(events, keys, strict=False)]
 
     def result(self) -> list[Record]:
         if self.error is not None:

@@ -33,6 +33,7 @@ from lockstitch.sessions.repairing import (
     repair,
     require_closed,
 )
+from lockstitch.sessions.searching import search
 from lockstitch.sessions.undoing import (
     backups_of,
     require_undoable,
@@ -70,6 +71,7 @@ __all__ = [
     "scan",
     "scan_database",
     "scan_file",
+    "search",
     "session_of",
     "shortened",
     "shorter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 from msgspec import Struct, field
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from lockstitch.compaction.ladder import Compaction
-    from lockstitch.compaction.running import Progress, Summarize
+    from lockstitch.compaction.options import Limits
+    from lockstitch.compaction.running import Summarize
     from lockstitch.formats.compactor import Condensed
 
 # What a compacted session may have, in tokens: three fifths of a usual window.
@@ -47,67 +48,57 @@ def compact(  # noqa: PLR0913 - options, all by name
     summarize: Summarize | None = None,
     *,
     budget: int = BUDGET,
-    most_bytes: int | None = None,
-    deadline: float = 60.0,
-    call_timeout: float | None = None,
     session: str | None = None,
-    on_progress: Progress | None = None,
     run: str | None = None,
     follow_symlinks: bool = False,
+    **limits: Unpack[Limits],
 ) -> Shorter:
     """Make a session shorter where it is, as its program does, with a backup.
 
     ``summarize`` is a function from a prompt to a summary; without it, and when it fails, a digest
     of what was said and done stands in. Raises ``Unmet`` if ``budget`` tokens, or ``most_bytes``
     bytes, cannot be met, and ``Conflict`` if it cannot be written safely; nothing is written then.
-    A session in a store of Lockstitch's own is compacted by one more record.
+    A session in a store of Lockstitch's own is compacted by one more record. The options are those
+    of ``Session.compact`` that make sense for both.
     """
-    options: dict[str, Any] = {
-        "budget": budget,
-        "most_bytes": most_bytes,
-        "deadline": deadline,
-        "call_timeout": call_timeout,
-        "on_progress": on_progress,
-    }
     if isinstance(source, str):
         if places.may_be(source) and places.place_of(source):
             from lockstitch import stored  # noqa: PLC0415 - most sessions are of other programs
 
-            return stored.compact(source, session, summarize, **options)
+            return stored.compact(source, session, summarize, budget=budget, **limits)
         [source] = sources(source, session=session)
     known: dict[str, str] = {}
     chosen = source
 
     def attempt() -> Shorter:
         read = opened(chosen, follow_symlinks=follow_symlinks)
-        made = condensed(read, summarize, known=known, **options)
+        made = condensed(read, summarize, budget=budget, known=known, **limits)
         return shortened(read, made, run or backups.new_run())
 
     return until_it_stays(attempt)
 
 
-def condensed(  # noqa: PLR0913 - options, all by name
+def condensed(
     session: Opened,
     summarize: Summarize | None = None,
     *,
     budget: int = BUDGET,
-    most_bytes: int | None = None,
-    deadline: float = 60.0,
-    call_timeout: float | None = None,
-    on_progress: Progress | None = None,
     known: MutableMapping[str, str] | None = None,
+    **limits: Unpack[Limits],
 ) -> Condensed:
     """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
-    from lockstitch.compaction.plan import budget_of  # noqa: PLC0415 - few commands need it
-    from lockstitch.compaction.running import Clock, quiet  # noqa: PLC0415 - as above
+    from lockstitch.compaction.options import Bounds  # noqa: PLC0415 - few commands need it
+    from lockstitch.compaction.summarizer import Summarizer  # noqa: PLC0415 - as above
     from lockstitch.formats import compactor  # noqa: PLC0415 - as above
 
-    room = budget_of(budget, most_bytes)
+    bounds = Bounds(tokens=budget, **limits)
+    asked = None
+    if summarize is not None:
+        asked = Summarizer(summarize, ignore_pause=bounds.ignore_pause)
     try:
-        draft = compactor.drafted(session.source.form, session.transcript, room)
+        draft = compactor.drafted(session.source.form, session.transcript, bounds.budget)
         answers = {} if known is None else known
-        clock = Clock(deadline, call_timeout)
-        return compactor.condensed(draft, summarize, clock, answers, on_progress or quiet)
+        return compactor.condensed(draft, asked, bounds.clock, answers, bounds.show)
     except (RecursionError, MemoryError):
         raise Unreadable("is too large or too deep") from None
 

@@ -16,8 +16,8 @@ from lockstitch.formats.sources import opened as opened_file
 from lockstitch.report import OWN
 
 _OWN = (
-    "is a store of Lockstitch's own: its sessions are valid at every moment, so there is nothing "
-    "to repair; check, show, export, checkpoints, rewind and fork take it"
+    "is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
+    "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
 )
 
 

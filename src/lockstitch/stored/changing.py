@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Unpack
 
 from msgspec import Struct
 
 from lockstitch.compaction.counting import calibrated
 from lockstitch.compaction.ladder import Compaction, Task, ladder
+from lockstitch.compaction.options import Options
+from lockstitch.compaction.plan import budget_of
 from lockstitch.compaction.running import Clock, Summarize, quiet, run
 from lockstitch.errors import Damaged, UsageError
 from lockstitch.journal.checkpoints import Begun, line_of, may_be_thread
@@ -17,7 +19,6 @@ from lockstitch.journal.state import Checkpoint, Reply, Spoken, View
 from lockstitch.places import Place, public
 from lockstitch.report import OWN, Report
 from lockstitch.session import core
-from lockstitch.session.compacting import Wish
 from lockstitch.session.forking import forked
 from lockstitch.session.reader import Reader
 from lockstitch.session.sync import Session
@@ -92,7 +93,7 @@ def outlook(journal: Journal, budget: int, most_bytes: int | None = None) -> Com
     """Say what a compaction would come to without a model; nothing is written."""
     view, dialect = journal.view, journal.dialect
     counter = calibrated(view, dialect, journal.blobs)
-    room = Wish(budget, most_bytes).budget
+    room = budget_of(budget, most_bytes)
     task = Task(view, dialect, room, journal.blobs, has_model=False, counter=counter)
     return run(ladder(task), None, Clock(0.0, None), keep=lambda *_: None, on_progress=quiet)
 
@@ -110,12 +111,18 @@ def _shorter(target: str, session: str, view: View, done: Compaction) -> Shorter
 
 
 def compact(
-    target: str, session: str | None = None, summarize: Summarize | None = None, **options: Any
+    target: str,
+    session: str | None = None,
+    summarize: Summarize | None = None,
+    *,
+    budget: int,
+    dialect: str | None = None,
+    **options: Unpack[Options],
 ) -> Shorter:
     """Compact a session as ``Session.compact`` does, with its options; one more record says so."""
     place, name = _existing(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
-        done = opened.compact(summarize, **options)
+        done = opened.compact(summarize, budget=budget, dialect=dialect, **options)
     return _shorter(target, name, read(target, name).view, done)
 
 

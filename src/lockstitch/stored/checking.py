@@ -11,7 +11,10 @@ from lockstitch.errors import Damaged, LockstitchError
 from lockstitch.lists import check as check_list
 from lockstitch.places import brief, public
 from lockstitch.report import OWN, Report
+from lockstitch.rules import Finding
+from lockstitch.session.salvaging import salvage
 from lockstitch.stored.journal import Journal, damage, journal_of, opened, require
+from lockstitch.stored.salvaging import findings_of, summary_of
 from lockstitch.stores.base import Backend, Fault, Listed
 
 
@@ -96,9 +99,8 @@ def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
     report = Report(target, OWN, listed.session, records=listed.seq)
     try:
         journal = journal_of(backend, listed.session)
-        report.findings = [damage(fault.seq, fault.message) for fault in faults]
-        if journal.fault is not None and not faults:
-            report.findings.append(journal.fault)
+        found = faults or journal.fault is not None
+        report.findings = _damages(backend, listed.session, faults, report) if found else []
         _describe(report, journal)
         report.dialect = dialect or journal.dialect
         messages = journal.messages(dialect, model)
@@ -108,6 +110,15 @@ def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
     except LockstitchError as error:
         report.error = str(error)
     return report
+
+
+def _damages(backend: Backend, session: str, faults: list[Fault], report: Report) -> list[Finding]:
+    """Say of a damaged session which records are not what was written, and how many are."""
+    found = salvage(backend, session)
+    if found.is_whole:
+        return [damage(fault.seq, fault.message) for fault in faults]
+    report.notes.append(f"{summary_of(found)}; `lockstitch repair` keeps all that can be read")
+    return findings_of(found)
 
 
 def _describe(report: Report, journal: Journal) -> None:

@@ -14,14 +14,16 @@ from lockstitch.formats.langgraph.journaled import Conversation, conversation
 from lockstitch.journal.answers import known
 from lockstitch.journal.checkpoints import Thread, may_be_thread
 from lockstitch.journal.events import Event, Partial, Replied, value_of
-from lockstitch.journal.fold import Fact, State
+from lockstitch.journal.fold import Fact, State, fold
 from lockstitch.journal.importing import imported
 from lockstitch.journal.projection import project
-from lockstitch.journal.records import NEW, Entry, Record, chained
+from lockstitch.journal.records import NEW, Entry, Record, blob_name, chained
 from lockstitch.journal.state import Reply, Spoken, View
 from lockstitch.places import Place, brief, place_of
 from lockstitch.rules import Finding
-from lockstitch.stores.base import Backend
+from lockstitch.session.listing import listed
+from lockstitch.session.salvaging import entries_of, salvage
+from lockstitch.stores.base import Backend, Listing
 from lockstitch.stores.opening import open_backend
 
 DAMAGED = "LS611"
@@ -34,9 +36,10 @@ _SHOWN = 3
 class Journal(Struct):
     """One session as it was read: its records, and what they add up to.
 
-    ``blobs`` holds the large values that its records name. ``fault`` says where reading had to
-    stop, or what is missing; the state is then that of the records before. In a thread of
-    LangGraph, ``thread`` is the conversation of its last checkpoint, and the state is made of it.
+    ``blobs`` holds the large values that its records name. ``fault`` says where the first damage
+    is, or what is missing: then the records are those that can be read, with a note in the place
+    of each one that cannot. In a thread of LangGraph, ``thread`` is the conversation of its last
+    checkpoint, and the state is made of it, up to the first damage.
     """
 
     session: str
@@ -115,7 +118,7 @@ def chosen(backend: Backend, session: str | None) -> str:
     """Give the session that is meant: the one named, or the only one there is."""
     if session is not None:
         return session
-    first = [listed.session for listed in backend.sessions(limit=_SHOWN + 1)]
+    first = [one.session for one in listed(backend, Listing(), limit=_SHOWN + 1)]
     if not first:
         raise Unreadable("holds no session")
     if len(first) > 1:
@@ -139,15 +142,25 @@ def journal_of(backend: Backend, session: str) -> Journal:
                 thread.apply(record)
     except Damaged as error:
         journal.fault = damage(len(journal.records) + 1, str(error))
+        if thread.id is None and not may_be_thread(session):
+            journal.records, journal.blobs = _salvaged(backend, session)
+            journal.state = fold(journal.records)
     if thread.id is not None:
         return _threaded(journal, thread, backend)
     names = (fact.event.blob for fact in journal.state.facts.values())
     for name in dict.fromkeys(name for name in names if name):
         try:
-            journal.blobs |= backend.blobs([name])
+            if name not in journal.blobs:
+                journal.blobs |= backend.blobs([name])
         except Damaged as error:
             journal.fault = journal.fault or damage(0, str(error))
     return journal
+
+
+def _salvaged(backend: Backend, session: str) -> tuple[list[Record], dict[str, bytes]]:
+    """Read what stands behind damage, too; a note stands for each record that is lost."""
+    entries = entries_of(backend, salvage(backend, session))
+    return chained(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
 
 
 def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Moved
+from lockstitch.errors import Damaged, Held, Moved
 from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
+from lockstitch.journal.salvage import Remains
 
 LEASE_SECONDS = 30.0
+VACUUM_SECONDS = 30.0
+# Later than everything, in milliseconds.
+LATEST = 1 << 62
 
 
 class Lease(Struct, frozen=True):
@@ -28,7 +32,10 @@ class Lease(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """A session as a listing shows it; times are milliseconds since 1970, 0 for never."""
+    """A session as a listing shows it; times are milliseconds since 1970, 0 for never.
+
+    Title, tags and metadata are what it was last described with.
+    """
 
     session: str
     seq: int
@@ -36,6 +43,70 @@ class Listed(Struct, frozen=True):
     created: int
     changed: int
     holder: str = ""
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+
+    @property
+    def cursor(self) -> str:
+        """A text for ``after``: the listing goes on behind this session, in either order."""
+        return f"{self.changed}/{self.session}"
+
+
+class Listing(Struct, frozen=True):
+    """Which sessions are listed: by name, or ``newest`` first, from behind a place.
+
+    That place is a session's name, and for ``newest`` also when it was changed. ``tag`` is "" for
+    all sessions, and only those that were changed later than ``since`` are meant.
+    """
+
+    name: str = ""
+    changed: int = LATEST
+    newest: bool = False
+    tag: str = ""
+    since: int = -LATEST
+
+    def behind(self, listed: Listed) -> Listing:
+        """Go on behind a session."""
+        return structs.replace(self, name=listed.session, changed=listed.changed)
+
+
+def arranged(found: Iterable[Listed], listing: Listing) -> list[Listed]:
+    """Choose sessions and put them in order, in memory."""
+    chosen = [
+        one
+        for one in found
+        if one.changed > listing.since
+        and (not listing.tag or listing.tag in one.tags)
+        and _is_behind(one, listing)
+    ]
+    return sorted(chosen, key=lambda one: (-one.changed if listing.newest else 0, one.session))
+
+
+def _is_behind(one: Listed, listing: Listing) -> bool:
+    if not listing.newest:
+        return one.session > listing.name
+    return (-one.changed, one.session) > (-listing.changed, listing.name)
+
+
+class Incoming(Struct, frozen=True):
+    """A session of another store that comes as it is: name, end, time of its last record.
+
+    ``pieces`` gives its records in order, each with the large values that it names, once.
+    """
+
+    session: str
+    head: Head
+    changed: int
+    pieces: Iterable[tuple[Record, tuple[bytes, ...]]]
+
+    def is_there(self, found: Head | None) -> bool:
+        """Whether it has come before; raises ``Held`` if the name is another session's."""
+        if found is None:
+            return False
+        if (found.seq, found.digest) != (self.head.seq, self.head.digest):
+            raise Held(f"session {self.session}: it exists here, with other records")
+        return True
 
 
 class Fault(Struct, frozen=True):
@@ -148,8 +219,15 @@ class Backend(ABC):
         return value[:head], value[len(value) - tail :]
 
     @abstractmethod
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
+        """List sessions, at most so many; work for a page does not grow with the store.
+
+        But where a tag is looked for, newest first, it grows with the sessions that have it.
+        """
+
     def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
         """List sessions in the order of their names, those behind ``after``."""
+        return self.listed(Listing(name=after), limit)
 
     @abstractmethod
     def fork(self, source: str, upto: int, target: str) -> Head:
@@ -157,6 +235,30 @@ class Backend(ABC):
 
         Raises ``Held`` if ``target`` exists with other records than those; the same fork again
         is done already. The new session has no holder, and its epoch is that of its last record.
+        """
+
+    @abstractmethod
+    def receive(self, incoming: Incoming) -> Head:
+        """Take a session of another store in, as it is, all or none; its pieces were verified.
+
+        Raises ``Held`` if the name is another session's; the same one again is done already. It
+        has no holder, and its epoch is that of its last record.
+        """
+
+    @abstractmethod
+    def remains(self, session: str) -> Remains:
+        """Read all that is there of a session, right or not, in one view; never waits for a writer.
+
+        Never raises on damage, only ``Unreadable`` for a session that does not exist.
+        """
+
+    @abstractmethod
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        """Call a session ``aside`` from now on, and let another take its name, both or none.
+
+        Whatever is damaged in them stays as it is. Raises ``Held`` if somebody holds one of them
+        or ``aside`` exists, ``Moved`` if the session is no longer what its ``stamp`` was given
+        for, and ``Unreadable`` if one does not exist.
         """
 
     @abstractmethod
@@ -168,6 +270,15 @@ class Backend(ABC):
         """Read everything there is: each session as it is done, faults as they are found.
 
         Never raises on damage.
+        """
+
+    @abstractmethod
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        """Give the room that removed records had back to the system; returns how many bytes.
+
+        Nothing of what was removed is in any file of the store afterwards. Others may go on
+        using it meanwhile. Raises ``Busy`` if they have it in hand for longer than ``wait``
+        seconds: then what was removed may still be in a file, and nothing else has changed.
         """
 
     @abstractmethod

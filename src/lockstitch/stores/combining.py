@@ -1,29 +1,39 @@
 """Many threads, one commit: whoever comes first does the work of all who wait.
 
-A thread that finds nobody at work leads: it takes its own job and all that have queued up, has
-them committed together, and hands the lead to the first of those who came in the meantime. A
-thread alone pays for no hand-over. There is no thread in the background.
+A thread that finds nobody at work leads: when it may write, it takes its own job and all that
+have queued up, has them committed together, and hands the lead to the first of those who came in
+the meantime. A thread alone pays for no hand-over. There is no thread in the background. Whoever
+has waited for as long as they would, and whose job nobody has begun, goes away.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from lockstitch.errors import Unsure
+from lockstitch.errors import Busy, Unsure
 
 MOST = 512
 
 
 class Job:
-    """One piece of work: ``run`` gets what the committer hands it, and may raise for itself."""
+    """One piece of work: ``run`` gets what the committer hands it, and may raise for itself.
 
-    __slots__ = ("error", "is_settled", "leads", "result", "run", "signal")
+    ``until`` is the moment up to which it waits to be begun, None for as long as the committer
+    would have it. One that is ``alone`` is in no batch with others.
+    """
 
-    def __init__(self, run: Callable[[Any], Any]) -> None:
+    __slots__ = ("alone", "error", "is_settled", "leads", "result", "run", "signal", "until")
+
+    def __init__(
+        self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
+    ) -> None:
         self.run = run
+        self.until = until
+        self.alone = alone
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_settled = False
@@ -52,6 +62,7 @@ class Job:
 class Combiner:
     """Passes jobs to ``commit``, a batch at a time; it must settle every one of them.
 
+    The batch is the leader's job alone until ``commit`` calls ``gather``, when it may write.
     An interrupt may be raised in any line here. Whoever leads has ``leads`` set in their job
     and gives the lead up in the end, whatever happens; only the locks of the interpreter itself
     are used, which an interrupt cannot leave locked.
@@ -64,9 +75,14 @@ class Combiner:
         self._batch: list[Job] = []
         self._leader: Job | None = None
 
-    def do(self, run: Callable[[Any], Any]) -> Any:
-        """Have a piece of work committed, with whatever else waits for it."""
-        job = Job(run)
+    def do(
+        self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
+    ) -> Any:
+        """Have a piece of work committed, with whatever else waits for it, or ``alone``.
+
+        Raises ``Busy`` if it was not begun ``until`` then; the clock is that of ``monotonic``.
+        """
+        job = Job(run, until, alone=alone)
         try:
             self._join(job)
             if job.leads:
@@ -79,6 +95,14 @@ class Combiner:
                 self._rouse()
                 raise
         return job.outcome()
+
+    def gather(self, batch: list[Job]) -> None:
+        """Take all who wait into the leader's batch."""
+        with self._guard:
+            while self._queue and len(batch) < MOST:
+                if batch[0].alone or self._queue[0].alone:
+                    return
+                batch.append(self._queue.popleft())
 
     def put_back(self, batch: list[Job]) -> None:
         """Have all but the leader's job of a batch done later, if nothing of them was."""
@@ -98,13 +122,19 @@ class Combiner:
             job.signal = signal = threading.Lock()
             signal.acquire()
             self._queue.append(job)
-        signal.acquire()
+        left = -1.0 if job.until is None else max(job.until - time.monotonic(), 0.0)
+        if not signal.acquire(timeout=left):
+            with self._guard:
+                if job in self._queue:
+                    self._queue.remove(job)
+                    raise Busy(
+                        "another write to the store has not ended in the time that this one would"
+                        " wait; nothing was written: try again"
+                    )
+            signal.acquire()  # It leads, or somebody has begun it.
 
     def _lead(self, job: Job) -> None:
-        with self._guard:
-            self._batch = batch = [job]
-            while self._queue and len(batch) < MOST:
-                batch.append(self._queue.popleft())
+        self._batch = batch = [job]
         self._commit(batch)
 
     def _leave(self, job: Job) -> None:

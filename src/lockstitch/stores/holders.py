@@ -44,16 +44,17 @@ def myself() -> Holder:
     """Describe this process, with a token that nobody else has."""
     pid = os.getpid()
     start = processes.start(pid) or ""
-    return Holder(_host(), _boot(), processes.namespace(), pid, start, secrets.token_hex(8))
+    return Holder(_host(), _boot(), _namespace(), pid, start, secrets.token_hex(8))
 
 
 def is_gone(holder: Holder) -> bool:
     """Whether a holder is surely dead; False where it may be alive."""
-    if holder.host != _host() or not holder.boot or not _boot():
+    if not holder.boot or not _boot():
         return False
     if holder.boot != _boot():
-        return True
-    if not holder.start or not holder.namespace or holder.namespace != processes.namespace():
+        return holder.host == _host()
+    # In one boot the host's name plays no part: containers have names of their own.
+    if not holder.start or not holder.namespace or holder.namespace != _namespace():
         return False
     start = processes.start(holder.pid)
     return start is not None and start != holder.start
@@ -63,18 +64,36 @@ def clock() -> float:
     """Seconds that pass evenly for all processes since this machine started, suspended or not."""
     if sys.platform != "linux":
         return time.monotonic()
-    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - _shift()) / _NANO
+    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - _shift("boottime")) / _NANO
+
+
+def steady() -> float:
+    """Seconds that pass evenly for all processes of this machine while it is not suspended.
+
+    Whoever watches a holder must not count the time in which both were asleep.
+    """
+    if sys.platform != "linux":
+        return time.monotonic()
+    return (time.monotonic_ns() - _shift("monotonic")) / _NANO
 
 
 @cache
-def _shift() -> int:
-    """How far a time namespace moves this process's clock against that of the machine."""
+def _shift(clock_name: str) -> int:
+    """How far a time namespace moves a clock of this process against that of the machine."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/timens_offsets").read_text("ascii").splitlines():
             name, seconds, nanoseconds = line.split()
-            if name == "boottime":
+            if name == clock_name:
                 return int(seconds) * _NANO + int(nanoseconds)
     return 0
+
+
+def _namespace() -> str:
+    """The namespace of process numbers, and that of time, which moves when processes started."""
+    numbers = processes.namespace()
+    with suppress(OSError):
+        return f"{numbers} {Path('/proc/self/ns/time').readlink()}" if numbers else ""
+    return numbers
 
 
 @cache

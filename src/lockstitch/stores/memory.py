@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lockstitch.errors import Closed, Damaged, Fenced, Held, Moved, Unreadable, UsageError
+from lockstitch.journal.about import about_in, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -21,7 +22,19 @@ from lockstitch.journal.records import (
     checked_session,
     verified,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.journal.salvage import Remains, Remnant
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    arranged,
+    checked_blob,
+)
 
 URL = "memory:"
 
@@ -32,11 +45,13 @@ class _Session:
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
         self.records: list[Record] = []
-        self.names: set[str] = set()
+        # The large values that records name, each with the first one's number.
+        self.names: dict[str, int] = {}
         self.epoch = epoch
         self.created = _now()
         self.token = ""
         self.deadline = 0.0
+        self.about: bytes | None = None
 
     def head(self) -> Head:
         if not self.records:
@@ -46,9 +61,12 @@ class _Session:
     def listed(self) -> Listed:
         changed = self.records[-1].at if self.records else 0
         holder = f"process {os.getpid()}" if self.token else ""
-        return Listed(
-            self.name, len(self.records), self.epoch, self.created, changed, holder=holder
-        )
+        head = (self.name, len(self.records), self.epoch, self.created, changed, holder)
+        about = about_of(self.about)
+        return Listed(*head, about.title, about.tags, about.metadata)
+
+    def describe(self, bodies: Iterable[bytes]) -> None:
+        self.about = about_in(bodies) or self.about
 
 
 class MemoryBackend(Backend):
@@ -136,8 +154,11 @@ class MemoryBackend(Backend):
     def _add(self, kept: _Session, lease: Lease, entries: Sequence[Entry]) -> None:
         values = {blob_name(value): value for entry in entries for value in entry.blobs}
         self._blobs |= values
-        kept.names |= set(values)
+        for seq, entry in enumerate(entries, len(kept.records) + 1):
+            for value in entry.blobs:
+                kept.names.setdefault(blob_name(value), seq)
         kept.records += chained(kept.head(), lease.epoch, entries)
+        kept.describe(entry.body for entry in entries)
         self._changed.notify_all()
 
     def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
@@ -148,7 +169,7 @@ class MemoryBackend(Backend):
             if after != len(kept.records):
                 raise Moved(_moved(kept, after))
             self._keep_alive(kept)
-            kept.records, kept.names = [], set()
+            kept.records, kept.names, kept.about = [], {}, None
             self._add(kept, lease, entries)
             self._forget_blobs()
             return kept.head()
@@ -189,11 +210,11 @@ class MemoryBackend(Backend):
         with self._changed:
             return {name: checked_blob(name, self._blobs.get(name), URL) for name in names}
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
         with self._changed:
-            names = sorted(name for name in self._sessions if name > after)[:limit]
-            return iter([self._sessions[name].listed() for name in names])
+            found = [kept.listed() for kept in self._sessions.values()]
+        return iter(arranged(found, listing)[:limit])
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
@@ -208,11 +229,52 @@ class MemoryBackend(Backend):
                 raise Held(f"session {target}: it exists, with other records than the fork's")
             return self._sessions[target].head()
 
-    def _copy(self, records: list[Record], names: set[str], target: str) -> None:
+    def _copy(self, records: list[Record], names: dict[str, int], target: str) -> None:
         made = _Session(target, epoch=records[-1].epoch if records else 0)
-        made.records, made.names = records, set(names)
+        made.records = records
+        made.names = {name: seq for name, seq in names.items() if seq <= len(records)}
+        made.describe(record.body for record in records)
         self._sessions[target] = made
         self._changed.notify_all()
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        pieces = [] if name in self._sessions else list(incoming.pieces)
+        with self._changed:
+            kept = self._sessions.get(name)
+            if not incoming.is_there(kept.head() if kept else None):
+                values = {blob_name(value): value for _, blobs in pieces for value in blobs}
+                self._blobs |= values
+                names = {
+                    blob_name(one): n for n, (_, blobs) in enumerate(pieces, 1) for one in blobs
+                }
+                self._copy([record for record, _ in pieces], names, name)
+            return self._sessions[name].head()
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        with self._changed:
+            kept = self._kept(session, create=False)
+            found = [Remnant(record.seq, record) for record in kept.records]
+            return Remains(kept.head(), found, stamp=_stamp(kept))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        with self._changed:
+            old = self._kept(session, create=False)
+            new = self._kept(successor, create=False)
+            if aside in self._sessions or self._is_held(old) or self._is_held(new):
+                raise Held(f"session {session}: it is held, or {aside} is there already")
+            if stamp and stamp != _stamp(old):
+                raise Moved(f"session {session}: it went on since it was read: read it again")
+            del self._sessions[successor]
+            old.name, new.name = aside, session
+            old.token, new.epoch = "", max(old.epoch, new.epoch)
+            old.epoch += 1
+            self._sessions |= {aside: old, session: new}
+            self._changed.notify_all()
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         self._require_open()
@@ -238,6 +300,10 @@ class MemoryBackend(Backend):
             if blob_name(value) != name:
                 yield Fault("", 0, f"{URL}: the large value {name} is not what was written")
 
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        self._require_open()
+        return 0
+
     def close(self) -> None:
         if os.getpid() != self._pid:
             return
@@ -250,6 +316,10 @@ class MemoryBackend(Backend):
             raise Closed("the store in memory was closed")
         if os.getpid() != self._pid:
             raise Closed("the store in memory belongs to the process that this one was forked from")
+
+
+def _stamp(kept: _Session) -> str:
+    return f"{len(kept.records)} {kept.head().digest.hex()}"
 
 
 def _check(entries: Sequence[Entry]) -> None:

@@ -41,7 +41,8 @@ def open_backend(url: str, *, create: bool = True) -> Backend:
     One slash behind the two begins a relative path, a second one an absolute path. Options stand
     behind a question mark: ``lease=30`` is how many seconds a silent writer keeps a session, and
     ``compress=1`` makes SQLite keep its records compressed; ``timeout=40`` is how many seconds a
-    PostgreSQL that says nothing is waited for. Without ``create``, the store is
+    PostgreSQL that says nothing is waited for, or a process that stopped while it had a SQLite
+    store in hand. Without ``create``, the store is
     for reading: one that does not exist raises ``Unreadable``, and nothing is made or changed.
     """
     scheme, colon, _ = url.partition(":")
@@ -60,14 +61,17 @@ def _memory(url: str, create: bool) -> Backend:
 
 
 def _sqlite(url: str, create: bool) -> Backend:
-    options = _options(url, {"lease", "compress"})
+    options = _options(url, {"lease", "compress", "timeout"})
     path = _path(url)
     if not create and not path.exists():
         raise Unreadable("no such file")
     from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
     compress, lease = _is_on(options.get("compress", "0")), _lease(options)
-    return SqliteBackend(path, compress=compress, lease_seconds=lease, readonly=not create)
+    timeout = _seconds(options, "timeout", 0.0) if "timeout" in options else None
+    return SqliteBackend(
+        path, compress=compress, lease_seconds=lease, readonly=not create, timeout=timeout
+    )
 
 
 def _jsonl(url: str, create: bool) -> Backend:

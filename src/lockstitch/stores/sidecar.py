@@ -38,6 +38,7 @@ class Sidecar:
         self._name = str(path)
         self._handle = -1
         self._file = (0, 0)
+        self._left: _Waiting | None = None
         _OPEN.add(self)
 
     @contextmanager
@@ -71,8 +72,9 @@ class Sidecar:
                     self._wait(deadline)
             except TimeoutError as error:
                 raise Busy(
-                    f"{self.path}: another process has held the lock for {seconds:g} seconds"
-                    " and does not go on; nothing was written"
+                    f"{self.path}: another process has held the lock for {seconds:.3g} seconds"
+                    " and does not go on; nothing was written: try again, or look what that process"
+                    " is doing"
                 ) from error
             except OSError as error:
                 raise Unreadable(f"{self.path}: cannot be locked: {reason_of(error)}") from error
@@ -82,6 +84,12 @@ class Sidecar:
 
     def _wait(self, deadline: float) -> None:
         """Wait for the lock; the open file is ours again only if that went well."""
+        if deadline <= time.monotonic():
+            raise TimeoutError
+        if self._left is not None and not self._left.is_over:
+            # One thread in the queue for a lock that nobody gives back is enough.
+            self._poll(deadline)
+            return
         handle, self._handle = self._handle, -1
         waiting = _Waiting(handle)
         try:
@@ -90,7 +98,15 @@ class Sidecar:
             self._handle = handle
         except BaseException:
             waiting.give_up()
+            self._left = waiting
             raise
+
+    def _poll(self, deadline: float) -> None:
+        while not _locked_at_once(self._handle):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            time.sleep(min(left, _PAUSE))
 
     def _is_current(self) -> bool:
         """Whether the locked file is still the one at the path."""
@@ -112,7 +128,7 @@ class _Waiting:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._error: OSError | None = None
-        self._is_over = False
+        self.is_over = False
         self._is_given_up = False
 
     def start(self) -> None:
@@ -125,7 +141,7 @@ class _Waiting:
         except OSError as error:
             self._error = error
         with self._guard:
-            self._is_over = True
+            self.is_over = True
             if self._is_given_up:
                 os.close(self._handle)
         self._bell.release()
@@ -141,7 +157,7 @@ class _Waiting:
         """Leave the open file to the thread, or close it if that has ended."""
         with self._guard:
             self._is_given_up = True
-            if self._is_over:
+            if self.is_over:
                 os.close(self._handle)
 
 

@@ -17,7 +17,8 @@ import psycopg
 from msgspec import Struct
 
 from lockstitch.journal.records import NEW, START, Entry, chained
-from lockstitch.stores.postgres import PostgresBackend
+from lockstitch.stores.base import Listing
+from lockstitch.stores.postgres import PostgresBackend, reading
 from lockstitch.stores.postgres import statements as sql
 from tests.postgres_server import running
 
@@ -46,11 +47,14 @@ def filled(dsn: str, numbers: range) -> None:
     entries = [Entry(f"k{count}", 1_700_000_000_000, BODY) for count in range(3)]
     records = chained(NEW, 1, entries)
     first = name_of(numbers.start)
-    head = (3, records[-1].digest, 1, 1, records[-1].at)
+    head = (3, records[-1].digest, 1, 1)
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
         with cursor.copy(SESSIONS) as copy:
             for number in numbers:
-                copy.write_row((name_of(number), *head))
+                copy.write_row((name_of(number), *head, records[-1].at + number * 30_000))
+        with cursor.copy("COPY lockstitch.labels (tag, session) FROM STDIN") as copy:
+            for number in numbers[::10]:
+                copy.write_row(("tenth", name_of(number)))
         cursor.execute("SELECT id FROM lockstitch.sessions WHERE session >= %s", (first,))
         fresh = [row[0] for row in cursor]
         with cursor.copy(RECORDS) as copy:
@@ -88,7 +92,7 @@ def pages(dsn: str, session: str) -> dict[str, int]:
         row = connection.execute(WHOLE, (session,)).fetchone()
         assert row
     number, seq, digest, epoch, token = row
-    taking = (session, "token", "{}", 30.0, [token], True, START)
+    taking = (session, "token", "{}", 30.0, [token], "", 0, True, START)
     lists: tuple[Any, ...] = (["k"], [1], [BODY], [START], [], [])
     adding = (session, epoch, token, seq, digest, *lists, 30.0)
     return {
@@ -96,7 +100,9 @@ def pages(dsn: str, session: str) -> dict[str, int]:
         "append": touched(dsn, sql.APPEND, adding),
         "head": touched(dsn, sql.HEAD, (session,)),
         "read 3": touched(dsn, sql.READ, (number, seq - 3, seq, 1000, 1 << 22)),
-        "list 100": touched(dsn, sql.LIST, (session, 100)),
+        "list 100": touched(dsn, *reading.listing(Listing(session), 100)),
+        "list the newest": touched(dsn, *reading.listing(Listing(newest=True), 50)),
+        "list a tag": touched(dsn, *reading.listing(Listing(session, tag="tenth"), 10)),
     }
 
 

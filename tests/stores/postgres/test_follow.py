@@ -12,8 +12,8 @@ from lockstitch.stores.postgres import PostgresBackend, news
 from tests.postgres_server import through_pooler
 from tests.stores.postgres.making import entries, run
 
-FOLLOWED = "SELECT followed > clock_timestamp() FROM lockstitch.sessions WHERE session = 's'"
-ALL_FOLLOWED = "SELECT bool_and(followed > clock_timestamp()) FROM lockstitch.sessions"
+FOLLOWED = "SELECT told > beats FROM lockstitch.sessions WHERE session = 's'"
+ALL_FOLLOWED = "SELECT bool_and(told > beats) FROM lockstitch.sessions"
 LISTENING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
 
 
@@ -163,8 +163,8 @@ def test_waiting_again_and_again_does_not_write_again_and_again(
 ) -> None:
     backend.acquire("s")
     followed(backend, dsn)
-    first = run(dsn, "SELECT followed FROM lockstitch.sessions")
+    first = run(dsn, "SELECT told FROM lockstitch.sessions")
     for _ in range(5):
         assert not backend.wait("s", 99, 0.01)
-    assert run(dsn, "SELECT followed FROM lockstitch.sessions") == first
+    assert run(dsn, "SELECT told FROM lockstitch.sessions") == first
     assert news.FOLLOWED > 1

@@ -120,7 +120,7 @@ def test_a_lease_is_kept_alive_without_appends(dsn: str) -> None:
 def test_a_beat_that_finds_the_lease_taken_over_drops_it(dsn: str) -> None:
     with PostgresBackend(dsn, lease_seconds=0.2) as one, PostgresBackend(dsn) as two:
         lease = one.acquire("s")
-        run(dsn, "UPDATE lockstitch.sessions SET deadline = clock_timestamp()")
+        run(dsn, "UPDATE lockstitch.sessions SET token = ''")
         taken = two.acquire("s", wait=60)
         assert not two.wait("s", 0, 0.3)
         with pytest.raises(Fenced):

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import lockstitch
-from lockstitch.errors import Unreadable
+from lockstitch.errors import Held, Unreadable
+from lockstitch.journal.events import Said, entry_of, text_payload
+from lockstitch.journal.records import NEW, blob_name, chained
+from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import PostgresBackend, schema
 from tests.postgres_server import shared
 from tests.stores.postgres.making import entries, keys, run
@@ -22,7 +24,6 @@ UNION SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespac
 WHERE n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
 """
 BLOBS = "SELECT count(*) FROM lockstitch.blobs"
-SINCE_2 = ("keep_v1", "clear_v1", "append_v2", "fork_v2", "add_v1", "replace_v1", "delete_v1")
 START = """
 import sys
 from lockstitch.stores.postgres import PostgresBackend
@@ -106,17 +107,57 @@ def test_an_older_version_is_brought_up_once(dsn: str, monkeypatch: pytest.Monke
 
 def test_a_store_of_version_1_is_brought_up(dsn: str) -> None:
     """Version 1 did not note which session names which large value; version 2 removes by that."""
-    with lockstitch.open(dsn) as store, store.session("s") as session:
-        session.say("large " * 40_000)
-    assert run(dsn, BLOBS) == [(1,)]
-    for name in SINCE_2:
-        run(dsn, f"DROP FUNCTION lockstitch.{name}")
-    run(dsn, "DROP TABLE lockstitch.uses")
-    run(dsn, "DELETE FROM lockstitch.versions WHERE version = 2")
+    large = text_payload("large " * 40_000)
+    made = entry_of(Said(payload=large), "k1", 1)
+    [record] = chained(NEW, 1, [made])
+    make_of(dsn, 1)
+    run(dsn, ADD, "s", 1, record.digest, 1, "gone", "{}")
+    run(dsn, ADD_RECORD, "k1", record.body, record.digest)
+    run(dsn, "INSERT INTO lockstitch.blobs VALUES (%s, %s)", blob_name(bytes(large)), bytes(large))
     with PostgresBackend(dsn) as backend:
-        assert run(dsn, VERSIONS) == [(1,), (2,)]
+        assert run(dsn, VERSIONS) == [(number,) for number in schema.migrations()]
+        assert keys(backend, "s") == ["k1"]
+        assert [one.session for one in backend.listed(Listing(newest=True))] == ["s"]
+        run(dsn, "UPDATE lockstitch.sessions SET token = ''")
         backend.delete(backend.acquire("s"))
     assert run(dsn, BLOBS) == [(0,)]
+
+
+ADD = """
+INSERT INTO lockstitch.sessions
+    (session, seq, digest, epoch, created, changed, token, holder, deadline)
+VALUES (%s, %s, %s, %s, 0, 0, %s, %s, clock_timestamp() + interval '1 hour')
+"""
+ADD_RECORD = "INSERT INTO lockstitch.records VALUES (1, 1, 1, %s, 1, %s, %s)"
+
+
+def make_of(dsn: str, version: int) -> None:
+    """Make the tables of an earlier version."""
+    run(dsn, "CREATE SCHEMA lockstitch")
+    run(dsn, "CREATE TABLE lockstitch.versions (version int PRIMARY KEY, applied timestamptz)")
+    for number in range(1, version + 1):
+        run(dsn, schema.migrations()[number])
+        run(dsn, "INSERT INTO lockstitch.versions VALUES (%s, now())", number)
+
+
+def test_a_writer_of_version_2_goes_on_while_the_store_is_brought_up(dsn: str) -> None:
+    """It calls the functions that it knows; by them it counts on, and is heard of."""
+    make_of(dsn, 2)
+    run(dsn, TAKE_2, START_DIGEST)
+    with PostgresBackend(dsn, lease_seconds=0.5) as backend:
+        for _ in range(4):
+            run(dsn, "SELECT * FROM lockstitch.renew_v1(ARRAY['old'], ARRAY['s'], 0.5)")
+            with pytest.raises(Held):
+                backend.acquire("s", wait=0.3)
+        assert run(dsn, TAKE_2.replace("'old'", "'other'"), START_DIGEST)[0][0] == "held"
+        assert backend.acquire("s", wait=60).epoch == 2
+
+
+TAKE_2 = """
+SELECT outcome FROM lockstitch.acquire_v1(
+    's', 'old', '{}', 0.5, ARRAY[]::text[], true, %s::bytea)
+"""
+START_DIGEST = bytes(16)
 
 
 def test_a_version_that_fails_leaves_the_one_before(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from lockstitch.errors import Moved, Unsure
+from lockstitch.errors import Busy, Moved, Unsure
 from lockstitch.stores.combining import Combiner, Job
 
 PATIENCE = 60
@@ -23,8 +24,10 @@ class Gate:
         self.is_open.set()
         self.is_reached = threading.Event()
         self.error: BaseException | None = None
+        self.combiner = Combiner(self)
 
     def __call__(self, jobs: list[Job]) -> None:
+        self.combiner.gather(jobs)
         self.batches.append(len(jobs))
         self.is_reached.set()
         assert self.is_open.wait(PATIENCE)
@@ -45,7 +48,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.gate = Gate()
-        self.combiner = Combiner(self.gate)
+        self.combiner = self.gate.combiner
         self.outcomes: dict[int, Any] = {}
         self.threads: list[threading.Thread] = []
 
@@ -141,6 +144,7 @@ def test_what_a_leader_puts_back_is_done_by_the_next() -> None:
 
     def commit(jobs: list[Job]) -> None:
         if next(calls, False):
+            crowd.combiner.gather(jobs)
             crowd.combiner.put_back(jobs)
             raise KeyboardInterrupt
         original(jobs)
@@ -175,3 +179,39 @@ def test_who_was_to_lead_and_stops_waiting_passes_the_lead_on() -> None:
     assert job.leads
     crowd.combiner._leave(job)  # noqa: SLF001
     assert crowd.combiner.do(lambda _: "next") == "next"
+
+
+def test_who_would_not_wait_any_longer_goes_away_and_nothing_is_done() -> None:
+    crowd = Crowd()
+    crowd.queue(1)
+    with pytest.raises(Busy, match="nothing was written"):
+        crowd.combiner.do(lambda _: pytest.fail("it was given up"), time.monotonic() + 0.05)
+    assert crowd.end() == {0: 0, 1: 1}
+
+
+def test_what_was_begun_is_waited_for() -> None:
+    crowd = Crowd()
+    crowd.queue(0)
+    done: list[str] = []
+    begun = threading.Event()
+    until = time.monotonic() + 1
+
+    def run(_: Any) -> None:
+        begun.set()
+        while time.monotonic() < until + 0.1:
+            threading.Event().wait(0.01)
+
+    crowd.add(1, run)
+    thread = threading.Thread(
+        target=lambda: done.append(crowd.combiner.do(lambda _: "done", until))
+    )
+    while len(crowd.combiner._queue) < 1:  # noqa: SLF001
+        threading.Event().wait(0.001)
+    thread.start()
+    while len(crowd.combiner._queue) < 2:  # noqa: SLF001
+        threading.Event().wait(0.001)
+    crowd.gate.is_open.set()
+    assert begun.wait(PATIENCE)
+    thread.join(PATIENCE)
+    assert done == ["done"]
+    crowd.end()

@@ -15,8 +15,10 @@ import pytest
 
 import lockstitch
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
+from lockstitch.journal.records import Entry, Head, blob_name
 from lockstitch.stores.base import Fault
 from lockstitch.stores.sqlite import SqliteBackend, connections, files
+from tests.stores.sqlite import older
 from tests.stores.sqlite.conftest import entries
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
@@ -244,42 +246,76 @@ def test_what_a_killed_writer_held_is_free(filled: Path) -> None:
 
 
 NOBODY = """
-import os, sys
-from lockstitch.errors import Unreadable
-from lockstitch.stores.sqlite import SqliteBackend, connections, files
+import contextlib, io, os, sys
+import lockstitch
+from lockstitch import stored
+from lockstitch.cli import run
+from lockstitch.errors import LockstitchError
+from lockstitch.stores.sqlite import connections
 scripts = connections.migrations()
 connections.migrations = lambda: scripts
+url = f"sqlite:///{sys.argv[1]}"
 
 def look():
-    with SqliteBackend(sys.argv[1], readonly=True) as store:
-        return len(list(store.read("a")))
+    with lockstitch.open(url) as store:
+        assert [one.session for one in store.sessions()] == ["a"]
+        assert len(store.read("a").request("anthropic")) == 1
+        assert [report.status for report in stored.check(url)] == ["ok"]
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        status = [run([command, url]) for command in ("check", "show")]
+    return status, shown.getvalue()
 
-look()  # loads what lies where nobody may read it
+seen = look()  # loads what lies where nobody may read it
+for name in os.listdir(os.path.dirname(sys.argv[1])):
+    if name.endswith("-lock"):
+        os.unlink(os.path.join(os.path.dirname(sys.argv[1]), name))
+os.chmod(sys.argv[1], int(sys.argv[2], 8))
+os.chmod(os.path.dirname(sys.argv[1]), int(sys.argv[3], 8))
 os.geteuid() or os.setuid(65534)
-print(look())
-try:
-    SqliteBackend(sys.argv[1])
-except Unreadable as error:
-    print(error)
+print(look() == seen)
+with lockstitch.open(url) as store:
+    for write in (lambda: store.session("a"), lambda: store.fork("a", "b")):
+        try:
+            write()
+        except LockstitchError as error:
+            print(error)
 """
 
 
 @POSIX
-def test_a_folder_that_may_not_be_written() -> None:
-    """Somebody else's store can be read, not opened for writing, and nothing is made there."""
+@pytest.mark.parametrize(("file", "folder"), [("644", "555"), ("444", "555"), ("444", "777")])
+def test_what_may_not_be_written_can_be_read(file: str, folder: str) -> None:
+    """Somebody else's store is read like one's own, and nothing is made or changed there."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "sessions.db")
-        with SqliteBackend(path) as store:
-            store.append(store.acquire("a"), entries(8), 0)
-        path.with_name("sessions.db-lock").unlink()
-        path.chmod(0o644)
-        path.parent.chmod(0o555)
-        command = [sys.executable, "-c", NOBODY, str(path)]
+        with lockstitch.open(f"sqlite:///{path}") as store, store.session("a") as session:
+            session.say("hello")
+        command = [sys.executable, "-c", NOBODY, str(path), file, folder]
+        before = path.read_bytes()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         path.parent.chmod(0o755)
+        assert done.returncode == 0, done.stderr
         assert [one.name for one in path.parent.iterdir()] == ["sessions.db"]
-    assert done.stdout.splitlines()[:1] == ["8"], done.stderr
-    assert "permission denied" in done.stdout.splitlines()[1]
+        assert path.read_bytes() == before
+    told, *refused = done.stdout.splitlines()
+    assert told == "True"
+    assert len(refused) == 2
+    for line in refused:
+        assert "may not write to it" in line
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_hard_link_is_refused(filled: Path, tmp_path: Path, readonly: bool) -> None:
+    other = tmp_path / "other.db"
+    other.hardlink_to(filled)
+    before = contents(tmp_path)
+    for path in (filled, other):
+        with pytest.raises(Unreadable, match=r"hard link, one of 2 names .* nothing was changed"):
+            SqliteBackend(path, readonly=readonly)
+    assert contents(tmp_path) == before
+    other.unlink()
+    with SqliteBackend(filled, readonly=readonly) as store:
+        assert len(list(store.read("a"))) == 8
 
 
 # The format.
@@ -289,7 +325,7 @@ def test_the_format_is_what_the_documents_say(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as connection:
         asked = ("application_id", "user_version", "page_size", "journal_mode")
         found = [connections.ask(connection, f"pragma {one}") for one in asked]
-    assert found == [connections.APPLICATION, 2, 8192, "wal"]
+    assert found == [connections.APPLICATION, 5, 4096, "wal"]
 
 
 def test_a_store_with_other_pages_is_used_as_it_is(
@@ -363,27 +399,71 @@ def test_a_session_of_another_store_in_the_process_is_held(filled: Path) -> None
             other.acquire("a")
 
 
+# Stores of earlier versions.
+
+LARGE = b"large " * 20_000
+NAMING = Entry("names", 5, b'{"kind":"noted","blob":"%s"}' % blob_name(LARGE).encode(), (LARGE,))
+
+
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_store_of_version_1_is_brought_up(path: Path, compress: bool) -> None:
-    """Version 1 did not note which session names which large value; version 2 removes by that."""
-    with (
-        lockstitch.open(f"sqlite:///{path}{'?compress=1' if compress else ''}") as store,
-        store.session("s") as session,
-    ):
-        session.say("large " * 40_000)
-    _make_version_1(path)
-    with SqliteBackend(path, readonly=True) as old:
-        assert list(old.read("s"))
-    with SqliteBackend(path) as new:
-        new.delete(new.acquire("s"))
-        assert not [one for one in new.verify() if isinstance(one, Fault)]
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_is_read_as_it_is(
+    path: Path, version: int, compress: bool
+) -> None:
+    sent = [*entries(6), NAMING]
+    older.make(path, {"a": sent, "b": entries(3)}, version=version, compress=compress)
+    before = contents(path.parent)
+    with SqliteBackend(path, readonly=True) as store:
+        assert [one.body for one in store.read("a")] == [one.body for one in sent]
+        assert store.blobs([blob_name(LARGE)])
+        assert [one.seq for one in store.sessions()] == [7, 3]
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+    assert contents(path.parent) == before
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_goes_on(path: Path, version: int, compress: bool) -> None:
+    """What is there stays in its form; what is added, forked or removed is in the new one."""
+    older.make(path, {"a": entries(6), "b": entries(3)}, version=version, compress=compress)
+    with SqliteBackend(path, compress=compress) as store:
+        lease = store.acquire("a")
+        store.append(lease, entries(6, first=7), 6)
+        assert store.append(lease, entries(6, first=7), 6).seq == 12
+        for seq in range(12):
+            record = list(store.read("a", upto=seq))[-1] if seq else Head()
+            after = Head(record.seq, record.digest, record.epoch)
+            assert len(list(store.read("a", after))) == 12 - seq
+        assert [store.fork("a", upto, f"f{upto}").seq for upto in (0, 4, 6, 9)] == [0, 4, 6, 9]
+        store.delete(lease)
+        for upto in (0, 4, 6, 9):
+            found = [one.body for one in store.read(f"f{upto}")]
+            assert found == [one.body for one in entries(upto)]
+        other = store.acquire("b")
+        store.fork("b", 2, "g")
+        store.replace(other, entries(1, first=20), 3)
+        assert [one.key for one in store.read("b")] == ["key-20"]
+        assert [one.key for one in store.read("g")] == ["key-1", "key-2"]
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        store.release(other)
+        for name in ("f0", "f4", "f6", "f9", "b", "g"):
+            store.delete(store.acquire(name))
+        assert list(store.verify()) == []
+    with closing(sqlite3.connect(path)) as base:
+        # Version 1 could tell whose a large value is only by records that name it.
+        for table in ("events", "pieces", "forks", "uses", *["blobs"] * (version - 1)):
+            assert base.execute(f"select count(*) from {table}").fetchone() == (0,), table  # noqa: S608
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_version_1_did_not_know_which_session_names_a_large_value(
+    path: Path, compress: bool
+) -> None:
+    older.make(path, {"s": [NAMING], "t": [NAMING]}, version=1, compress=compress)
+    with SqliteBackend(path) as store:
+        store.delete(store.acquire("s"))
+        assert store.blobs([blob_name(LARGE)])
+        store.delete(store.acquire("t"))
+        assert list(store.verify()) == []
     with closing(sqlite3.connect(path)) as base:
         assert base.execute("select count(*) from blobs").fetchone() == (0,)
-
-
-def _make_version_1(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as base, base:
-        assert base.execute("select count(*) from blobs").fetchone() == (1,)
-        base.execute("drop table uses")
-        base.execute("drop table graves")
-        base.execute("pragma user_version=1")

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from lockstitch.journal.records import Entry, Head, chained
-from lockstitch.stores.sqlite import SqliteBackend, connections, rows
+from lockstitch.stores.base import Listing
+from lockstitch.stores.sqlite import SqliteBackend, connections, listing, pieces, rows
 from tests.stores.sqlite.conftest import entries
 
 MANY = 100_000
 LONG = 20_000
+ABOUT = b'{"kind":"described","payload":{},"tags":["third"]}'
 
 
 class Steps:
@@ -41,9 +43,12 @@ def filled(path: Path, sessions: int, records: int) -> None:
     def fill(connection: connections.Connection) -> None:
         last = Head(records, chain[-1].digest, 1)
         number = rows.add_session(connection, "long", last, 1, records)
-        rows.add_events(connection, rows.event_rows(number, chain, compress=False))
+        tail = pieces.tail_of(connection, number)
+        pieces.add(connection, tail, pieces.encoded(chain), compress=False)
         for name in range(sessions):
-            rows.add_session(connection, f"s{name:06}", Head(), 1, 0)
+            number = rows.add_session(connection, f"s{name:06}", Head(), 1, name * 30_000)
+            if name % 3 == 0:
+                listing.describe(connection, number, [ABOUT])
 
     with SqliteBackend(path) as store:
         store._writer.do(fill)  # type: ignore[union-attr]  # noqa: SLF001
@@ -73,6 +78,12 @@ def steps_of(path: Path) -> dict[str, int]:
         note("new")
         assert len(list(store.sessions(after="s000003", limit=5))) == 5
         note("list a page")
+        newest = Listing(newest=True, changed=7 * 30_000, name="s000007")
+        assert [one.session for one in store.listed(newest, 3)] == ["s000006", "s000005", "s000004"]
+        note("list those changed last")
+        tagged = Listing(name="s000003", tag="third")
+        assert [one.session for one in store.listed(tagged, 2)] == ["s000006", "s000009"]
+        note("list those with a tag")
         store.release(lease)
         note("release")
     return found

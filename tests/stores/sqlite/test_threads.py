@@ -118,7 +118,7 @@ class Failing:
 
 
 ALL: list[Failing] = []
-STATEMENTS = ("begin immediate", "update sessions", "insert into events", "commit")
+STATEMENTS = ("begin immediate", "update sessions", "update pieces", "commit")
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
         def work(number: int) -> None:
             for seq in range(EACH):
                 if seq == number % 7 + 3:
-                    fail_at("insert into events", KeyboardInterrupt())
+                    fail_at("update pieces", KeyboardInterrupt())
                 while True:
                     try:
                         store.append(leases[number], entries(1, first=seq + 1), seq)
@@ -193,6 +193,28 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
         assert not [one for one in store.verify() if isinstance(one, Fault)]
         seqs = {one.session: one.seq for one in store.sessions()}
         assert [seqs[f"s{number}"] for number in range(8)] == [EACH] * 6 + [0, 0]
+
+
+def test_what_a_broken_off_leader_did_for_others_is_done_anew(failing: SqliteBackend) -> None:
+    """Jobs that ran in a transaction that was rolled back run again, as if for the first time."""
+    with failing as store:
+        leases = [store.acquire(f"s{number}") for number in range(THREADS)]
+
+        def work(number: int) -> None:
+            for seq in range(EACH):
+                if seq % 10 == number % 10:
+                    fail_at("commit", KeyboardInterrupt())
+                while True:
+                    try:
+                        store.append(leases[number], [Entry(f"{seq}", 1, b"x" * 3000)], seq)
+                        break
+                    except KeyboardInterrupt:
+                        pass
+
+        in_threads(work, 8)
+        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        for number in range(8):
+            assert [one.key for one in store.read(f"s{number}")] == [f"{n}" for n in range(EACH)]
 
 
 def test_real_interrupts_while_writing(path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.stores.sqlite.conftest import entries
 GLANCE = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
-connection.execute("select 1 from events")
+connection.execute("select 1 from pieces")
 connection.close()
 """
 

@@ -1,7 +1,8 @@
 """A store of plain files, one a session, for people who want to grep.
 
 ``<session>.jsonl`` holds a line of JSON a record, and is only ever added to: ``log`` says
-what counts in it. Large values are in ``blobs``, and ``.leases`` tells which writers are alive.
+what counts in it. Large values are in ``blobs``, what forks share is in ``bases``, and ``.leases``
+tells which writers are alive.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lockstitch.errors import (
+    Busy,
     Closed,
     Fenced,
     Held,
@@ -25,6 +27,7 @@ from lockstitch.errors import (
     UsageError,
     reason_of,
 )
+from lockstitch.journal.about import about_of
 from lockstitch.journal.records import (
     NEW,
     Entry,
@@ -34,13 +37,27 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed
+from lockstitch.journal.salvage import Remains
+from lockstitch.stores.base import (
+    LATEST,
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    arranged,
+)
 from lockstitch.stores.heartbeat import Heartbeat
 from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
 from lockstitch.stores.jsonl.files import Files
-from lockstitch.stores.jsonl.forks import forked
+from lockstitch.stores.jsonl.forks import forked, keep_shared
 from lockstitch.stores.jsonl.opening import opened
+from lockstitch.stores.jsonl.receiving import received
+from lockstitch.stores.jsonl.salvaging import exchanged, remains
 from lockstitch.stores.jsonl.writer import Writer
 
 _GRACE = 1.0
@@ -59,7 +76,7 @@ class JsonlBackend(Backend):
         self.url = f"jsonl:///{quote(str(self.folder))}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)
-        self._watch = Watch()
+        self._watch = Watch(lease_seconds)
         self._lease_seconds = lease_seconds
         self._grace = min(_GRACE, lease_seconds)
         self._pid = os.getpid()
@@ -130,8 +147,9 @@ class JsonlBackend(Backend):
         if not self._files.exists(session):
             return ""
         state = self._files.state(session)
-        claim = read_claim(self._files.claim(session, state.token)) if state.token else None
-        return claim.holder.label if claim and self._watch.is_alive(claim) else ""
+        path = self._files.claim(session, state.token)
+        claim = read_claim(path) if state.token else None
+        return claim.holder.label if claim and self._watch.is_alive(claim, path) else ""
 
     def release(self, lease: Lease) -> None:
         if os.getpid() != self._pid:
@@ -170,15 +188,15 @@ class JsonlBackend(Backend):
             kept = {blob_name(value) for entry in entries for value in entry.blobs}
             with self._blobs.dropping(self._files.only_in(lease.session) - kept):
                 head = writer.replace(entries, after, self._blobs.keep)
+            self._blobs.drop_bases()
         return head
 
     def delete(self, lease: Lease) -> None:
         self._require_open()
-        with (
-            self._removing(lease) as writer,
-            self._blobs.dropping(self._files.only_in(lease.session)),
-        ):
-            writer.remove()
+        with self._removing(lease) as writer:
+            with self._blobs.dropping(self._files.only_in(lease.session)):
+                writer.remove()
+            self._blobs.drop_bases()
         self.release(lease)
 
     @contextmanager
@@ -193,6 +211,8 @@ class JsonlBackend(Backend):
                     self._blobs.alone(self._is_stuck),
                 ):
                     self._files.tidy()
+                    writer.require()
+                    keep_shared(self._files, lease.session)
                     yield writer
             except OSError as error:
                 raise writer.spoilt(error) from error
@@ -228,10 +248,13 @@ class JsonlBackend(Backend):
         self._require_open()
         return self._blobs.give(names, str(self._files.blobs))
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
-        names = [name for name in self._files.sessions() if name > after]
-        return (self._listed(name) for name in names[:limit])
+        names = self._files.sessions()
+        if listing.newest or listing.tag or listing.since > -LATEST:
+            return iter(arranged(map(self._listed, names), listing)[:limit])
+        chosen = [name for name in names if name > listing.name]
+        return (self._listed(name) for name in chosen[:limit])
 
     def _listed(self, session: str) -> Listed:
         """Describe a session; of a damaged one, what stands before the damage."""
@@ -240,7 +263,9 @@ class JsonlBackend(Backend):
             holder = self._holder(session)
         except (LockstitchError, OSError):
             return self._listed_before_damage(session)
-        return Listed(session, state.seq, state.epoch, state.made, state.changed, holder)
+        head = (session, state.seq, state.epoch, state.made, state.changed, holder)
+        about = about_of(state.about)
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def _listed_before_damage(self, session: str) -> Listed:
         seq = epoch = made = changed = 0
@@ -263,6 +288,54 @@ class JsonlBackend(Backend):
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        session = checked_session(incoming.session)
+        try:
+            self._files.ensure(self.folder)
+            with self._blobs.alone(self._is_stuck):
+                if not incoming.is_there(self.head(session)):
+                    received(self._files, self._blobs, incoming)
+                # another one may have been quicker
+                incoming.is_there(self.head(session))
+                return self._files.state(session).head
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: copying it failed ({reason}); try again") from error
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        return remains(self._files, session)
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        for name in (session, successor):
+            if not self._files.exists(name):
+                raise Unreadable(f"session {name}: there is none in {self.folder}")
+        if self._files.exists(aside):
+            raise Held(f"session {aside}: it is there already")
+        self._files.ensure(self._files.leases)
+        try:
+            with (
+                locked(self._files.lock(session), self._is_stuck),
+                locked(self._files.lock(successor), self._is_stuck),
+            ):
+                for name in (session, successor):
+                    self._require_unclaimed(name)
+                exchanged(self._files, session, aside, successor, stamp)
+        except OSError as error:
+            reason = error.strerror or "failed"
+            raise Unsure(f"session {session}: renaming failed ({reason}); try again") from error
+
+    def _require_unclaimed(self, session: str) -> None:
+        """Raise ``Held`` if a writer of a session is alive; its file may be damaged."""
+        for path in self._files.leases.glob(f"{session}.*"):
+            is_claim = path.suffix != ".lock" and path.stem == session
+            claim = read_claim(path) if is_claim else None
+            if claim and self._watch.is_alive(claim, path):
+                raise Held(f"session {session}: {claim.holder.label} holds it")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -308,6 +381,27 @@ class JsonlBackend(Backend):
         for name in names:
             if not self._blobs.exists(name):
                 yield Fault(session, seq, f"the large value {name} is missing")
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        self._require_open()
+        until = time.monotonic() + wait
+        try:
+            before = self._files.size()
+            with self._blobs.alone(lambda waited: self._is_stuck(waited) or self._late(until)):
+                self._files.tidy()
+                self._blobs.drop_bases()
+                self._blobs.drop_unnamed()
+            return max(before - self._files.size(), 0)
+        except OSError as error:
+            raise Unreadable(f"{self.folder}: cannot be tidied: {reason_of(error)}") from error
+
+    def _late(self, until: float) -> bool:
+        if time.monotonic() > until:
+            raise Busy(
+                f"{self.folder}: another process has the large values in hand and does not let go"
+                " of them; nothing was changed: try again"
+            )
+        return False
 
     def close(self) -> None:
         if os.getpid() != self._pid:

@@ -17,6 +17,7 @@ from lockstitch.journal.records import blob_name
 from lockstitch.stores.base import Fault, checked_blob
 from lockstitch.stores.jsonl.claims import locked
 from lockstitch.stores.jsonl.files import Files
+from lockstitch.stores.jsonl.forks import left
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 _QUICK = 0.1
@@ -58,8 +59,9 @@ class Blobs:
         If it does not come to that, whoever is ``alone`` next does it, with those of them that
         nobody names then. A full disk is no reason to keep what shall go.
         """
-        if names:
+        if names or self._files.bases.exists():
             try:
+                self._files.ensure(self.folder)
                 self._place(self._doomed, "\n".join(sorted(names)).encode("ascii"))
             except OSError as error:
                 if error.errno not in _FULL:
@@ -70,6 +72,19 @@ class Blobs:
         is_late = time.monotonic() - start > _QUICK
         self._drop(self._files.unnamed(names) if is_late else names)
 
+    def drop_bases(self) -> None:
+        """Remove what no fork shares any more, and the values that only that named."""
+        for one in left(self._files):
+            names = self._files.names_in(one.path)
+            one.apply()
+            self._drop(self._files.unnamed(names))
+
+    def drop_unnamed(self) -> None:
+        """Remove the values that no record names: a crash or a full disk can leave some."""
+        paths = self.folder.glob("[0-9a-f][0-9a-f]/*")
+        names = {path.name for path in paths if _NAME.fullmatch(path.name)}
+        self._drop(self._files.unnamed(names))
+
     def is_unfinished(self) -> bool:
         """Whether somebody was stopped in the middle of removing values."""
         return self._doomed.exists()
@@ -77,6 +92,7 @@ class Blobs:
     def _finish(self) -> None:
         if self.is_unfinished():
             found = _NAME.findall(self._doomed.read_text("ascii", "replace"))
+            self.drop_bases()
             self._drop(self._files.unnamed(found))
 
     def _drop(self, names: set[str]) -> None:

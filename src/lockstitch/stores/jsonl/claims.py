@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 
 from lockstitch import disk
 from lockstitch.stores.holders import Holder, clock, is_gone, myself
+from lockstitch.stores.watching import Sighted, Watching
 
 if sys.platform != "win32":
     import fcntl
@@ -98,23 +99,40 @@ def read_claim(path: Path) -> Claim | None:
 
 
 class Watch:
-    """Tells whether holders of claims are alive; of those on other machines, by what changes."""
+    """Tells whether holders of claims are alive; of those of another boot, by what changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
         self._here = myself()
-        self._seen: dict[str, tuple[float, float]] = {}
+        self._watching = Watching(seconds)
 
-    def is_alive(self, claim: Claim) -> bool:
-        """Whether a holder has to be waited for."""
-        if is_gone(claim.holder):
+    def is_alive(self, claim: Claim, path: Path) -> bool:
+        """Whether the holder of a claim, which is kept at ``path``, has to be waited for."""
+        holder = claim.holder
+        if is_gone(holder):
             return False
-        if (claim.holder.host, claim.holder.boot) == (self._here.host, self._here.boot):
-            return clock() < claim.deadline
-        deadline, since = self._seen.get(claim.holder.token, (0.0, 0.0))
-        if deadline != claim.deadline:
-            since = clock()
-            self._seen[claim.holder.token] = (claim.deadline, since)
-        return clock() < since + claim.seconds
+        if holder.boot == self._here.boot:
+            # A deadline further away than that was set before the clock began anew.
+            return 0 < claim.deadline - clock() <= claim.seconds + 1
+        beside = noted_at(path)
+        seen = Sighted(holder.token, "", claim.deadline, claim.seconds, _text(beside))
+        left = self._watching.see(holder.token, seen)
+        if left and (note := self._watching.note(holder.token, seen)):
+            # Without it, the next process begins to watch anew.
+            with suppress(OSError):
+                beside.write_text(note, "ascii")
+        return left > 0
+
+
+def noted_at(path: Path) -> Path:
+    """Name the file beside a claim in which is noted who saw it when."""
+    return path.with_name(f"{path.name}.seen")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""
 
 
 @contextmanager

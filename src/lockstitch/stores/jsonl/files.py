@@ -1,4 +1,4 @@
-"""Where a store of lines keeps what: ``<session>.jsonl``, ``blobs`` and ``.leases``."""
+"""Where a store of lines keeps what: ``<session>.jsonl``, ``blobs``, ``bases`` and ``.leases``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from msgspec import structs
 
 from lockstitch import disk
 from lockstitch.errors import Damaged, Unreadable, UsageError, reason_of
 from lockstitch.journal.records import NEW, Head, checked_session
-from lockstitch.stores.jsonl.lines import Written
+from lockstitch.stores.jsonl.lines import Base, Opened, Written, parsed
 from lockstitch.stores.jsonl.log import State, Walk, walked
 
 SUFFIX = ".jsonl"
 _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+_BASE = re.compile(r"[0-9a-f]{32}")
 _MOST_KNOWN = 4096
 _ENDING = 80
+# No first line of a fork is longer.
+_FIRST = 4096
 _APPENDING = (disk.APPENDING & ~os.O_WRONLY) | os.O_RDWR
 
 
@@ -31,6 +36,7 @@ class Files:
         self.folder = folder
         self.leases = folder / ".leases"
         self.blobs = folder / "blobs"
+        self.bases = folder / "bases"
         self._known: dict[str, tuple[bytes, State]] = {}
         self._durable: set[Path] = set()
         self._guard = threading.Lock()
@@ -38,6 +44,12 @@ class Files:
     def log(self, session: str) -> Path:
         """The file of a session."""
         return self.folder / f"{checked_session(session)}{SUFFIX}"
+
+    def base(self, name: str) -> Path:
+        """The file whose first records forks share."""
+        if not _BASE.fullmatch(name):
+            raise Damaged(f"{self.bases}: {name!r} is no name of a file there")
+        return self.bases / f"{name}{SUFFIX}"
 
     def lock(self, session: str) -> Path:
         """The lock of a session's writers."""
@@ -80,8 +92,18 @@ class Files:
 
     def tidy(self) -> None:
         """Remove the drafts that killed processes left: they hold what may have to go."""
-        for folder in (self.folder, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
+        for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
             disk.tidy(folder)
+
+    def size(self) -> int:
+        """Count the bytes of all files but those of the writers, each once whatever its names."""
+        sizes: dict[int, int] = {}
+        for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    sizes[found.st_ino] = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return sum(sizes.values())
 
     @contextmanager
     def reading(self, session: str) -> Iterator[int]:
@@ -137,6 +159,10 @@ class Files:
     def appends(self, session: str, after: Head = NEW) -> Iterator[list[Written]]:
         """Read whole appends, those with a record behind ``after`` among them, as of now."""
         with self.reading(session) as handle:
+            base = base_of(handle)
+            if base is not None and after.seq <= base.seq:
+                yield from self.shared(base, after, f"session {session}")
+                after = Head(base.seq, bytes.fromhex(base.digest))
             walk = self.walk(session, handle, upto=after.seq)
             self._require(session, after, walk.state.seq, walk.state.digest)
             for whole in walked(walk, handle, os.fstat(handle).st_size):
@@ -146,22 +172,69 @@ class Files:
                 yield whole
             self.learn(session, handle, walk)
 
+    def shared(self, base: Base, after: Head, where: str) -> Iterator[list[Written]]:
+        """Read what a fork shares, from behind ``after``; each record as if it was appended alone.
+
+        A base can be a fork itself.
+        """
+        parts = [base]
+        handles: list[int] = []
+        try:
+            while True:
+                handles.append(self._opened_base(parts[-1], where))
+                below = base_of(handles[-1])
+                if below is None or below.seq <= after.seq:
+                    break
+                parts.append(below)
+            seq, digest = after.seq, after.digest
+            for part, handle in reversed(list(zip(parts, handles, strict=True))):
+                for whole in _taken(handle, after, part.seq, where):
+                    seq, digest = whole[0].record.seq, whole[0].record.digest
+                    yield whole
+                if seq != part.seq or digest.hex() != part.digest:
+                    raise Damaged(
+                        f"{where}: record {part.seq} is not the one that it was forked at"
+                    )
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def own(self, name: str, after: Head, upto: int) -> Iterator[list[Written]]:
+        """Read the records of a base's own file, from behind ``after`` to another."""
+        where = str(self.base(name))
+        handle = self._opened_base(Base(name, upto, "", 0), where)
+        try:
+            yield from _taken(handle, after, upto, where)
+        finally:
+            os.close(handle)
+
+    def _opened_base(self, base: Base, where: str) -> int:
+        try:
+            return os.open(self.base(base.name), disk.READING)
+        except OSError as error:
+            raise Damaged(
+                f"{where}: what it was forked from cannot be read ({reason_of(error)})"
+            ) from error
+
     def only_in(self, session: str) -> set[str]:
         """Give what may be the name of a large value that this session names and no other.
 
         Bytes are looked at, not records: what is damaged keeps what it names, too.
         """
-        found = set(_NAMES.findall(self.log(session).read_bytes()))
-        found = {one for one in found if (self.blobs / one[:2].decode() / one.decode()).exists()}
-        return self.unnamed((one.decode() for one in found), but=session)
+        return self.unnamed(self.names_in(self.log(session)), but=session)
+
+    def names_in(self, path: Path) -> set[str]:
+        """Give what may be the name of a large value that is there and that a file names."""
+        found = {one.decode() for one in _NAMES.findall(path.read_bytes())}
+        return {one for one in found if (self.blobs / one[:2] / one).exists()}
 
     def unnamed(self, names: Iterable[str], but: str | None = None) -> set[str]:
         """Give the names that stand in no session's file, or in that of one alone."""
         found = {name.encode() for name in names}
-        for session in self.sessions() if found else ():
-            if session != but:
-                data = self.log(session).read_bytes()
-                found = {name for name in found if name not in data}
+        logs = [self.log(session) for session in self.sessions() if session != but]
+        for path in (*logs, *self.bases.glob(f"*{SUFFIX}")) if found else ():
+            data = path.read_bytes()
+            found = {name for name in found if name not in data}
         return {name.decode() for name in found}
 
     def _require(self, session: str, after: Head, seq: int, digest: bytes) -> None:
@@ -175,6 +248,28 @@ class Files:
             for _ in walked(walk, handle, os.fstat(handle).st_size):
                 pass
             return self.learn(session, handle, walk)
+
+
+def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[Written]]:
+    """Read records of a base, each as if it had been appended alone."""
+    walk = Walk(State(), "")
+    walk.where = where
+    for whole in walked(walk, handle, os.fstat(handle).st_size):
+        for part in whole:
+            seq = part.record.seq
+            if seq == after.seq and part.record.digest != after.digest:
+                raise Damaged(f"{where}: record {seq} is another one than was read before")
+            if after.seq < seq <= upto:
+                yield [structs.replace(part, index=0, count=1)]
+        if whole[-1].record.seq >= upto:
+            return
+
+
+def base_of(handle: int) -> Base | None:
+    """Tell what a file's first line says that it shares."""
+    line = os.pread(handle, _FIRST, 0)
+    found = parsed(line[: line.find(b"\n") + 1])
+    return found.base if isinstance(found, Opened) else None
 
 
 def _ending(handle: int, state: State) -> bytes:

@@ -18,6 +18,8 @@ from lockstitch.journal.records import Entry, Record, blob_name
 from lockstitch.stores.holders import Holder
 
 VERSION = 1
+# Of a file whose first records stand in another one.
+FORKED = 2
 _CHECK = re.compile(rb',"check":"([0-9a-f]{8})"\}\n')
 _CHECK_SIZE = len(b',"check":"12345678"}\n')
 _ENDING = re.compile(rb',"digest":"([0-9a-f]{32})","check":"([0-9a-f]{8})"\}\n')
@@ -31,11 +33,25 @@ _blobs = msgspec.json.Decoder(tuple[str, ...])
 _STARTS = re.compile(rb'\{"(?:seq|lockstitch)":')
 
 
-class Opened(Struct, frozen=True, gc=False):
+class Base(Struct, frozen=True, gc=False):
+    """What a fork shares: the file, and the last record taken from there with its digest.
+
+    ``about`` is how the session was described there.
+    """
+
+    name: str
+    seq: int
+    digest: str
+    at: int
+    about: bytes | None = None
+
+
+class Opened(Struct, frozen=True, gc=False, omit_defaults=True):
     """A writer begins: from here on only records of this epoch or a higher one count.
 
     ``torn`` says that the bytes from there to this line are what a crash or a full disk left of
-    an append that was never acknowledged. ``token`` tells the writer, "" for the copy of a fork.
+    an append that was never acknowledged. ``token`` tells the writer, "" for a fork, whose first
+    line says whose records come before its own: ``base``.
     """
 
     lockstitch: int
@@ -45,6 +61,7 @@ class Opened(Struct, frozen=True, gc=False):
     holder: str
     token: str
     torn: int | None = None
+    base: Base | None = None
 
 
 class Written(Struct, frozen=True, gc=False):
@@ -68,6 +85,12 @@ def opening(session: str, epoch: int, at: int, holder: Holder | None, torn: int 
     """Write the line with which a writer begins."""
     label, token = (holder.label, holder.token) if holder else ("", "")
     line = Opened(VERSION, session, epoch, at, label, token, torn)
+    return _sealed(msgspec.json.encode(line)[:-1])
+
+
+def forking(session: str, epoch: int, at: int, base: Base) -> bytes:
+    """Write the first line of a fork, which nobody has written to yet."""
+    line = Opened(FORKED, session, epoch, at, "", "", None, base)
     return _sealed(msgspec.json.encode(line)[:-1])
 
 
@@ -143,6 +166,21 @@ def _written(line: bytes) -> Written | None:
     return Written(record, int(index), int(count), _blobs.decode(blobs) if blobs != b"[]" else ())
 
 
+def left_of(line: bytes) -> Record | None:
+    """Read what is left of a damaged record's line, if its ending still says its digest."""
+    ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
+    if not ending:
+        return None
+    digest = bytes.fromhex(ending[1].decode("ascii"))
+    start = _RECORD.match(line)
+    if not start:
+        return Record(0, 0, "", 0, line[: ending.start()], digest)
+    seq, epoch, _, _, at, key, _, _ = start.groups()
+    name = key[1:-1].decode("ascii", "backslashreplace")
+    body = line[start.end() : ending.start()]
+    return Record(int(seq), int(epoch), name, int(at), body, digest)
+
+
 def was_whole(tail: bytes) -> bool:
     """Whether bytes begin with a line that was whole once and has changed since.
 
@@ -180,3 +218,9 @@ def hidden(piece: bytes) -> Iterator[Line]:
         line = parsed(piece[start.start() :])
         if line is not None:
             yield line
+
+
+def hidden_at(piece: bytes) -> int:
+    """Tell where a whole line begins in a piece that begins with something else, 0 for nowhere."""
+    starts = (start.start() for start in _STARTS.finditer(piece, 1))
+    return next((start for start in starts if parsed(piece[start:]) is not None), 0)

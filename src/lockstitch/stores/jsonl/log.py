@@ -20,8 +20,18 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, UsageError
+from lockstitch.journal.about import about_in
 from lockstitch.journal.records import START, Head, digest_of
-from lockstitch.stores.jsonl.lines import VERSION, Opened, Written, hidden, parsed, was_whole
+from lockstitch.stores.jsonl.lines import (
+    FORKED,
+    VERSION,
+    Base,
+    Opened,
+    Written,
+    hidden,
+    parsed,
+    was_whole,
+)
 
 CHUNK = 1 << 20
 
@@ -30,7 +40,8 @@ class State(Struct, frozen=True, gc=False):
     """How far a file counts: up to ``end``, with the last append from ``last`` on.
 
     ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the
-    first writer and of the last record.
+    first writer and of the last record, and ``about`` is how the session was last described.
+    ``base`` is what a fork shares.
     """
 
     end: int = 0
@@ -42,6 +53,8 @@ class State(Struct, frozen=True, gc=False):
     digest: bytes = START
     made: int = 0
     changed: int = 0
+    about: bytes | None = None
+    base: Base | None = None
 
     @property
     def head(self) -> Head:
@@ -97,11 +110,14 @@ class Walk:
         self.broken, self._parts = self._parts, []
 
     def _open(self, line: Opened, end: int) -> list[Written]:
-        if line.lockstitch != VERSION:
-            raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {VERSION}")
+        if line.lockstitch != (FORKED if line.base else VERSION):
+            known = f"{VERSION} or {FORKED}"
+            raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {known}")
         if line.session != self.session and line.session.lower() == self.session.lower():
             told = f"session {self.session}: the file system does not tell it from {line.session}"
             raise UsageError(told)
+        if line.base is not None:
+            self._begin_behind(line.base)
         if line.epoch > self.state.epoch or not self.state.made:
             self.state = structs.replace(
                 self.state,
@@ -112,6 +128,20 @@ class Walk:
                 made=self.state.made or line.at,
             )
         return self._skip(end)
+
+    def _begin_behind(self, base: Base) -> None:
+        """Go on behind the records that a fork shares; only its first line tells of them."""
+        if self.state.made:
+            raise Damaged(f"{self.where}: it is said to be a fork, but not in its first line")
+        digest = bytes.fromhex(base.digest)
+        self.state = structs.replace(
+            self.state,
+            seq=base.seq,
+            digest=digest,
+            changed=base.at,
+            about=base.about,
+            base=base,
+        )
 
     def _skip(self, end: int) -> list[Written]:
         self.state = structs.replace(self.state, end=end)
@@ -146,6 +176,7 @@ class Walk:
             seq=line.record.seq,
             digest=line.record.digest,
             changed=line.record.at,
+            about=about_in(part.record.body for part in parts) or self.state.about,
         )
         return parts
 

@@ -10,7 +10,7 @@ from lockstitch import disk
 from lockstitch.errors import Held
 from lockstitch.stores.base import Lease
 from lockstitch.stores.holders import Holder, myself
-from lockstitch.stores.jsonl.claims import OwnClaim
+from lockstitch.stores.jsonl.claims import OwnClaim, noted_at
 from lockstitch.stores.jsonl.files import Files
 from lockstitch.stores.jsonl.lines import opening
 from lockstitch.stores.jsonl.log import State, Walk, walked
@@ -49,6 +49,7 @@ def _opened(files: Files, session: str, seconds: float, handle: int) -> Writer:
         raise Held(f"session {session}: another writer took it at the same moment")
     with suppress(OSError):
         last.unlink(missing_ok=True)
+        noted_at(last).unlink(missing_ok=True)
     lease = Lease(session, state.epoch, holder.token, state.head)
     return Writer(files, lease, handle, state, claim)
 

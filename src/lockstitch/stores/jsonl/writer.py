@@ -13,6 +13,7 @@ from msgspec import structs
 
 from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, Moved, Unsure, UsageError
+from lockstitch.journal.about import about_in
 from lockstitch.journal.records import START, Entry, Head, Record, chained
 from lockstitch.stores.base import Lease
 from lockstitch.stores.jsonl.claims import OwnClaim
@@ -94,6 +95,10 @@ class Writer:
             self._files.forget(self.lease.session)
         self._files.lock(self.lease.session).unlink(missing_ok=True)
 
+    def require(self) -> None:
+        """Raise if this is no longer the file's writer."""
+        self._require_last(None)
+
     def _require_last(self, after: int | None) -> None:
         if self._is_unsure:
             raise Unsure(f"{self._where}: an earlier write failed; open it again")
@@ -149,6 +154,7 @@ class Writer:
             seq=last.seq,
             digest=last.digest,
             changed=last.at,
+            about=about_in(record.body for record in records) or self._state.about,
         )
 
     def _is_moved(self) -> bool:

@@ -32,6 +32,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
@@ -43,15 +44,27 @@ from lockstitch.journal.records import (
     checked_key,
     checked_session,
 )
+from lockstitch.journal.salvage import Remains
 from lockstitch.stores import holders
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    checked_blob,
+)
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import reading, schema, verify
+from lockstitch.stores.postgres import reading, receiving, salvaging, schema, verify
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.leases import Leases
 from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
 from lockstitch.stores.postgres.pool import SIZE, TIMEOUT, Pool, address_of
 from lockstitch.stores.postgres.server import TRIES, Lost, Row, Server, Unanswered
+from lockstitch.stores.watching import Sighted, Watching
 
 LISTED = 1000
 # So many leases are kept alive by one statement, which locks them for as long as it takes.
@@ -90,6 +103,7 @@ class PostgresBackend(Backend):
         self._myself = holders.myself()
         self._counting = threading.Lock()
         self._leases = Leases()
+        self._watching = Watching(lease_seconds)
         self._pool = Pool(address, connections, timeout)
         self._server = Server(self._pool)
         self._news = News(address, timeout)
@@ -110,12 +124,22 @@ class PostgresBackend(Backend):
             found = self._attempt(session, create=create)
             if isinstance(found, Lease):
                 return found
-            holder, remaining = found
+            remaining = self._watching.see(session, found)
+            if not remaining:
+                continue  # It was silent for long enough: asked once more, it is passed by.
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Held(f"session {session}: {_label(holder)} holds it")
+                raise self._give_up(session, found)
             self._closing.wait(min(left, pause, max(remaining, 0.001)))
             pause = min(pause * 1.5, LONGEST)
+
+    def _give_up(self, session: str, seen: Sighted) -> Held:
+        """Note what was seen of a holder, for whoever tries next; gives the error to raise."""
+        if note := self._watching.note(session, seen):
+            # Without the note, the next one on this machine begins to watch anew.
+            with suppress(LockstitchError, psycopg.Error):
+                self._server.run(sql.WATCH, (session, seen.token, seen.beats, note))
+        return Held(f"session {session}: {_label(_holder(seen.holder))} holds it")
 
     def release(self, lease: Lease) -> None:
         if self._closing.is_set() or os.getpid() != self._pid:
@@ -178,9 +202,7 @@ class PostgresBackend(Backend):
         deadline = time.monotonic() + wait
         pause, epoch = SHORTEST, max(after.epoch, 1)
         while True:
-            outcome, seq, digest, found, token, text, remaining = self._added(
-                session, entries, after, epoch
-            )
+            outcome, seq, digest, found, *held = self._added(session, entries, after, epoch)
             if outcome == "done":
                 return Head(seq, bytes(digest), found)
             if outcome == "moved":
@@ -188,13 +210,15 @@ class PostgresBackend(Backend):
                     raise Moved(f"{_named(session)}: it ends at record {seq}, not at {after.seq}")
                 epoch = found
                 continue
-            other = _holder(text)
-            if other is not None and self._is_gone(other):
-                self._leases.give_up(session, token)
+            seen = Sighted(*held)
+            if self._knows_gone(session, seen):
+                continue
+            remaining = self._watching.see(session, seen)
+            if not remaining:
                 continue
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Held(f"session {session}: {_label(other)} holds it")
+                raise self._give_up(session, seen)
             self._closing.wait(min(left, pause, max(remaining, 0.001)))
             pause = min(pause * 1.5, LONGEST)
             self._require_open()
@@ -205,6 +229,7 @@ class PostgresBackend(Backend):
         values = (
             session,
             self._leases.given_up(session),
+            *self._watching.silent(session),
             after.seq,
             after.digest,
             epoch,
@@ -274,7 +299,7 @@ class PostgresBackend(Backend):
             yield from reading.records(self._server, found, after, upto, _named(session))
         except Damaged:
             now = self._server.ask(sql.HEAD, (session,), _named(session))
-            if now and now[0][-1] == found[-1]:
+            if now and now[0][3] == found[3]:
                 raise
             raise Unreadable(
                 f"session {session}: it was removed or replaced while it was read: read it again"
@@ -282,7 +307,7 @@ class PostgresBackend(Backend):
 
     def head(self, session: str) -> Head | None:
         self._require_open()
-        for seq, digest, epoch, _number in self._server.ask(sql.HEAD, (session,), _named(session)):
+        for seq, digest, epoch, *_ in self._server.ask(sql.HEAD, (session,), _named(session)):
             return Head(seq, bytes(digest), epoch)
         return None
 
@@ -292,15 +317,25 @@ class PostgresBackend(Backend):
         found = reading.blobs(self._server, wanted, self.url)
         return {name: checked_blob(name, found.get(name), self.url) for name in wanted}
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
-        return islice(self._listed(after, limit), limit)
+        return islice(self._listed(listing, limit), limit)
 
-    def _listed(self, after: str, limit: int | None) -> Iterator[Listed]:
+    def _listed(self, listing: Listing, limit: int | None) -> Iterator[Listed]:
         size = LISTED if limit is None else max(min(LISTED, limit), 1)
-        while rows := self._server.ask(sql.LIST, (after, size), self.url):
-            yield from map(_listed, rows)
-            after = rows[-1][0]
+        while rows := self._server.ask(*reading.listing(listing, size), self.url):
+            found = list(map(self._described, rows))
+            yield from found
+            listing = listing.behind(found[-1])
+
+    def _described(self, row: Row) -> Listed:
+        """List a session, with its holder unless that is surely dead."""
+        name, seq, epoch, created, changed, text, *body = row
+        holder = _holder(text)
+        is_gone = not text or (holder is not None and self._is_gone(holder))
+        about = about_of(bytes(body[0])) if body and body[0] is not None else NOTHING
+        head = (name, seq, epoch, created, changed, "" if is_gone else _label(holder))
+        return Listed(*head, about.title, about.tags, about.metadata)
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
@@ -314,6 +349,39 @@ class PostgresBackend(Backend):
         if outcome == "held":
             raise Held(f"session {target}: it exists, with other records than the fork's")
         return Head(seq, bytes(digest), epoch)
+
+    def receive(self, incoming: Incoming) -> Head:
+        self._require_open()
+        name = checked_session(incoming.session)
+        # Its pieces come once: what is known to be there already is not begun.
+        if not incoming.is_there(self.head(name)):
+            receiving.received(self._pool, incoming)
+        return self.head(name) or NEW
+
+    def remains(self, session: str) -> Remains:
+        self._require_open()
+        return salvaging.remains(self._server, session, _named(session))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        self._require_open()
+        checked_session(aside)
+        place = salvaging.stamp_of(stamp)
+        while True:
+            gone = [*self._leases.given_up(session), *self._leases.given_up(successor)]
+            silent = self._watching.silent(session)
+            values = (session, aside, successor, *place, gone, *silent)
+            outcome, *held = self._server.settle(sql.EXCHANGE, values, _named(session))[0]
+            if outcome != "held":
+                break
+            seen = Sighted(*held)
+            if not self._knows_gone(session, seen) and self._watching.see(session, seen):
+                raise self._give_up(session, seen)
+        if outcome == "missing":
+            raise Unreadable(f"session {session} or {successor}: there is none in this store")
+        if outcome == "taken":
+            raise Held(f"session {aside}: it is there already")
+        if outcome == "moved":
+            raise Moved(f"session {session}: it went on since it was read: read it again")
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         if self._is_behind(session, after):
@@ -348,7 +416,27 @@ class PostgresBackend(Backend):
             self._require_open()
             return self._server.ask(statement, values, self.url, is_slow=True)
 
-        return verify.everything(ask, _listed)
+        return verify.everything(ask, self._described)
+
+    def vacuum(self) -> int:
+        """Have the server clear away what was removed; it gives back what lies at the end of files.
+
+        What lies in between is used for new records. Others may go on meanwhile.
+        """
+        self._require_open()
+        before = self._server.ask(sql.TABLES, (), self.url)
+        if not all(may for _name, _size, may in before):
+            raise UsageError(
+                f"{self.url}: only the owner of the tables of the schema lockstitch can vacuum"
+                " them; the server's own autovacuum does it, too, a little later"
+            )
+        self._server.vacuum(sql.VACUUM, self.url)
+        after = self._server.ask(sql.TABLES, (), self.url)
+        was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
+        return max(was - now, 0)
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        return 0  # The server gives room back by itself.
 
     def close(self) -> None:
         if os.getpid() != self._pid or self._closing.is_set():
@@ -367,21 +455,27 @@ class PostgresBackend(Backend):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
                 self._server.tell(sql.RELEASE, (list(tokens), list(sessions)), self.url)
 
-    def _attempt(
-        self, session: str, *, create: bool
-    ) -> Lease | tuple[holders.Holder | None, float]:
-        """Try once to take a lease; gives who has it, and for how many seconds, if not got."""
+    def _attempt(self, session: str, *, create: bool) -> Lease | Sighted:
+        """Try once to take a lease; gives who has it if not got."""
         while True:
             row, mine = self._taken(session, create=create)
-            outcome, seq, digest, epoch, token, text, remaining = row
+            outcome, seq, digest, epoch, *held = row
             if outcome == "missing":
                 raise Unreadable(f"session {session}: there is none in this store")
             if outcome == "done":
+                self._watching.forget(session)
                 return self._kept(Lease(session, epoch, mine, Head(seq, bytes(digest), epoch)))
-            other = _holder(text)
-            if other is None or not self._is_gone(other):
-                return other, remaining
-            self._leases.give_up(session, token)
+            seen = Sighted(*held)
+            if not self._knows_gone(session, seen):
+                return seen
+
+    def _knows_gone(self, session: str, seen: Sighted) -> bool:
+        """Whether a holder is surely dead; then the next try passes it by."""
+        other = _holder(seen.holder)
+        if other is None or not self._is_gone(other):
+            return False
+        self._leases.give_up(session, seen.token)
+        return True
 
     def _taken(self, session: str, *, create: bool) -> tuple[Row, str]:
         """Ask for a lease under a token of its own each time.
@@ -393,7 +487,9 @@ class PostgresBackend(Backend):
             holder = structs.replace(self._myself, token=secrets.token_hex(8))
             text = msgspec.json.encode(holder).decode()
             gone = self._leases.given_up(session)
-            values = (session, holder.token, text, self._lease_seconds, gone, create, START)
+            silent = self._watching.silent(session)
+            mine = (session, holder.token, text, self._lease_seconds)
+            values = (*mine, gone, *silent, create, START)
             try:
                 return self._server.tell(sql.ACQUIRE, values, _named(session))[0], holder.token
             except LockstitchError:
@@ -496,9 +592,3 @@ def _holder(text: str) -> holders.Holder | None:
 
 def _label(holder: holders.Holder | None) -> str:
     return holder.label if holder else "another writer"
-
-
-def _listed(row: Row) -> Listed:
-    name, seq, epoch, created, changed, text = row
-    holder = _label(_holder(text)) if text else ""
-    return Listed(name, seq, epoch, created, changed, holder=holder)

@@ -21,6 +21,8 @@ from lockstitch.stores.postgres.pool import Address
 
 CHANNEL = "lockstitch"
 FOLLOWED = 120.0
+# The server tells of the next 1000 appends, and is asked again before they are over.
+HEARD = 500
 SHORTEST, LONGEST = 0.02, 0.5
 # While notifications come, this is only a net below them.
 LISTENING = 5.0
@@ -38,6 +40,7 @@ class News:
         self._lock = threading.Lock()
         self._bells: dict[str, set[threading.Event]] = {}
         self._followed: dict[str, float] = {}
+        self._heard: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._settled = threading.Event()
@@ -64,11 +67,13 @@ class News:
         if self._connection is None:
             return False
         now = time.monotonic()
-        if self._followed.get(session, 0.0) < now + FOLLOWED / 2:
+        is_old = self._followed.get(session, 0.0) < now + FOLLOWED / 2
+        if is_old or self._heard.get(session, 0) >= HEARD:
             if not follow(session, FOLLOWED):
                 return False
             with self._lock:
                 self._followed[session] = now + FOLLOWED
+                self._heard[session] = 0
         return True
 
     def close(self) -> None:
@@ -116,13 +121,18 @@ class News:
         # No news is no fault: those who wait look by themselves now and then.
         line.patience = None
         for notification in line.notifies():
-            self._ring(notification.payload.partition(" ")[0])
+            session = notification.payload.partition(" ")[0]
+            with self._lock:
+                if session in self._followed:
+                    self._heard[session] = self._heard.get(session, 0) + 1
+            self._ring(session)
 
     def _deaf(self) -> None:
         """Nothing will be heard until there is a connection again: those who wait must look."""
         with self._lock:
             self._connection = None
             self._followed.clear()
+            self._heard.clear()
         self._settled.set()
         self._ring(None)
 

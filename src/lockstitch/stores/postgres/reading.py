@@ -6,15 +6,20 @@ go all at once or not at all, so a session that is replaced or removed meanwhile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import starmap
+from typing import Any, LiteralString
 
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import Head, Record, verified
+from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import statements as sql
 from lockstitch.stores.postgres.server import Row, Server
 
+Ask = Callable[[LiteralString, Any], list[Row]]
 CHUNK = 1000
+# So many milliseconds are one step of the index over changes.
+STEP = 65536
 CHUNK_BYTES = 4 << 20
 
 
@@ -22,10 +27,10 @@ def records(
     server: Server, found: Row, after: Head, upto: int | None, where: str
 ) -> Iterator[Record]:
     """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
-    seq, digest, _epoch, number = found
+    seq, digest, _epoch, number, base = found
     last = seq if upto is None else min(seq, upto)
     reached = Record(after.seq, 0, "", 0, b"", after.digest)
-    for record in verified(_chunks(server, number, after.seq, last, where), after, where):
+    for record in verified(_chunks(server, number, base, after.seq, last, where), after, where):
         reached = record
         yield record
     if reached.seq < last:
@@ -34,13 +39,40 @@ def records(
         raise Damaged(f"{where}: record {seq} is not the one that was written last (checksum)")
 
 
-def _chunks(server: Server, number: int, after: int, upto: int, where: str) -> Iterator[Record]:
+def _chunks(  # noqa: PLR0913, PLR0917 - a place in a session
+    server: Server, number: int, base: int, after: int, upto: int, where: str
+) -> Iterator[Record]:
     while after < upto:
-        rows = server.ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES), where)
+        if after < base:
+            rows = shared(lambda what, place: server.ask(what, place, where), number, after, upto)
+        else:
+            rows = server.ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES), where)
         if not rows:
             return
         yield from starmap(Record, rows)
         after = rows[-1][0]
+
+
+def shared(ask: Ask, number: int, after: int, upto: int) -> list[Row]:
+    """Read the next records of a fork, whoever wrote them."""
+    last = min(upto, after + CHUNK)
+    place = {"number": number, "after": after, "upto": last, "bytes": CHUNK_BYTES}
+    return ask(sql.READ_PARTS, place)
+
+
+def listing(asked: Listing, size: int) -> tuple[LiteralString, tuple[Any, ...]]:
+    """Give the statement for a page of sessions, and its values."""
+    tag = (asked.tag,) if asked.tag else ()
+    if not asked.newest:
+        if tag:
+            return sql.LIST_TAGGED, (*tag, asked.name, asked.name, asked.since, size)
+        return sql.LIST, (asked.name, asked.since, size)
+    behind = (asked.since, asked.changed, asked.changed, asked.name, size)
+    if tag:
+        return sql.LIST_NEWEST_TAGGED, (*tag, *behind)
+    # PostgreSQL rounds towards 0.
+    minutes = (int(asked.since / STEP) - 1, int(asked.changed / STEP) + 1)
+    return sql.LIST_NEWEST, (*minutes, *behind)
 
 
 def blobs(server: Server, names: list[str], where: str) -> dict[str, bytes]:

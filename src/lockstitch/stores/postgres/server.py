@@ -17,6 +17,7 @@ TRIES = 8
 _LOST = "the connection was lost"
 
 Row = tuple[Any, ...]
+Values = Row | dict[str, Any]
 
 
 class Lost(Exception):
@@ -37,7 +38,7 @@ class Server:
         self._pool = pool
 
     def ask(
-        self, statement: LiteralString, values: Row, where: str, *, is_slow: bool = False
+        self, statement: LiteralString, values: Values, where: str, *, is_slow: bool = False
     ) -> list[Row]:
         """Read; over a new connection once more if the first is lost."""
         patience = self._pool.timeout * SLOW if is_slow else None
@@ -48,7 +49,7 @@ class Server:
         except Lost:
             raise Unreadable(f"{where}: the connection was lost while reading, twice") from None
 
-    def settle(self, statement: LiteralString, values: Row, where: str) -> list[Row]:
+    def settle(self, statement: LiteralString, values: Values, where: str) -> list[Row]:
         """Write what can be written twice without harm: once more if the outcome is unknown."""
         try:
             return self._twice(statement, values, where, None)
@@ -60,7 +61,7 @@ class Server:
             ) from None
 
     def _twice(
-        self, statement: LiteralString, values: Row, where: str, patience: float | None
+        self, statement: LiteralString, values: Values, where: str, patience: float | None
     ) -> list[Row]:
         try:
             return self.tell(statement, values, where, patience)
@@ -71,7 +72,7 @@ class Server:
             return self.tell(statement, values, where, patience)
 
     def tell(
-        self, statement: LiteralString, values: Row, where: str, patience: float | None = None
+        self, statement: LiteralString, values: Values, where: str, patience: float | None = None
     ) -> list[Row]:
         """Run a statement; raises ``Lost`` if its outcome is unknown.
 
@@ -87,8 +88,22 @@ class Server:
             time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
         raise Lost(_LOST)
 
+    def vacuum(self, statement: LiteralString, where: str) -> None:
+        """Run what gives no rows and may take long; it can be broken off and run again."""
+        problem: Exception | None
+        try:
+            with self._pool.connection(self._pool.timeout * SLOW) as lent:
+                lent.execute(statement)
+        except psycopg.Error as error:
+            problem = _problem(error, where, is_last=True)
+        else:
+            return
+        if problem is None or isinstance(problem, Lost):
+            raise Unreadable(f"{where}: the connection was lost; vacuum it again") from None
+        raise problem
+
     def run(
-        self, statement: LiteralString, values: Row, patience: float | None = None
+        self, statement: LiteralString, values: Values, patience: float | None = None
     ) -> list[Row]:
         """Run a statement once; raises psycopg's errors."""
         with self._pool.connection(patience) as lent, lent.cursor(binary=True) as cursor:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import LiteralString
+
 ACQUIRE = """
-SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.acquire_v1(
-    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::boolean, %s::bytea
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched
+FROM lockstitch.acquire_v2(
+    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::text, %s::bigint,
+    %s::boolean, %s::bytea
 )"""
 APPEND = """
 SELECT outcome, seq, digest FROM lockstitch.append_v2(
@@ -12,8 +16,8 @@ SELECT outcome, seq, digest FROM lockstitch.append_v2(
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
 )"""
 ADD = """
-SELECT outcome, seq, digest, epoch, token, holder, remaining FROM lockstitch.add_v1(
-    %s::text, %s::text[], %s::bigint, %s::bytea, %s::bigint,
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched FROM lockstitch.add_v2(
+    %s::text, %s::text[], %s::text, %s::bigint, %s::bigint, %s::bytea, %s::bigint,
     %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[]
 )"""
 REPLACE = """
@@ -23,12 +27,25 @@ SELECT outcome, seq, digest FROM lockstitch.replace_v1(
 )"""
 DELETE = "SELECT lockstitch.delete_v1(%s::text, %s::bigint, %s::text)"
 RENEW = "SELECT * FROM lockstitch.renew_v1(%s::text[], %s::text[], %s::float8)"
+WATCH = "SELECT lockstitch.watch_v1(%s::text, %s::text, %s::bigint, %s::text)"
 RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
-FROM lockstitch.fork_v2(%s::text, %s::bigint, %s::text, %s::bytea)"""
+FROM lockstitch.fork_v3(%s::text, %s::bigint, %s::text, %s::bytea)"""
+# A session that comes from another store: these four in one transaction.
+DURABLY = "SELECT lockstitch.durably_v1()"
+RECEIVE = """
+INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+VALUES (%s, %s, %s, %s, floor(extract(epoch FROM clock_timestamp()) * 1000), %s)
+ON CONFLICT DO NOTHING RETURNING id"""
+KEEP = "SELECT lockstitch.keep_v1(%s::bigint, %s::text[], %s::bytea[])"
+RECORDS = """
+INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+SELECT %s, * FROM unnest(
+    %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[]
+)"""
 FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
-HEAD = "SELECT seq, digest, epoch, id FROM lockstitch.sessions WHERE session = %s"
+HEAD = "SELECT seq, digest, epoch, id, base FROM lockstitch.sessions WHERE session = %s"
 # So many records, or so many bytes and the one that goes beyond, whichever is less.
 READ = """
 SELECT seq, epoch, key, at, body, digest FROM (
@@ -36,10 +53,36 @@ SELECT seq, epoch, key, at, body, digest FROM (
     FROM lockstitch.records
     WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
 ) AS page WHERE before < %s ORDER BY seq"""
-LIST = """
-SELECT session, seq, epoch, created, changed,
-    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END
-FROM lockstitch.sessions WHERE session > %s ORDER BY session LIMIT %s"""
+# The same through the parts of a fork; the numbers have no gaps, so that they limit it, too.
+_PARTS: LiteralString = """
+    SELECT r.* FROM lockstitch.records r
+    WHERE r.session = %(number)s AND r.seq > %(after)s AND r.seq <= %(upto)s
+    UNION ALL
+    SELECT r.* FROM lockstitch.parts p JOIN lockstitch.records r ON r.session = p.owner
+        AND r.seq > greatest(p.after, %(after)s) AND r.seq <= least(p.upto, %(upto)s)
+    WHERE p.session = %(number)s AND p.after < %(upto)s AND p.upto > %(after)s"""
+READ_PARTS: LiteralString = f"""
+SELECT seq, epoch, key, at, body, digest FROM (
+    SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+    FROM ({_PARTS}) AS shared
+) AS page WHERE before < %(bytes)s ORDER BY seq"""  # noqa: S608
+PARTS = "SELECT owner, after, upto FROM lockstitch.parts WHERE session = %s ORDER BY upto"
+_LISTED: LiteralString = """
+SELECT s.session, s.seq, s.epoch, s.created, s.changed,
+    CASE WHEN s.token <> '' THEN s.holder ELSE '' END, s.about
+FROM lockstitch.sessions s"""
+LIST = f"{_LISTED} WHERE s.session > %s AND s.changed > %s ORDER BY s.session LIMIT %s"
+# Said of both tables, so that either can be read from that place on.
+LIST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
+WHERE l.tag = %s AND l.session > %s AND s.session > %s AND s.changed > %s
+ORDER BY l.session LIMIT %s"""
+_BEHIND: LiteralString = """
+s.changed > %s AND s.changed <= %s AND (s.changed < %s OR s.session > %s)"""
+# The minute is what the index knows.
+LIST_NEWEST = f"""{_LISTED} WHERE s.minute >= %s AND s.minute <= %s AND {_BEHIND}
+ORDER BY s.minute DESC, s.changed DESC, s.session LIMIT %s"""
+LIST_NEWEST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
+WHERE l.tag = %s AND {_BEHIND} ORDER BY s.changed DESC, s.session LIMIT %s"""
 BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 
@@ -47,8 +90,8 @@ BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
 CHECK_HEADS = """
 SELECT id, session, seq, digest, epoch, created, changed,
-    CASE WHEN deadline > clock_timestamp() THEN holder ELSE '' END,
-    EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq)
+    CASE WHEN token <> '' THEN holder ELSE '' END,
+    EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq), s.base
 FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
 CHECK_IDS = "SELECT id FROM lockstitch.sessions WHERE id = ANY (%s::bigint[])"
 CHECK_RECORDS = """
@@ -62,6 +105,9 @@ SELECT session, seq, epoch, key, at, body, digest FROM (
 CHECK_STRAYS = """
 SELECT r.session, count(*) FROM lockstitch.records r
 WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+    AND NOT EXISTS (
+        SELECT FROM lockstitch.parts p WHERE p.owner = r.session AND p.upto >= r.seq
+    )
 GROUP BY r.session ORDER BY r.session"""
 CHECK_BLOB_NAMES = """
 SELECT name FROM (
@@ -71,3 +117,39 @@ SELECT name FROM (
 CHECK_NAMES = """
 SELECT name FROM unnest(%s::text[]) AS u (name)
 WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
+
+# For what is left of a damaged session: its rows, in parts or one by one, and those of nobody.
+REMAINS_HEAD = "SELECT id, seq, digest FROM lockstitch.sessions WHERE session = %s"
+REMAINS = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s"""
+REMAINS_ONE = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_BARE = """
+SELECT seq, epoch, key, at, ''::bytea, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_STRAYS = """
+SELECT r.seq, r.epoch, r.key, r.at, r.body, r.digest, r.session FROM lockstitch.records r
+WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+    AND NOT EXISTS (
+        SELECT FROM lockstitch.parts p WHERE p.owner = r.session AND p.upto >= r.seq
+    )
+ORDER BY r.session, r.seq LIMIT %s"""
+EXCHANGE = """
+SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
+    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[],
+    %s::text, %s::bigint
+)"""
+
+# Giving room back: the tables with their sizes, and whether this role may do it.
+TABLES = """
+SELECT c.oid::regclass::text, pg_total_relation_size(c.oid),
+    pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE')
+FROM pg_class c, pg_database d
+WHERE c.relnamespace = 'lockstitch'::regnamespace AND c.relkind = 'r'
+    AND d.datname = current_database()
+ORDER BY c.relname"""
+VACUUM = """
+VACUUM lockstitch.sessions, lockstitch.records, lockstitch.blobs, lockstitch.uses,
+    lockstitch.parts, lockstitch.labels"""

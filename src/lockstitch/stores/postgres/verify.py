@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import itemgetter
-from typing import Any, LiteralString
 
 from msgspec import Struct
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.checkpoints import Put, Wrote, line_of
-from lockstitch.journal.events import event_of
+from lockstitch.journal.rebuilding import large_names
 from lockstitch.journal.records import NEW, START, Record, blob_name, verified
 from lockstitch.stores.base import Fault, Listed
 from lockstitch.stores.postgres import statements as sql
+from lockstitch.stores.postgres.reading import Ask, shared
+from lockstitch.stores.postgres.server import Row
 
 PAGE = 100
 CHUNK = 1000
 CHUNK_BYTES = 4 << 20
-
-Row = tuple[Any, ...]
-Ask = Callable[[LiteralString, tuple[Any, ...]], list[Row]]
 
 
 class _Session(Struct, frozen=True):
@@ -31,6 +28,7 @@ class _Session(Struct, frozen=True):
     digest: bytes
     listed: Listed
     has_more: bool
+    base: int
 
 
 def everything(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[Fault | Listed]:
@@ -46,8 +44,10 @@ def everything(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[Fault | Li
 
 
 def _session(row: Row, listed: Callable[[Row], Listed]) -> _Session:
-    number, name, seq, digest, epoch, created, changed, holder, has_more = row
-    return _Session(number, digest, listed((name, seq, epoch, created, changed, holder)), has_more)
+    number, name, seq, digest, epoch, created, changed, holder, has_more, base = row
+    return _Session(
+        number, digest, listed((name, seq, epoch, created, changed, holder)), has_more, base
+    )
 
 
 def _guarded(check: Callable[[], Iterable[Fault | Listed]]) -> list[Fault | Listed]:
@@ -80,6 +80,8 @@ def _sessions(ask: Ask, sessions: list[_Session], after: int) -> Iterator[Fault 
         while number is not None and number < session.id:
             number, group = next(groups, (None, iter(())))
         records = (Record(*row[1:]) for row in group) if number == session.id else iter(())
+        if session.base:
+            records = _shared(ask, session)
         faults += _checked(session, records, wanted)
     for (name,) in ask(sql.CHECK_NAMES, (sorted(wanted),)) if wanted else ():
         faults.append(Fault(*wanted[name], f"the large value {name} is missing"))
@@ -92,6 +94,14 @@ def _sessions(ask: Ask, sessions: list[_Session], after: int) -> Iterator[Fault 
             one for one in faults if one.session == session.listed.session and session.id in there
         )
         yield session.listed
+
+
+def _shared(ask: Ask, session: _Session) -> Iterator[Record]:
+    """Give the records of a fork, whoever wrote them."""
+    after, upto = 0, session.listed.seq
+    while after < upto and (rows := shared(ask, session.id, after, upto)):
+        yield from starmap(Record, rows)
+        after = rows[-1][0]
 
 
 def _records(ask: Ask, after: int, upto: int) -> Iterator[Row]:
@@ -111,22 +121,13 @@ def _checked(
     try:
         for record in verified(until, NEW, f"session {name}"):
             last = record
-            for blob in _names(record):
+            for blob in large_names(record):
                 wanted.setdefault(blob, (name, record.seq))
     except Damaged as error:
         yield Fault(name, last.seq + 1, str(error))
         return
     if problem := _problem(session, last):
         yield Fault(name, last.seq + 1, f"session {name}: {problem}")
-
-
-def _names(record: Record) -> tuple[str, ...]:
-    """Give the names of the large values that a record names."""
-    if b'"blob":' in record.body:
-        blob = event_of(record).blob
-        return (blob,) if blob else ()
-    line = line_of(record.body) if b'"blobs":' in record.body else None
-    return line.blobs if isinstance(line, Put | Wrote) else ()
 
 
 def _problem(session: _Session, last: Record) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from lockstitch.errors import Damaged, Held
-from lockstitch.journal.records import NEW, START, Entry, Head, chained
+from lockstitch.errors import Held
+from lockstitch.journal.records import NEW, Entry, Head, chained
 from lockstitch.stores.base import require_same
-from lockstitch.stores.sqlite import rows
-from lockstitch.stores.sqlite.appending import checked, weight
+from lockstitch.stores.sqlite import listing, pieces, rows
+from lockstitch.stores.sqlite.appending import checked, true_head, weight, write
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.rows import SessionRow
 
@@ -34,18 +34,11 @@ class Adding:
         if row is not None and is_held(row):
             assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where} is held by {row.holder.label}")
-        head = NEW if row is None else self._true_head(connection, row)
+        head = NEW if row is None else true_head(connection, row, self._where)
         require_same(head, self._after, self._session)
         # A holder that is gone is taken over, so that it cannot come back.
         epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
         return self._written(connection, row, head, epoch)
-
-    def _true_head(self, connection: Connection, row: SessionRow) -> Head:
-        seq = row.head.seq
-        digest = rows.digest_at(connection, row.number, seq) if seq else START
-        if digest != row.head.digest:
-            raise Damaged(f"{self._where}: record {seq} is not what was written")
-        return row.head
 
     def _written(
         self, connection: Connection, row: SessionRow | None, head: Head, epoch: int
@@ -61,7 +54,7 @@ class Adding:
         else:
             number = row.number
             rows.leave_at(connection, number, now, last.at)
-        made = rows.event_rows(number, records, compress=self._compress)
-        rows.add_events(connection, made)
-        rows.add_blobs(connection, number, self._blobs)
+        made = pieces.encoded(records)
+        write(connection, number, made, self._blobs, compress=self._compress)
+        listing.describe(connection, number, (entry.body for entry in self._entries))
         return now

@@ -7,12 +7,12 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from lockstitch.errors import (
     Closed,
-    Damaged,
     Fenced,
     Held,
     LockstitchError,
@@ -20,45 +20,72 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.journal.about import NOTHING, About, about_in
 from lockstitch.journal.records import (
     NEW,
-    START,
     Entry,
     Head,
     Record,
     checked_session,
     verified,
 )
-from lockstitch.stores.base import LEASE_SECONDS, Backend, Fault, Lease, Listed, checked_blob
+from lockstitch.journal.salvage import Remains
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    Fault,
+    Incoming,
+    Lease,
+    Listed,
+    Listing,
+    checked_blob,
+)
 from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import checking, connections, rows
+from lockstitch.stores.sqlite import (
+    checking,
+    connections,
+    files,
+    lineage,
+    listing,
+    pieces,
+    rows,
+    salvaging,
+)
 from lockstitch.stores.sqlite.adding import Adding
-from lockstitch.stores.sqlite.appending import Appending
+from lockstitch.stores.sqlite.appending import Appending, true_head
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
 from lockstitch.stores.sqlite.leases import Hold, Leases
+from lockstitch.stores.sqlite.listing import page
 from lockstitch.stores.sqlite.reading import Onlookers, Readers
+from lockstitch.stores.sqlite.receiving import received
 from lockstitch.stores.sqlite.removing import Replacing, removed
 from lockstitch.stores.sqlite.rows import SessionRow
 from lockstitch.stores.sqlite.writing import Writer
 
 PAUSES = (0.005, 0.01, 0.02, 0.05)
+# So many seconds the commit of another process is waited for by those who would not wait at all.
+LEAST = 1.0
 
 
 class SqliteBackend(Backend):
     """Sessions in the database at ``path``, which is made if it is not there.
 
     ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
-    makes and changes nothing, no lock file either, and then nothing can be written.
+    makes and changes nothing, no lock file either, and then nothing can be written; a database
+    that this process may not write to is opened like that, too. ``timeout`` is how many seconds
+    a write waits for a process that stopped while it had the database in hand.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword an option
         self,
         path: str | Path,
         *,
         compress: bool = False,
         lease_seconds: float = LEASE_SECONDS,
         readonly: bool = False,
+        timeout: float | None = None,
         connect: Connect = connections.connect,
     ) -> None:
         connections.check_library()
@@ -70,7 +97,11 @@ class SqliteBackend(Backend):
         self._compress = compress
         self._bells = Bells()
         self._is_closed = False
-        self._writer = None if readonly else Writer(self.path, connect, self._bells.ring)
+        self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
+        readonly = readonly or self._is_protected
+        self._writer = None
+        if not readonly:
+            self._writer = Writer(self.path, connect, self._bells.ring, timeout)
         self._leases = Leases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
@@ -82,12 +113,13 @@ class SqliteBackend(Backend):
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         checked_session(session)
         writer = self._for_writing()
-        deadline = time.monotonic() + wait
+        deadline, latest = _deadlines(wait)
         token = secrets.token_hex(8)
         pauses = iter(PAUSES)
         while True:
             try:
-                lease: Lease = writer.do(lambda one: self._take(one, session, create, token))
+                take = partial(self._take, session=session, create=create, token=token)
+                lease: Lease = writer.do(take, latest)
             except Held:
                 if time.monotonic() >= deadline:
                     raise
@@ -107,7 +139,7 @@ class SqliteBackend(Backend):
         if row is not None and self._leases.is_held(row, self._generation()):
             assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where(session)} is held by {row.holder.label}")
-        head = Head() if row is None else self._true_head(connection, row)
+        head = Head() if row is None else true_head(connection, row, self._where(session))
         now = _now()
         number = rows.add_session(connection, session, head, now, 0) if row is None else row.number
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
@@ -115,14 +147,6 @@ class SqliteBackend(Backend):
         holder, deadline = self._leases.holder(hold), self._leases.deadline()
         rows.take(connection, hold, holder, deadline, self._leases.seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
-
-    def _true_head(self, connection: Connection, row: SessionRow) -> Head:
-        """Build on nothing that is not there."""
-        seq = row.head.seq
-        digest = rows.digest_at(connection, row.number, seq) if seq else START
-        if digest != row.head.digest:
-            raise Damaged(f"{self._where(row.name)}: record {seq} is not what was written")
-        return row.head
 
     def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
         with self._bells.bell() as bell:
@@ -137,7 +161,7 @@ class SqliteBackend(Backend):
         hold = self._leases.drop(lease.token)
         if hold is not None and not self._is_closed and self._process == os.getpid():
             self._rest()
-            self._for_writing().do(lambda connection: rows.give_back(connection, [hold]))
+            self._for_writing().do(lambda connection: self._give_back(connection, [hold]))
             self._leases.forget(hold.token)
 
     def _rest(self) -> None:
@@ -176,7 +200,7 @@ class SqliteBackend(Backend):
             return appending.run(connection, self._leases.deadline())
 
         head: Head = writer.do(run)
-        hold.head = head
+        hold.head, hold.tail = head, appending.tail
         return head
 
     def add(
@@ -185,7 +209,7 @@ class SqliteBackend(Backend):
         checked_session(session)
         writer = self._for_writing()
         adding = Adding(session, entries, after, self._where(session), compress=self._compress)
-        deadline = time.monotonic() + wait
+        deadline, latest = _deadlines(wait)
         pauses = iter(PAUSES)
 
         def run(connection: Connection) -> Head:
@@ -195,7 +219,7 @@ class SqliteBackend(Backend):
 
         while True:
             try:
-                head: Head = writer.do(run)
+                head: Head = writer.do(run, latest)
             except Held:
                 if time.monotonic() >= deadline:
                     raise
@@ -217,7 +241,7 @@ class SqliteBackend(Backend):
             return replacing.run(connection, self._leases.deadline())
 
         head: Head = self._for_writing().scrub(run)
-        hold.head = head
+        hold.head, hold.tail = head, None
         return head
 
     def delete(self, lease: Lease) -> None:
@@ -247,22 +271,27 @@ class SqliteBackend(Backend):
         checked_session(source)
         checked_session(target)
         writer = self._for_writing()
-        head, changed, size = NEW, 0, 0
+        head, changed, about = NEW, 0, None
         for record in self.read(source, upto=upto):
             head, changed = Head(record.seq, record.digest, record.epoch), record.at
-            size += len(record.body)
+            about = about_in([record.body]) or about
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
 
-        def run(connection: Connection) -> Head:
-            writer.weigh(size)
-            return self._fork(connection, source, target, head, changed)
-
-        forked: Head = writer.do(run)
+        described = [about] if about else []
+        make = partial(self._fork, source=source, target=target, head=head, changed=changed)
+        forked: Head = writer.do(lambda connection: make(connection, bodies=described))
         return forked
 
-    def _fork(
-        self, connection: Connection, source: str, target: str, head: Head, changed: int
+    def _fork(  # noqa: PLR0913 - a fork is what it is
+        self,
+        connection: Connection,
+        *,
+        source: str,
+        target: str,
+        head: Head,
+        changed: int,
+        bodies: list[bytes],
     ) -> Head:
         there = rows.session_named(connection, target, self._where(target))
         if there is not None:
@@ -273,8 +302,24 @@ class SqliteBackend(Backend):
         if origin is None:
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
-        rows.copy_events(connection, origin.number, head.seq, number)
-        rows.copy_uses(connection, origin.number, number)
+        lineage.join(connection, number, origin.number, head.seq)
+        listing.describe(connection, number, bodies)
+        return head
+
+    def receive(self, incoming: Incoming) -> Head:
+        session = checked_session(incoming.session)
+        where = self._where(session)
+        writer = self._for_writing()
+
+        def run(connection: Connection) -> Head:
+            self._check_open()
+            found = rows.session_named(connection, session, where)
+            if found is not None and incoming.is_there(found.head):
+                return found.head
+            writer.weigh(received(connection, incoming, _now(), compress=self._compress))
+            return incoming.head
+
+        head: Head = writer.do(run)
         return head
 
     # Reading.
@@ -291,7 +336,7 @@ class SqliteBackend(Backend):
             if row is None:
                 raise self._unknown(session)
             last = row.head.seq if upto is None else min(upto, row.head.seq)
-            found = rows.records(connection, row.number, after.seq, last, where)
+            found = lineage.records(connection, row.number, after.seq, last, where)
             yield from checking.whole(verified(found, after, where), after, last, row.head, where)
 
     def head(self, session: str) -> Head | None:
@@ -319,25 +364,43 @@ class SqliteBackend(Backend):
             found = rows.blob_ends(connection, name, head, tail)
         return found or super().ends(name, head, tail)
 
-    def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         readers = self._for_reading()
         left = limit
         while left is None or left > 0:
             count = rows.CHUNK if left is None else min(left, rows.CHUNK)
             with readers.snapshot() as connection:
-                found = rows.raw_sessions(connection, after, count)
-            for raw in found:
-                row = rows.decoded_session(raw, str(self.path))
-                after = row.name
-                yield self._listed(row)
+                found = page(connection, listing, count)
+            for raw, about in found:
+                describe = partial(self._listed, about=about)
+                one = salvaging.listed(raw, describe, str(self.path))
+                listing = listing.behind(one)
+                yield one
             if len(found) < count:
                 return
             left = None if left is None else left - count
 
-    def _listed(self, row: SessionRow) -> Listed:
+    def _listed(self, row: SessionRow, about: About = NOTHING) -> Listed:
         is_held = row.holder is not None and self._leases.is_held(row, self._generation())
         label = row.holder.label if is_held and row.holder is not None else ""
-        return Listed(row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        return Listed(*head, about.title, about.tags, about.metadata)
+
+    def remains(self, session: str) -> Remains:
+        checked_session(session)
+        with self._for_reading().snapshot() as connection:
+            return salvaging.remains(connection, session, str(self.path))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        for name in (session, aside, successor):
+            checked_session(name)
+
+        def run(connection: Connection) -> None:
+            where = str(self.path)
+            names = (session, aside, successor)
+            salvaging.exchanged(connection, *names, stamp, self._is_held, where)
+
+        self._for_writing().do(run)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -355,6 +418,9 @@ class SqliteBackend(Backend):
     def verify(self) -> Iterator[Fault | Listed]:
         return checking.verify(self._for_reading(), self._listed)
 
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        return self._for_writing().vacuum(_deadlines(wait)[1])
+
     def close(self) -> None:
         if self._is_closed or self._process != os.getpid():
             self._is_closed = True
@@ -370,7 +436,12 @@ class SqliteBackend(Backend):
             self._writer.close()
 
     def _give_all_back(self, connection: Connection) -> None:
-        rows.give_back(connection, self._leases.drop_all())
+        self._give_back(connection, self._leases.drop_all())
+
+    def _give_back(self, connection: Connection, holds: list[Hold]) -> None:
+        rows.give_back(connection, holds)
+        for hold in holds if self._compress else ():
+            pieces.seal(connection, hold.number, last=True)
 
     # What is common.
 
@@ -393,7 +464,8 @@ class SqliteBackend(Backend):
     def _for_writing(self) -> Writer:
         self._check_open()
         if self._writer is None:
-            raise UsageError(f"{self.path}: was opened for reading only")
+            why = ", because this process may not write to it" if self._is_protected else ""
+            raise UsageError(f"{self.path}: was opened for reading only{why}; nothing was written")
         return self._writer
 
     def _for_reading(self) -> Readers:
@@ -405,6 +477,12 @@ class SqliteBackend(Backend):
 
     def _unknown(self, session: str) -> Unreadable:
         return Unreadable(f"{self.path}: there is no session {session}")
+
+
+def _deadlines(wait: float) -> tuple[float, float]:
+    """Say until when a holder is waited for, and until when a process that is in mid-commit."""
+    now = time.monotonic()
+    return now + wait, now + max(wait, LEAST)
 
 
 def _now() -> int:

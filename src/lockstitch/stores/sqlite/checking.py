@@ -8,7 +8,7 @@ from typing import Any
 from lockstitch.errors import Damaged, LockstitchError
 from lockstitch.journal.records import Head, Record, blob_name, verified
 from lockstitch.stores.base import Fault, Listed
-from lockstitch.stores.sqlite import rows
+from lockstitch.stores.sqlite import lineage, rows
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.reading import Readers
 from lockstitch.stores.sqlite.rows import SessionRow
@@ -53,11 +53,9 @@ def _integrity(connection: Connection) -> list[Fault]:
 
 
 def _strays(connection: Connection) -> list[Fault]:
-    found = connection.execute(
-        "select distinct session from events where session not in (select number from sessions)"
-    ).fetchall()
     return [
-        Fault("", 0, f"there are records of session number {n}, which is gone") for (n,) in found
+        Fault("", 0, f"there are records of session number {number}, which is gone")
+        for number in lineage.strays(connection)
     ]
 
 
@@ -84,7 +82,10 @@ def _session(
     try:
         row = rows.decoded_session(raw, where)
     except Damaged as error:
-        yield Fault("", 0, str(error))
+        name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
+        yield Fault(name, 0, str(error))
+        if name:
+            yield Listed(name, 0, 0, 0, 0)
         return
     good = Head()
     try:
@@ -105,9 +106,12 @@ def _chain(readers: Readers, row: SessionRow) -> Iterator[Record]:
         now = rows.session_numbered(connection, row.number, where)
         if now is None:
             return  # It was removed meanwhile.
-        beyond = rows.records(connection, row.number, 0, (1 << 63) - 1, where)
-        yield from whole(verified(beyond, Head(), where), Head(), now.head.seq, now.head, where)
-        if rows.last_seq(connection, row.number) > now.head.seq:
+        beyond = lineage.records(connection, row.number, 0, (1 << 63) - 1, where)
+        last = 0
+        for record in whole(verified(beyond, Head(), where), Head(), now.head.seq, now.head, where):
+            last = record.seq
+            yield record
+        if last > now.head.seq:
             raise Damaged(f"{where}: there are records behind its last one, {now.head.seq}")
 
 

@@ -23,9 +23,9 @@ from urllib.parse import quote
 from lockstitch.errors import Busy, Damaged, LockstitchError, Unreadable, Unsure
 
 APPLICATION = int.from_bytes(b"lstj")
-# Of new databases. Several records fit on a page, so little of it stays empty, and a commit,
-# which writes whole pages, is half as large as with the next size.
-PAGE = 8192
+# Of new databases. Records go on where a page ends, so no size of theirs leaves holes, and a
+# commit writes whole pages: small ones make it short.
+PAGE = 4096
 BUSY_SECONDS = 30.0
 
 _FIXED = (3, 51, 3)
@@ -36,6 +36,8 @@ _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _KIND = 0xFF
 # The version that knows which session names which large value.
 _USES = 2
+# The version that knows of forks, and keeps records in pieces.
+FORKS = 5
 _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
 
 Connection = sqlite3.Connection
@@ -62,10 +64,11 @@ def uri_of(path: Path, **options: str) -> str:
     return f"file:{quote(str(path))}?{query}"
 
 
-def writable(connect: Connect, path: Path) -> Connection:
-    """Open an existing database for writing."""
+def writable(connect: Connect, path: Path, seconds: float) -> Connection:
+    """Open an existing database for writing; others are waited for so many seconds meanwhile."""
     connection = connect(uri_of(path, mode="rw"))
     try:
+        ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
         prepare(connection, path)
     except BaseException:
         connection.close()
@@ -82,6 +85,8 @@ def prepare(connection: Connection, path: Path) -> None:
         raise Unreadable(f"{path}: SQLite does not promise durable commits here")
     ask(connection, "pragma wal_autocheckpoint=0")
     connection.execute("pragma cell_size_check=on")
+    # A piece that grows may move, and nothing of it should stay where it was.
+    ask(connection, "pragma secure_delete=on")
 
 
 def ask(connection: Connection, question: str) -> Any:
@@ -115,7 +120,7 @@ def migrations() -> list[tuple[int, str]]:
 
 def migrate(connection: Connection) -> None:
     """Bring a database to the newest version, inside the transaction that is open."""
-    version = ask(connection, "pragma user_version")
+    version = version_of(connection)
     for number, script in migrations():
         if number > version:
             for statement in _statements(script):
@@ -123,6 +128,11 @@ def migrate(connection: Connection) -> None:
             if number == _USES:
                 _note_uses(connection)
             connection.execute(f"pragma user_version={number}")
+
+
+def version_of(connection: Connection) -> int:
+    """Tell the version of a store: one that is only read may be older than this program."""
+    return int(ask(connection, "pragma user_version"))
 
 
 def _note_uses(connection: Connection) -> None:
@@ -153,7 +163,7 @@ def check_kind(connection: Connection, path: Path) -> None:
     if ask(connection, "pragma application_id") != APPLICATION:
         raise Unreadable(f"{path}: is a database of another program, not a store of sessions")
     newest = migrations()[-1][0]
-    version = ask(connection, "pragma user_version")
+    version = version_of(connection)
     if version > newest:
         raise Unreadable(
             f"{path}: was written by a later version of Lockstitch (format {version}, this one"

@@ -57,6 +57,38 @@ def size_of(path: Path) -> int | None:
     return found.st_size
 
 
+def check_one_name(path: Path) -> None:
+    """Refuse a database with a second name: SQLite keeps its log and its locks by name.
+
+    Under the other name it would be read without what is in the log, and a write there would
+    corrupt it.
+    """
+    try:
+        count = os.lstat(path).st_nlink
+    except OSError:
+        return
+    if count > 1:
+        raise Unreadable(
+            f"{path}: is a hard link, one of {count} names of the same file, and SQLite corrupts"
+            " a database that is used under two names; nothing was changed. Make it a file of its"
+            f" own: remove the other names (find FOLDER -samefile {path.name} lists them), or put"
+            " a copy in its place while no program has it open"
+        )
+
+
+def is_writable(path: Path) -> bool:
+    """Whether this process may write to a database that is there, and to the files beside it."""
+    if not _may_write(path):
+        return False
+    beside = (wal_of(path), shm_of(path), lock_of(path))
+    return _may_write(path.parent) or all(map(_may_write, beside))
+
+
+def _may_write(path: Path) -> bool:
+    """Ask the system, for whom the process acts: it knows of read-only file systems, too."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def identity(path: str) -> Identity:
     """Tell which file has a name at the moment."""
     try:

@@ -10,11 +10,16 @@ from msgspec.structs import replace
 from lockstitch.journal.records import Head
 from lockstitch.stores import holders
 from lockstitch.stores.holders import Holder
+from lockstitch.stores.sqlite.pieces import Tail
 from lockstitch.stores.sqlite.rows import SessionRow
 
 
 class Hold(Struct):
-    """A lease of ours; ``head`` is where its session stood after our last write."""
+    """A lease of ours; ``head`` is where its session stood after our last write.
+
+    ``tail`` is where the next record goes behind the one with a digest, None if that has to be
+    looked up.
+    """
 
     number: int
     session: str
@@ -22,6 +27,7 @@ class Hold(Struct):
     token: str
     generation: int
     head: Head
+    tail: tuple[bytes, Tail] | None = None
 
 
 class Leases:
@@ -83,7 +89,8 @@ class Leases:
                 hold = self._live.get(holder.token)
                 return hold is not None and hold.generation == generation
         # Processes of another boot cannot share a log with this one: they are gone or elsewhere.
-        if holder.boot != self._me.boot or holders.is_gone(holder):
+        is_elsewhere = holder.boot and self._me.boot and holder.boot != self._me.boot
+        if is_elsewhere or holders.is_gone(holder):
             return False
         # A deadline further away than the lease is long was set before the clock began anew.
         return 0 < row.deadline - holders.clock() <= row.term + 1

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lockstitch.errors import Closed, LockstitchError, Unreadable
+from lockstitch.errors import Closed, Damaged, LockstitchError, Unreadable
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import Connect, Connection
 
@@ -49,6 +49,9 @@ class Readers:
         except sqlite3.Error as error:
             self._check_open()
             raise connections.translated(error, self.path) from error
+        except UnicodeDecodeError as error:
+            # SQLite wants to say what it cannot read, and that is no text.
+            raise Damaged(f"{self.path}: the database is damaged: its names are no text") from error
         self._give_back(connection)
 
     def close(self) -> None:
@@ -109,6 +112,7 @@ class Onlookers(Readers):
         self._aside: tempfile.TemporaryDirectory[str] | None = None
         if files.size_of(path) is None:
             raise Unreadable(f"{path}: no such file")
+        files.check_one_name(path)
         with self.snapshot() as connection:
             connections.check_kind(connection, path)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from lockstitch.errors import Fenced, Moved
 from lockstitch.journal.records import NEW, Entry, Head, chained
-from lockstitch.stores.sqlite import rows
-from lockstitch.stores.sqlite.appending import checked, weight
+from lockstitch.stores.sqlite import lineage, listing, pieces, rows
+from lockstitch.stores.sqlite.appending import checked, weight, write
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.leases import Hold
 
@@ -15,8 +15,9 @@ from lockstitch.stores.sqlite.leases import Hold
 def removed(connection: Connection, hold: Hold, where: str) -> None:
     """Remove a session; its number is never given to another one."""
     _require_last(connection, hold, where)
-    rows.remove_events(connection, hold.number)
+    listing.forget(connection, hold.number)
     rows.remove_session(connection, hold.number)
+    lineage.let_go(connection, hold.number)
 
 
 def _require_last(connection: Connection, hold: Hold, where: str) -> Head:
@@ -51,9 +52,11 @@ class Replacing:
         records = chained(NEW, epoch, self._entries)
         last = records[-1] if records else None
         now = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
-        rows.remove_events(connection, number)
+        listing.forget(connection, number)
+        lineage.remove(connection, number)
         move = rows.Move(number, self._after, now, last.at if last else 0, deadline)
         rows.move_head(connection, move)
-        rows.add_events(connection, rows.event_rows(number, records, compress=self._compress))
-        rows.add_blobs(connection, number, self._blobs)
+        made = pieces.encoded(records)
+        write(connection, number, made, self._blobs, compress=self._compress)
+        listing.describe(connection, number, (entry.body for entry in self._entries))
         return now

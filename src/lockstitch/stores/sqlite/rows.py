@@ -21,16 +21,17 @@ CHUNK = 256
 _LEVEL = 1
 
 # Text is read as bytes: a flipped bit can make it text that cannot be decoded.
-_SESSION = (
+_COLUMNS = (
     "select number, cast(name as blob), seq, digest, epoch, created, changed,"
-    " cast(holder as blob), deadline, term from sessions"
+    " cast(holder as blob), deadline, term"
 )
+_SESSION = f"{_COLUMNS} from sessions"
 _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
 _COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
 
-EventRow = tuple[int, int, int, int, str, int, bytes, bytes]
-BlobRow = tuple[str, int, bytes]
+# The name of a large value, its codec and bytes, and which of the entries names it.
+BlobRow = tuple[str, int, bytes, int]
 
 
 class Place(Protocol):
@@ -73,12 +74,6 @@ def session_numbered(connection: Connection, number: int, where: str) -> Session
     """Find a session by number."""
     row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
     return None if row is None else _session(row, where)
-
-
-def raw_sessions(connection: Connection, after: str, count: int) -> list[Any]:
-    """Give the next rows of ``sessions`` in the order of their names, not decoded."""
-    query = f"{_SESSION} where name > ? order by name limit ?"
-    return connection.execute(query, (after, count)).fetchall()
 
 
 def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
@@ -193,45 +188,6 @@ def move_head(connection: Connection, move: Move) -> bool:
     return cursor.rowcount == 1
 
 
-def event_rows(number: int, records: Iterable[Record], *, compress: bool) -> list[EventRow]:
-    """Make rows of records."""
-    rows = []
-    for record in records:
-        codec, body = packed(record.body, compress=compress)
-        rows.append(
-            (number, record.seq, record.epoch, record.at, record.key, codec, record.digest, body)
-        )
-    return rows
-
-
-def add_events(connection: Connection, rows: Sequence[EventRow]) -> None:
-    """Add records to the end of all."""
-    for row in rows:
-        connection.execute(
-            "insert into events (session, seq, epoch, at, key, codec, digest, body)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?)",
-            row,
-        )
-
-
-def copy_events(connection: Connection, source: int, upto: int, target: int) -> None:
-    """Copy the first records of a session to another one."""
-    connection.execute(
-        "insert into events (session, seq, epoch, at, key, codec, digest, body)"
-        " select ?, seq, epoch, at, key, codec, digest, body from events"
-        " where session = ? and seq <= ? order by seq",
-        (target, source, upto),
-    )
-
-
-def copy_uses(connection: Connection, source: int, target: int) -> None:
-    """Say that a session names the large values that another one names."""
-    connection.execute(
-        "insert or ignore into uses (name, session) select name, ? from uses where session = ?",
-        (target, source),
-    )
-
-
 def leave_at(connection: Connection, number: int, head: Head, changed: int) -> None:
     """Move the head of a session that nobody holds."""
     connection.execute(
@@ -241,15 +197,44 @@ def leave_at(connection: Connection, number: int, head: Head, changed: int) -> N
     )
 
 
-def remove_events(connection: Connection, number: int) -> None:
-    """Remove the records of a session, and the large values that nobody else names."""
-    connection.execute("delete from events where session = ?", (number,))
+def cut(connection: Connection, number: int, upto: int) -> None:
+    """Remove the records behind one that an earlier version wrote, and their large values."""
+    connection.execute("delete from events where session = ? and seq > ?", (number, upto))
+    # Where it is not known which record names a value, the first may.
+    least = upto or -1
     connection.execute(
-        "delete from blobs where name in (select name from uses where session = ?)"
-        " and name not in (select name from uses where session <> ?)",
-        (number, number),
+        "delete from blobs where name in (select name from uses where session = ? and seq > ?)"
+        " and name not in (select name from uses where session <> ? or seq <= ?)",
+        (number, least, number, least),
     )
-    connection.execute("delete from uses where session = ?", (number,))
+    connection.execute("delete from uses where session = ? and seq > ?", (number, least))
+
+
+def move(connection: Connection, number: int, other: int) -> None:
+    """Give the records that an earlier version wrote, and all large values, to another number."""
+    connection.execute("update events set session = ? where session = ?", (other, number))
+    connection.execute("update uses set session = ? where session = ?", (other, number))
+
+
+def numbers(connection: Connection) -> set[int]:
+    """Give all numbers that have records of an earlier version."""
+    return {row[0] for row in connection.execute("select distinct session from events")}
+
+
+def is_session(connection: Connection, number: int) -> bool:
+    """Whether there is a session with a number."""
+    found = connection.execute("select 1 from sessions where number = ?", (number,)).fetchone()
+    return found is not None
+
+
+def spare_number(connection: Connection) -> int:
+    """Take a number that no session has had or will have."""
+    [(number,)] = connection.execute(
+        "select max(coalesce((select max(number) from sessions), 0),"
+        " coalesce((select max(number) from graves), 0)) + 1"
+    )
+    connection.execute("update graves set number = ?", (number,))
+    return int(number)
 
 
 def remove_session(connection: Connection, number: int) -> None:
@@ -261,7 +246,7 @@ def remove_session(connection: Connection, number: int) -> None:
 def records(
     connection: Connection, number: int, after: int, upto: int, where: str
 ) -> Iterator[Record]:
-    """Read a session's records from behind one to another, a chunk at a time."""
+    """Read records that an earlier version wrote, from behind one to another, a chunk at a time."""
     cursor = connection.execute(
         f"{_RECORD} where session = ? and seq > ? and seq <= ? order by seq", (number, after, upto)
     )
@@ -299,27 +284,10 @@ def _record(row: Sequence[Any], expected: int, where: str) -> Record:
         raise Damaged(f"{where}: record {expected} is not what was written (form)") from None
 
 
-def keys(connection: Connection, number: int, after: int, upto: int) -> list[tuple[int, bytes]]:
-    """Give epoch and key of some records."""
-    return connection.execute(
-        "select epoch, cast(key as blob) from events where session = ? and seq > ? and seq <= ?"
-        " order by seq",
-        (number, after, upto),
-    ).fetchall()
-
-
 def last_seq(connection: Connection, number: int) -> int:
-    """Give the number of a session's last record, whatever its row says."""
+    """Give the number of a session's last record of an earlier version, 0 for none."""
     row = connection.execute("select max(seq) from events where session = ?", (number,)).fetchone()
     return row[0] if isinstance(row[0], int) else 0
-
-
-def digest_at(connection: Connection, number: int, seq: int) -> bytes | None:
-    """Give the checksum of one record."""
-    row = connection.execute(
-        "select digest from events where session = ? and seq = ?", (number, seq)
-    ).fetchone()
-    return None if row is None else row[0]
 
 
 def add_blob(connection: Connection, name: str, codec: int, body: bytes) -> None:
@@ -332,13 +300,13 @@ def add_blob(connection: Connection, name: str, codec: int, body: bytes) -> None
         )
 
 
-def add_blobs(connection: Connection, number: int, blobs: Iterable[BlobRow]) -> None:
-    """Keep the large values that records of a session name."""
-    for name, codec, body in blobs:
+def add_blobs(connection: Connection, number: int, first: int, blobs: Iterable[BlobRow]) -> None:
+    """Keep the large values that records of a session name, from the one numbered ``first`` on."""
+    for name, codec, body, index in blobs:
         add_blob(connection, name, codec, body)
         connection.execute(
-            "insert or ignore into uses (name, session) values (?, ?)",
-            (bytes.fromhex(name), number),
+            "insert or ignore into uses (name, session, seq) values (?, ?, ?)",
+            (bytes.fromhex(name), number, first + index),
         )
 
 

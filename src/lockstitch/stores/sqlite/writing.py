@@ -7,6 +7,7 @@ under an older one is no longer certain.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,19 +20,30 @@ from lockstitch.stores.sidecar import Sidecar
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
-CHECKPOINT = 512 * PAGE
+CHECKPOINT = 1024 * PAGE
 HUGE = 64 * 1024 * 1024
-# So many milliseconds a reader is waited for before the log of what was removed is emptied.
-PATIENCE = 500
+# So many seconds a reader is waited for before the log of what was removed is emptied.
+PATIENCE = 0.5
 # The session's row, the record, its place in the index, and now and then a new page for one.
 _COMMIT = 4 * PAGE
 
 
 class Writer:
-    """Writes to the database at a path; ``written`` is called after every commit."""
+    """Writes to the database at a path; ``written`` is called after every commit.
 
-    def __init__(self, path: Path, connect: Connect, written: Callable[[], None]) -> None:
+    ``timeout`` is how many seconds another process or program that has the database in hand is
+    waited for where a caller does not say.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Connect,
+        written: Callable[[], None],
+        timeout: float | None = None,
+    ) -> None:
         self.path = path
+        self._timeout = timeout
         self.generation = 0
         self._name = str(path)
         self._log = files.Name(files.wal_of(path))
@@ -41,6 +53,8 @@ class Writer:
         self._connection: Connection | None = None
         self._files: tuple[files.Identity, files.Identity] | None = None
         self._unchecked = 0
+        self._patience = -1.0
+        self._is_there = False
         self._is_committing = False
         self._is_ending = False
         self._must_scrub = False
@@ -49,32 +63,66 @@ class Writer:
         self._look()
         connections.forget_in_children(self)
 
-    def do(self, run: Callable[[Connection], Any]) -> Any:
+    def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
         """Run something in a transaction, perhaps with others', and give what it gives.
 
-        It may raise errors of ours, for itself alone, if it has changed nothing till then.
+        It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
+        ``Busy`` if it could not begin ``until`` then.
         """
-        return self._combiner.do(run)
+        return self._combiner.do(run, self._latest() if until is None else until)
+
+    def _latest(self) -> float:
+        return time.monotonic() + (BUSY_SECONDS if self._timeout is None else self._timeout)
 
     def scrub(self, run: Callable[[Connection], Any]) -> Any:
         """Run something that removes rows, and leave nothing of them in the files."""
 
         def job(connection: Connection) -> Any:
-            before = connections.ask(connection, "pragma secure_delete")
-            connection.execute("pragma secure_delete=on").fetchall()
-            try:
-                result = run(connection)
-            finally:
-                connection.execute(f"pragma secure_delete={before}").fetchall()
+            result = run(connection)
             self._must_scrub = True
             return result
 
-        return self._combiner.do(job)
+        return self.do(job)
+
+    def vacuum(self, until: float) -> int:
+        """Write the database anew without what is free in it; gives how many bytes that saved."""
+
+        def job(connection: Connection) -> int:
+            before = self._size()
+            try:
+                connection.execute("vacuum")
+                self._must_scrub = True
+                self._shrink(connection, max(until - time.monotonic(), 0.0))
+            except sqlite3.Error as error:
+                # Nothing of it counts until it is whole.
+                self._drop()
+                if connections.is_busy(error):
+                    raise self._busy() from error
+                raise Unreadable(f"{self.path}: cannot be written anew: {error}") from error
+            if self._must_scrub:
+                raise Busy(
+                    f"{self.path}: somebody has been reading from it for longer than this would"
+                    " wait, and what was removed is still in its log: try again"
+                )
+            return max(before - self._size(), 0)
+
+        freed: int = self._combiner.do(job, until, alone=True)
+        return freed
+
+    def _size(self) -> int:
+        return sum(files.size_of(path) or 0 for path in (self.path, files.wal_of(self.path)))
 
     def open(self) -> None:
-        """Open the database now, and make it if it is not there."""
+        """Open the database now, and make it if it is not there.
+
+        One that is there and that somebody has in hand is opened when it is first written to:
+        nobody who only reads should wait for them.
+        """
         try:
-            self._combiner.do(lambda _connection: None)
+            self.do(lambda _connection: None, time.monotonic() if self._is_there else None)
+        except Busy:
+            if not self._is_there:
+                raise
         except BaseException:
             self._sidecar.close()
             raise
@@ -85,12 +133,13 @@ class Writer:
 
     def close(self) -> None:
         """Write no more; the connection is closed under the lock, since that may checkpoint."""
+        until = self._latest()
         with suppress(LockstitchError):
-            self._combiner.do(self._end)
+            self.do(self._end, until)
         self._refusal = self._closed()
         # Refused in its turn: then whoever had the connection in hand has let go of it.
         with suppress(LockstitchError):
-            self._combiner.do(self._end)
+            self.do(self._end, until)
         self._drop()
         self._sidecar.close()
 
@@ -108,7 +157,7 @@ class Writer:
     def _transact(self, jobs: list[Job]) -> None:
         try:
             self._check_open()
-            with self._sidecar.held(BUSY_SECONDS):
+            with self._sidecar.held(self._left(jobs)):
                 self._work(jobs)
         except LockstitchError as error:
             for job in jobs:
@@ -117,6 +166,12 @@ class Writer:
             self._combiner.put_back(jobs)
             raise
 
+    def _left(self, jobs: list[Job]) -> float:
+        """Tell how many seconds a leader would still wait."""
+        until = jobs[0].until
+        assert until is not None  # noqa: S101
+        return max(until - time.monotonic(), 0.0)
+
     def _check_open(self) -> None:
         if self._refusal is not None:
             raise self._refusal
@@ -124,7 +179,7 @@ class Writer:
     def _work(self, jobs: list[Job]) -> None:
         self._is_committing = False
         try:
-            self._commit(self._opened(), jobs)
+            self._commit(self._opened(self._left(jobs)), jobs)
         except LockstitchError:
             raise
         except Exception as error:
@@ -136,22 +191,45 @@ class Writer:
         self._tidy()
 
     def _commit(self, connection: Connection, jobs: list[Job]) -> None:
-        self._begin(connection)
+        if jobs[0].alone:
+            jobs[0].result = jobs[0].run(connection)
+            self._acknowledge(jobs)
+            return
+        self._begin(connection, jobs)
+        self._combiner.gather(jobs)
         is_changed = _run(connection, jobs)
         self._is_committing = is_changed
         connection.execute("commit" if is_changed else "rollback")
         self._acknowledge(jobs)
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: Connection, jobs: list[Job]) -> None:
+        """Begin a transaction; another program's may have to be waited for."""
         try:
-            connection.execute("begin immediate")
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.Error as error:
+                if not connections.is_busy(error):
+                    raise
+                self._be_patient(connection, self._left(jobs))
+                connection.execute("begin immediate")
         except sqlite3.Error as error:
             if not connections.is_busy(error):
                 raise
-            raise Busy(
-                f"{self.path}: another program has held the database for {BUSY_SECONDS:g} seconds;"
-                " nothing was written"
-            ) from error
+            raise self._busy() from error
+        finally:
+            self._be_patient(connection, 0.0)
+
+    def _busy(self) -> Busy:
+        return Busy(
+            f"{self.path}: another program has the database in hand and has not let go of it in"
+            " the time that this write would wait; nothing was written: try again"
+        )
+
+    def _be_patient(self, connection: Connection, seconds: float) -> None:
+        """Have SQLite wait so long for others; it does nothing if that is so already."""
+        if seconds != self._patience:
+            connection.execute(f"pragma busy_timeout={seconds * 1000:.0f}").fetchall()
+            self._patience = seconds
 
     def _acknowledge(self, jobs: list[Job]) -> None:
         self._check_files()
@@ -192,11 +270,11 @@ class Writer:
         for job in jobs:
             job.settle(connections.unsure(failure, self.path))
 
-    def _opened(self) -> Connection:
+    def _opened(self, seconds: float) -> Connection:
         if self._connection is None:
             self._look()
             try:
-                self._connection = self._open()
+                self._connection = self._open(seconds)
             except sqlite3.Error as error:
                 raise connections.translated(error, self.path) from error
             except OSError as error:
@@ -206,7 +284,9 @@ class Writer:
     def _look(self) -> None:
         """Look whose database it is before any file is made and SQLite may mend anything."""
         files.check_usable(self.path)
-        if not files.size_of(self.path):
+        files.check_one_name(self.path)
+        self._is_there = bool(files.size_of(self.path))
+        if not self._is_there:
             files.make_folders(self.path.parent)
             return
         uri = connections.uri_of(self.path, mode="ro", immutable="1")
@@ -218,16 +298,17 @@ class Writer:
             if not connections.is_corrupt(error) or not files.size_of(files.wal_of(self.path)):
                 raise connections.translated(error, self.path) from error
 
-    def _open(self) -> Connection:
+    def _open(self, seconds: float) -> Connection:
         if not files.size_of(self.path):
             files.check_alone(self.path)
             files.create(self.path, lambda draft: connections.fill(self._connect, draft))
-        connection = connections.writable(self._connect, self.path)
+        connection = connections.writable(self._connect, self.path, seconds)
         try:
             self._settle_in(connection)
         except BaseException:
             connection.close()
             raise
+        self._patience = seconds
         return connection
 
     def _settle_in(self, connection: Connection) -> None:
@@ -278,17 +359,16 @@ class Writer:
             assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
             if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
-                self._shrink(self._connection)
+                self._shrink(self._connection, PATIENCE if self._must_scrub else 0.0)
         except (sqlite3.Error, OSError):
             self._drop()
 
-    def _shrink(self, connection: Connection) -> None:
+    def _shrink(self, connection: Connection, patience: float) -> None:
         """Empty the log, if nobody reads; what was removed stays in it until that is done."""
-        patience = PATIENCE if self._must_scrub else 0
-        connection.execute(f"pragma busy_timeout={patience}").fetchall()
+        self._be_patient(connection, patience)
         [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._must_scrub = self._must_scrub and bool(is_busy)
-        connection.execute(f"pragma busy_timeout={BUSY_SECONDS * 1000:.0f}").fetchall()
+        self._be_patient(connection, 0.0)
 
 
 def _copy(error: LockstitchError) -> LockstitchError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.integrations.langgraph.saver.programs import CONFIG as ODD
 from tests.integrations.langgraph.saver.programs import built
 from tests.integrations.langgraph.saver.worker import answering
 from tests.sessions.command import run as lockstitch
+from tests.stores.sqlite.spoiling import spoil
 
 CONFIG: Any = {"configurable": {"thread_id": "ticket-42"}}
 
@@ -70,9 +70,7 @@ def test_a_thread_is_not_taken_back_from_outside(url: str) -> None:
 
 
 def test_a_flipped_bit_is_found(url: str, path: Path) -> None:
-    with sqlite3.connect(path) as base:
-        base.execute("update events set body = replace(body, 'turn 1', 'turn 7') where seq = 7")
-    base.close()
+    spoil(path, "langgraph.ticket-42", 7, lambda data: data.replace(b"turn 1", b"turn 7"))
     statuses = {one.session: one.status for one in stored.check(url)}
     assert statuses["langgraph.ticket-42"] == "broken"
     with Saver(url) as saver, pytest.raises(Damaged):

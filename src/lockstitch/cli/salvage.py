@@ -1,0 +1,134 @@
+"""Repairing sessions in stores of Lockstitch's own, for ``lockstitch repair`` and ``undo``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
+from lockstitch.cli.rows import several
+from lockstitch.cli.targets import is_own, told
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.places import SCHEMES, brief, public
+from lockstitch.report import OWN, Report
+
+if TYPE_CHECKING:
+    from lockstitch.journal.salvage import Salvage
+
+
+class Errand(Struct, frozen=True):
+    """How the repair of a store was asked for."""
+
+    yes: bool
+    diff: bool
+    as_json: bool
+    output: str | None = None
+
+
+def is_store(target: str, form: str | None) -> bool:
+    """Whether a target is a store of Lockstitch's own; a folder is one only if that is said."""
+    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
+    return (form == OWN or not is_folder) and is_own(target, form)
+
+
+def repair(target: str, session: str | None, how: Errand) -> int:
+    """Repair the damaged sessions of a store, and return the exit status."""
+    from lockstitch import stored
+
+    if how.output is not None:
+        return _copied(target, how.output)
+    with told(target):
+        found = list(stored.damaged(target, session))
+    for one in found:
+        _show(target, one)
+    if not found:
+        terminal.note("All clean.")
+    writes = bool(found) and not how.diff and (how.yes or (not how.as_json and _is_agreed()))
+    done = [_written(target, one, writes=writes) for one in found]
+    if how.as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.encode(sessions=done))
+    if any(one["error"] for one in done):
+        return FAILED
+    return CLEAN if all(one["applied"] for one in done) else FINDINGS
+
+
+def _is_agreed() -> bool:
+    question = "Write anew what can be read? What is damaged is kept beside it."
+    return terminal.agreed(question, "--yes applies this plan")
+
+
+def _show(target: str, found: Salvage) -> None:
+    from lockstitch import stored
+
+    name = text.labelled(public(target), OWN, found.session)
+    for one in stored.findings_of(found):
+        terminal.note(text.finding(name, "", one, sys.stderr))
+    terminal.note(f"{text.shown(name)}: {stored.summary_of(found)}.")
+
+
+def _written(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
+    """Write one session anew, if that is wanted, and say what became of it."""
+    from lockstitch import stored
+    from lockstitch.cli import machine
+
+    findings = stored.findings_of(found)
+    report = Report(public(target), OWN, found.session, findings=findings)
+    fields: dict[str, Any] = {"edits": [], "backup": None, "applied": False, "error": None}
+    left = findings
+    if writes:
+        try:
+            done = stored.repair(target, found.session)
+        except LockstitchError as error:
+            report.error = fields["error"] = brief(str(error), target, found.session)
+            terminal.complain(f"{text.shown(text.named(report))}: {report.error}")
+        else:
+            left = []
+            fields |= {"backup": done.aside, "applied": True}
+            name = text.shown(text.named(report))
+            terminal.note(f"{name}: repaired; the damaged one is kept as {done.aside}.")
+            again = f"lockstitch undo {public(target)} --session {found.session}"
+            terminal.note(f"`{again}` takes it back.")
+    return {**machine.session(report), **fields, "remaining": left}
+
+
+def _copied(target: str, output: str) -> int:
+    """Write all sessions of a store, as far as they can be read, into a new one."""
+    from lockstitch import stored
+
+    url = output if output.startswith(SCHEMES) else f"sqlite:///{output}"
+    lost = count = 0
+    with told(target):
+        for one in stored.copy(target, url):
+            count += 1
+            lost += one.lost
+    terminal.note(f"Wrote {several(count, 'session')} to {text.shown(output)}; {lost} pieces lost.")
+    return CLEAN
+
+
+def undo(target: str, session: str | None, *, as_json: bool) -> int:
+    """Take the last repair of a session back, and return the exit status."""
+    from lockstitch import stored
+
+    with told(target):
+        done = stored.undo(target, session)
+    terminal.note(
+        f"{text.shown(public(target))}:{done.session}: as it was before its repair; what it had"
+        f" become is kept as {done.aside}."
+    )
+    if as_json:
+        from lockstitch.cli import machine
+
+        fields = {"target": public(target), "session": done.session, "restored": done.session}
+        terminal.emit(machine.encode(sessions=[{**fields, "aside": done.aside, "error": None}]))
+    return CLEAN
+
+
+def require_alone(targets: list[str]) -> None:
+    """Refuse other targets beside a store: each has a plan of its own."""
+    if len(targets) > 1:
+        raise UsageError("a store of Lockstitch's own is repaired alone: give one target")

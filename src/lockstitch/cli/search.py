@@ -1,0 +1,172 @@
+"""``lockstitch search``: sessions by what was said in them."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lockstitch.cli import CLEAN, FAILED, terminal, text
+from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import is_own, own_below
+from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockstitch.journal.searching import Match, Words
+
+_MOST = "50"
+Found = tuple[str, str, "Match"]
+
+
+def run(*, words: list[str], limit: str, session: str | None, as_json: bool) -> int:
+    """Search, print what was found as it is found, and return the exit status."""
+    if not words:
+        raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
+    most = _number(limit)
+    from lockstitch.journal.searching import Words
+
+    wanted, targets = Words(words[0]), words[1:]
+    failures: list[tuple[str, str]] = []
+    found = islice(_searched(wanted, words[0], targets, session, failures), most)
+    if as_json:
+        _print_json(found, failures)
+    else:
+        _print(found, most)
+    for target, error in failures:
+        terminal.complain(f"{text.shown(target)}: {error}")
+    return FAILED if failures else CLEAN
+
+
+def _number(limit: str) -> int:
+    if not limit.isdecimal() or not int(limit):
+        raise UsageError("--limit takes a number of matches, 1 or more")
+    return int(limit)
+
+
+def _searched(
+    words: Words,
+    spoken: str,
+    targets: list[str],
+    session: str | None,
+    failures: list[tuple[str, str]],
+) -> Iterator[Found]:
+    """Find matches in all targets; what cannot be read is noted and does not end the search."""
+    from lockstitch import sessions
+    from lockstitch.cli.progress import Progress
+
+    given = targets or list(sessions.paths())
+    with Progress("Searching", len(given), "files") as advance:
+        for target in given:
+            try:
+                yield from _in_target(words, spoken, target, session)
+            except UnknownFormat as error:
+                # files of others that lie in the known places are nobody's business
+                if targets:
+                    failures.append((target, str(error)))
+            except LockstitchError as error:
+                failures.append((target, _brief(error, target)))
+            advance(1)
+
+
+def _brief(error: LockstitchError, target: str) -> str:
+    from lockstitch.places import brief
+
+    return brief(str(error), target)
+
+
+def _in_target(words: Words, spoken: str, target: str, session: str | None) -> Iterator[Found]:
+    if is_own(target, None):
+        yield from _in_store(spoken, target, session)
+        return
+    from lockstitch import sessions
+
+    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
+    for path in own_below(target) if is_folder else ():
+        yield from _in_store(spoken, path, session)
+    for source in sessions.sources(target, session=session):
+        for match in sessions.search(source, words):
+            yield source.path, source.format, match
+
+
+def _in_store(spoken: str, target: str, session: str | None) -> Iterator[Found]:
+    from lockstitch import stored
+    from lockstitch.report import OWN
+
+    for match in stored.search(target, spoken, session):
+        yield target, OWN, match
+
+
+def _print(found: Iterator[Found], most: int) -> None:
+    from lockstitch.report import OWN
+
+    count = 0
+    for target, form, match in found:
+        place = f"{'record' if form == OWN else 'message'} {match.seq}"
+        name = text.labelled(text.shown(target), form, match.session)
+        excerpt = terminal.harmless(match.excerpt)
+        terminal.say(f"{terminal.paint(name, 'bold')}: {place}, {match.who}: {excerpt}")
+        count += 1
+    if not count:
+        terminal.note("Nothing was found.")
+    elif count == most:
+        terminal.note(f"Stopped after {most} matches; --limit N shows more.")
+
+
+def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
+    from lockstitch.cli import machine
+    from lockstitch.places import public
+
+    matches = [_fields(public(target), form, match) for target, form, match in found]
+    errors = [{"target": public(target), "error": error} for target, error in failures]
+    terminal.emit(machine.encode(matches=matches, errors=errors))
+
+
+def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
+    from lockstitch.cli.machine import moment
+
+    return {
+        "target": target,
+        "format": form,
+        "session": match.session or None,
+        "seq": match.seq,
+        "who": match.who,
+        "excerpt": match.excerpt,
+        "at": moment(match.at),
+    }
+
+
+COMMAND = Command(
+    name="search",
+    run=run,
+    summary="Find sessions by what was said in them.",
+    details=(
+        "WORDS are one argument, in quotes if there are several: all of them, in any case, must "
+        "stand in one message. What users, models and tools said is looked at. Without a TARGET it "
+        "looks through the sessions of all known programs on this machine, as they would be sent "
+        "by a resume; a TARGET may also be a store of Lockstitch's own, in which what was rewound "
+        "is found, too. Prints the record or message and a little of the text around. With --json: "
+        '"matches", each with target, format, session, seq, who, excerpt and at, and "errors". '
+        "Changes nothing."
+    ),
+    examples=(
+        'lockstitch search "failing test"',
+        "lockstitch search teapot sqlite:///agent.db",
+        'lockstitch search "rate limit" ~/.claude/projects --limit 200',
+    ),
+    operand=Operand(
+        "words", "WORDS [TARGET]", "What to look for; files, folders or stores.", many=True
+    ),
+    options=(
+        Option(
+            "limit",
+            ("--limit", "-n"),
+            f"Stop after so many matches (default: {_MOST}).",
+            metavar="N",
+            default=_MOST,
+        ),
+        SESSION,
+        JSON,
+    ),
+)

@@ -1,0 +1,339 @@
+"""Which records of a damaged session are still what was written, and how that is known.
+
+A record's checksum covers the record before it by that one's checksum only. So behind a damaged
+record the next ones are proven by the checksum that the damaged one still carries: what stands
+behind damage is not lost with it. One flipped bit is found and put back, since the checksum tells
+which one it was. What cannot be proven is marked, and what makes no sense is kept as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from itertools import chain
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from lockstitch.errors import UsageError
+from lockstitch.journal.records import (
+    DIGEST_SIZE,
+    START,
+    Head,
+    Record,
+    checked_key,
+    digest_of,
+)
+
+Proof = Literal["intact", "behind", "restored", "unproven", "damaged", "missing"]
+# In a body of more bytes, looking for the one bit that changed takes too long.
+SEARCHED = 16 * 1024
+_MOST_LINKS = 8
+_WORD = 63
+
+
+class Remnant(Struct, frozen=True):
+    """What a store holds of one record, whether it is right or not.
+
+    ``seq`` is the number that it is kept under, 0 where none is known. ``raw`` is what is there of
+    one that makes no record. ``is_altered`` says that the store had to put something right to read
+    it, ``is_sealed`` that the store has a checksum of its own that fits, and ``is_guess`` that it
+    may have nothing to do with the session: then it counts only if it is proven.
+    """
+
+    seq: int
+    record: Record | None = None
+    raw: bytes = b""
+    is_altered: bool = False
+    is_sealed: bool = False
+    is_guess: bool = False
+
+
+class Remains(Struct, frozen=True):
+    """All that a store holds of a session: what it says of its end, and the remnants in order.
+
+    ``notes`` say what else is not as it was written. ``stamp`` is the store's own: it tells
+    whether the session is still the same later.
+    """
+
+    head: Head | None
+    remnants: list[Remnant]
+    notes: tuple[str, ...] = ()
+    stamp: str = ""
+
+
+class Salvaged(Struct, frozen=True):
+    """One record of a damaged session, and what is known of it.
+
+    ``intact``: what was written. ``behind``: what was written, behind damage. ``restored``: what
+    was written, with what had changed put back. ``unproven``: it can be read, but what it is
+    checked by is lost. ``damaged``: not what was written. ``missing``: nothing is there; then
+    ``count`` says how many from ``seq`` on.
+    """
+
+    seq: int
+    proof: Proof
+    record: Record | None = None
+    raw: bytes = b""
+    why: str = ""
+    count: int = 1
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the record can be used as it is."""
+        return self.proof not in {"damaged", "missing"}
+
+
+class Salvage(Struct, frozen=True):
+    """A session as far as it can be read, record by record.
+
+    ``lost`` names large values that are gone or changed, each with the records that name it, and
+    ``notes`` say what else is wrong. A session that is whole has neither, and only records that
+    are intact.
+    """
+
+    session: str
+    records: list[Salvaged]
+    lost: dict[str, list[int]]
+    notes: tuple[str, ...] = ()
+    stamp: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is what was written."""
+        return not self.lost and not self.notes and all(r.proof == "intact" for r in self.records)
+
+    @property
+    def readable(self) -> int:
+        """How many records can be read."""
+        return sum(one.is_readable for one in self.records)
+
+    @property
+    def behind(self) -> int:
+        """How many records can be read behind the first damage."""
+        first = next((n for n, one in enumerate(self.records) if one.proof != "intact"), None)
+        return 0 if first is None else sum(one.is_readable for one in self.records[first + 1 :])
+
+    @property
+    def holes(self) -> list[Salvaged]:
+        """The records that are lost: damaged or missing."""
+        return [one for one in self.records if not one.is_readable]
+
+
+def judged(remains: Remains) -> tuple[list[Salvaged], tuple[str, ...]]:
+    """Judge what is left of a session; gives its records, and what is wrong with its end."""
+    judge = _Judge(remains)
+    for seq in range(1, judge.last + 1):
+        judge.judge(seq)
+    return judge.finish(remains.head)
+
+
+class _Judge:
+    """Goes through the numbers of a session, with the checksums that may stand before each."""
+
+    def __init__(self, remains: Remains) -> None:
+        self.head = remains.head
+        found = remains.remnants
+        # Numbers that nothing else bears out were changed themselves.
+        bound = 4 * len(found) + 10_000
+        self._numbered: dict[int, list[Remnant]] = {}
+        self._loose: list[Remnant] = []
+        for one in found:
+            if 0 < one.seq <= bound:
+                self._numbered.setdefault(one.seq, []).append(one)
+            else:
+                self._loose.append(one)
+        self.last = max(self._numbered, default=0)
+        self._end = 0 if self.head is None or self.head.seq > bound else self.head.seq
+        if not self._numbered or self._end > self.last:
+            self.last = max(self.last, self._end)
+        self._links = [START]
+        self._done: list[Salvaged] = []
+        self._is_whole = True
+
+    def judge(self, seq: int) -> None:
+        """Say what is known of the record of a number."""
+        here = self._numbered.get(seq, [])
+        # Every session has a first record that is proven by nothing before it.
+        loose = (one for one in self._loose if seq > 1 or not one.is_guess)
+        for one in chain(here, loose):
+            proven = self._proven(one, seq)
+            if proven is not None:
+                self._take(seq, one, proven)
+                self._loose += [other for other in here if other is not one]
+                return
+        sure = [one for one in here if not one.is_guess]
+        self._loose += sure[1:]
+        if not sure:
+            self._miss(seq)
+        else:
+            self._doubt(seq, sure[0])
+
+    def _proven(self, one: Remnant, seq: int) -> Record | None:
+        """Give a remnant as the record of a number, if a checksum proves that it is that."""
+        if one.record is None:
+            return None
+        record = structs.replace(one.record, seq=seq)
+        for link in self._links:
+            if digest_of(link, seq, record.epoch, record) == record.digest:
+                self._vindicate(link)
+                return record
+        return None
+
+    def _vindicate(self, link: bytes) -> None:
+        """Know that the record before was right but for its checksum, by the one that follows."""
+        last = self._done[-1] if self._done else None
+        if last is None or last.proof != "damaged" or last.record is None:
+            return
+        if last.record.digest != link:
+            right = structs.replace(last.record, digest=link)
+            self._done[-1] = Salvaged(last.seq, "restored", right, why=_CHECKSUM)
+
+    def _take(self, seq: int, one: Remnant, record: Record) -> None:
+        if one in self._loose:
+            self._loose.remove(one)
+        if one.is_altered or one.seq != seq:
+            self._is_whole = False
+            self._done.append(Salvaged(seq, "restored", record, why=_FORM))
+        else:
+            proof: Proof = "intact" if self._is_whole else "behind"
+            self._done.append(Salvaged(seq, proof, record))
+        self._links = [record.digest]
+
+    def _miss(self, seq: int) -> None:
+        last = self._done[-1] if self._done else None
+        if last is not None and last.proof == "missing":
+            self._done[-1] = structs.replace(last, count=last.count + 1)
+        else:
+            self._done.append(Salvaged(seq, "missing", why="it is missing"))
+        self._is_whole = False
+        self._links = []
+
+    def _doubt(self, seq: int, one: Remnant) -> None:
+        """Judge a record that no checksum proves as it is."""
+        self._is_whole = False
+        record = None if one.record is None else structs.replace(one.record, seq=seq)
+        if record is None:
+            self._done.append(Salvaged(seq, "damaged", raw=one.raw, why=_FORM))
+            self._links = []
+            return
+        if not self._links and one.is_sealed:
+            self._done.append(Salvaged(seq, "behind", record))
+            self._links = [record.digest]
+            return
+        if not self._links and _makes_sense(record):
+            why = "the record before it, which it is checked by, is lost"
+            self._done.append(Salvaged(seq, "unproven", record, why=why))
+            self._links = [record.digest]
+            return
+        right = next(filter(None, (corrected(link, record) for link in self._links)), None)
+        if right is not None:
+            self._done.append(Salvaged(seq, "restored", right, why="one bit of it has changed"))
+            self._links = [right.digest]
+            return
+        self._done.append(Salvaged(seq, "damaged", record, why="its checksum does not fit"))
+        said = [record.digest] if len(record.digest) == DIGEST_SIZE else []
+        made = [digest_of(link, seq, record.epoch, record) for link in self._links]
+        self._links = (said + made)[:_MOST_LINKS]
+
+    def finish(self, head: Head | None) -> tuple[list[Salvaged], tuple[str, ...]]:
+        """Compare the end with what the session says of it; what is left over comes last."""
+        done, notes = self._done, []
+        ends = {one.record.digest: one.seq for one in done if one.record is not None}
+        if head is None:
+            notes.append("what the store says of its end cannot be read")
+        elif done and head.digest in self._links and done[-1].proof == "damaged":
+            self._vindicate(head.digest)
+        elif done and done[-1].proof == "missing":
+            # A number that nothing bears out, where the checksum names a record, lost nothing.
+            if head.digest in ends:
+                done = done[:-1]
+                notes.append(f"it ends at record {ends[head.digest]}, and the store says otherwise")
+        elif (head.seq, head.digest) != (self._last_seq(), self._last_digest()):
+            notes.append(f"it ends at record {self._last_seq()}, and the store says otherwise")
+        over = [one for one in self._loose if not one.is_guess]
+        done += [Salvaged(0, "damaged", one.record, one.raw, _FORM) for one in over]
+        return done, tuple(notes)
+
+    def _last_seq(self) -> int:
+        last = self._done[-1] if self._done else None
+        return 0 if last is None else last.seq + last.count - 1
+
+    def _last_digest(self) -> bytes | None:
+        if not self._done:
+            return START
+        last = self._done[-1].record
+        return None if last is None else last.digest
+
+
+_CHECKSUM = "its checksum has changed, and nothing else of it"
+_FORM = "it is not in the form in which records are kept"
+
+
+def _makes_sense(record: Record) -> bool:
+    """Whether a record that cannot be proven looks like one."""
+    try:
+        checked_key(record.key)
+        msgspec.json.decode(record.body)
+    except (UsageError, ValueError, RecursionError):
+        return False
+    return b"\n" not in record.body and len(record.digest) == DIGEST_SIZE
+
+
+def corrected(link: bytes, record: Record) -> Record | None:
+    """Put the one bit back that changed in a record behind ``link``; None if it was not one."""
+    right = digest_of(link, record.seq, record.epoch, record)
+    if len(record.digest) == DIGEST_SIZE and _distance(right, record.digest) == 1:
+        return structs.replace(record, digest=right)
+    for one in _small_variants(record):
+        if digest_of(link, one.seq, one.epoch, one) == record.digest:
+            return one
+    return _with_body(link, record) if len(record.body) <= SEARCHED else None
+
+
+def _distance(one: bytes, other: bytes) -> int:
+    return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count()
+
+
+def _small_variants(record: Record) -> Iterator[Record]:
+    """Give a record with one bit changed in what stands around its body."""
+    for bit in range(_WORD):
+        yield structs.replace(record, epoch=record.epoch ^ 1 << bit)
+        yield structs.replace(record, at=record.at ^ 1 << bit)
+    for key in flipped(record.key.encode("ascii")):
+        if key.isascii():
+            yield structs.replace(record, key=key.decode("ascii"))
+
+
+def flipped(data: bytes) -> Iterator[bytes]:
+    """Give bytes with one bit changed, every bit in turn."""
+    changed = bytearray(data)
+    for place, byte in enumerate(data):
+        for bit in range(8):
+            changed[place] = byte ^ 1 << bit
+            yield bytes(changed)
+        changed[place] = byte
+
+
+def _with_body(link: bytes, record: Record) -> Record | None:
+    head = b"%d %d %d %b\n" % (record.seq, record.epoch, record.at, record.key.encode("ascii"))
+    running = blake2b(link + head, digest_size=DIGEST_SIZE)
+    body = memoryview(record.body)
+    for place, byte in enumerate(record.body):
+        rest = body[place + 1 :]
+        for bit in range(8):
+            hashed = running.copy()
+            hashed.update(bytes((byte ^ 1 << bit,)))
+            hashed.update(rest)
+            if hashed.digest() == record.digest:
+                changed = bytearray(record.body)
+                changed[place] ^= 1 << bit
+                return structs.replace(record, body=bytes(changed))
+        running.update(body[place : place + 1])
+    return None
+
+
+def without_holes(records: Iterable[Salvaged]) -> Iterator[Record]:
+    """Give the records that can be read."""
+    return (one.record for one in records if one.is_readable and one.record is not None)

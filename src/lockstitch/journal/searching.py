@@ -1,0 +1,178 @@
+"""Finding records by what was said in them: words of the user, of a model, of a tool.
+
+Words are looked for in any case, each anywhere in the text, and all of them in one record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lockstitch.dialects.base import as_text
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.replies import messages_in
+from lockstitch.errors import UsageError
+from lockstitch.journal.answers import known, said_as
+from lockstitch.journal.checkpoints import Begun, line_of
+from lockstitch.journal.events import Event, Finished, Partial, Replied, Said, event_of, value_of
+from lockstitch.journal.records import Record
+from lockstitch.model.parts import ASSISTANT, RESULT, SYSTEM, TEXT
+
+Who = Literal["user", "assistant", "system", "result"]
+Payload = Callable[[str], bytes]
+_SEARCHED = (Said, Replied, Partial, Finished)
+_STARTS = tuple(b'{"kind":"%s"' % kind for kind in (b"said", b"replied", b"partial", b"finished"))
+_THREADS = (b'{"kind":"checkpoint"', b'{"kind":"writes"')
+_PLAIN = re.compile(r"[a-z0-9_-]+")
+_BLANK = re.compile(r"\s+")
+_BEFORE, _LENGTH = 40, 120
+
+
+class Match(Struct, frozen=True):
+    """A record in which all words were found: who said it, and a little of the text around."""
+
+    session: str
+    seq: int
+    who: Who
+    excerpt: str
+    at: int = 0
+
+
+class Words:
+    """The words that are looked for."""
+
+    def __init__(self, text: object) -> None:
+        self.words = text.casefold().split() if isinstance(text, str) else []
+        if not self.words:
+            raise UsageError("there is nothing to look for: give one word or more")
+        self._plain = [word.encode() for word in self.words if _PLAIN.fullmatch(word)]
+
+    def may_be_in(self, raw: bytes) -> bool:
+        """Whether the JSON of a text can hold all words; a quick look, never wrong about no.
+
+        What is not ASCII can be another case of a letter that is, and what is escaped, too.
+        """
+        if not self._plain or not raw.isascii() or b"\\u" in raw:
+            return True
+        lower = raw.lower()
+        return all(word in lower for word in self._plain)
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text holds all words."""
+        folded = text.casefold()
+        return all(word in folded for word in self.words)
+
+    def excerpt(self, text: str) -> str:
+        """Give a little of a text around the first word, on one line."""
+        found = re.search(re.escape(self.words[0]), text, re.IGNORECASE)
+        start = max((found.start() if found else 0) - _BEFORE, 0)
+        cut = _BLANK.sub(" ", text[start : start + _LENGTH]).strip()
+        head = "…" if start else ""
+        return f"{head}{cut}{'…' if start + _LENGTH < len(text) else ''}"
+
+
+def said_in(dialect: str, messages: Sequence[Any]) -> Iterator[tuple[int, Who, str]]:
+    """Give what messages say: the number of each, who speaks, and the text."""
+    view = new_dialect(dialect)
+    for number, message in enumerate(view.read(messages)):
+        for part in message.parts:
+            if part.kind == TEXT:
+                who: Who = "assistant" if message.role == ASSISTANT else "user"
+                yield number, "system" if message.role == SYSTEM else who, part.text or ""
+            elif part.kind == RESULT:
+                yield number, "result", view.result_text(part)
+
+
+class Search:
+    """Goes through the records of one session, in order.
+
+    What had come of a stream stands in for it until the whole of it is there, and is told last.
+    """
+
+    def __init__(self, session: str, words: Words, payload: Payload) -> None:
+        self._session = session
+        self._words = words
+        self._payload = payload
+        self._parts: dict[str, Match] = {}
+
+    def look(self, record: Record) -> Match | None:
+        """Look at the next record."""
+        body = record.body
+        if body.startswith(_THREADS):
+            may_be = b'{"x":"' in body or self._words.may_be_in(body)
+            return self._match(record, self._thread(body)) if may_be else None
+        if not body.startswith(_STARTS) and body.startswith(b'{"kind":'):
+            return None
+        event = event_of(record)
+        if isinstance(event, Replied) and event.stream:
+            self._parts.pop(event.stream, None)
+        if not isinstance(event, _SEARCHED) or (not event.blob and not self._words.may_be_in(body)):
+            return None
+        found = self._match(record, _spoken(event, self._value(event)))
+        if found and isinstance(event, Partial) and event.stream:
+            self._parts[event.stream] = found
+            return None
+        return found
+
+    def rest(self) -> list[Match]:
+        """Give what was found in replies that never came in full."""
+        return sorted(self._parts.values(), key=lambda match: match.seq)
+
+    def _match(self, record: Record, spoken: Iterator[tuple[Who, str]]) -> Match | None:
+        """Find all words in one text, or else in all that a record says."""
+        texts: list[str] = []
+        first: Who | None = None
+        for who, text in spoken:
+            if self._words.are_in(text):
+                excerpt = self._words.excerpt(text)
+                return Match(self._session, record.seq, who, excerpt, record.at)
+            first = first or who
+            texts.append(text)
+        whole = "\n".join(texts)
+        if first is None or not self._words.are_in(whole):
+            return None
+        return Match(self._session, record.seq, first, self._words.excerpt(whole), record.at)
+
+    def _value(self, event: Event) -> Any:
+        raw = Raw(self._payload(event.blob)) if event.blob else event.payload
+        if event.blob and not self._words.may_be_in(bytes(raw)):
+            return None
+        try:
+            return value_of(raw, inner=isinstance(event, Replied | Partial))
+        except (ValueError, RecursionError):
+            return None
+
+    def _thread(self, body: bytes) -> Iterator[tuple[Who, str]]:
+        """Give what the messages say that a record of LangGraph's thread brings."""
+        line = line_of(body)
+        if line is None or isinstance(line, Begun):
+            return
+        for item in line.items:
+            value = msgspec.json.decode(item)
+            if isinstance(value, dict) and "x" in value and "t" not in value:
+                value = msgspec.json.decode(self._payload(value["x"]))
+            if isinstance(value, dict) and isinstance(value.get("data"), dict):
+                for _, who, text in said_in("langchain", [value]):
+                    yield who, text
+
+
+def _spoken(event: Event, value: Any) -> Iterator[tuple[Who, str]]:
+    """Give what an event says, text by text."""
+    if value is None:
+        return
+    if isinstance(event, Replied | Partial):
+        name = known(event.dialect)
+        messages = messages_in(name, value) if name else []
+        yield from ((who, text) for _, who, text in said_in(name, messages) if messages)
+        return
+    who: Who = "user" if isinstance(event, Said) else "result"
+    name = known(event.dialect) if isinstance(event, Said | Finished) else ""
+    if not name or isinstance(value, str):
+        yield who, as_text(value)
+        return
+    found = [text for _, _, text in said_in(name, [said_as(name, value)])]
+    yield from ((who, text) for text in found or [as_text(value)])

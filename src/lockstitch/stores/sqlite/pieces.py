@@ -1,0 +1,321 @@
+"""The records of a session as bytes, one behind the other, cut into pieces that fill pages.
+
+A row for each record would leave holes: of a page of 8 KB, a record of 4 KB and a little more
+fills half. So a record goes on in the next piece where a page ends. The last piece of a session
+grows with every append, in its place, which costs no more than a new row: a commit writes whole
+pages either way.
+
+A record is a head and its body. Most have the short head: a tag, epoch, length, time, checksum
+and a key of 24 hexadecimal digits, 39 bytes. Where something does not fit, there is a long one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from lockstitch.errors import Damaged
+from lockstitch.journal.records import Record
+from lockstitch.stores.sqlite.connections import Connection, ask
+
+PACKED = 1
+# So many pieces are made one where records are to be kept compressed.
+SEALED = 32
+_LEVEL = 6
+_SHIFT = 24
+_LAST = (1 << _SHIFT) - 1
+# What a page has besides the body of a piece: its own head and that of the row.
+_HEAD = 64
+_BATCH = 64
+_NEAR = 16
+
+_SHORT = Struct("<BHHIH16s12s")
+_LONG = Struct("<BIIq16sB")
+_SIZE, _LONG_SIZE = _SHORT.size, _LONG.size
+_PADDING = bytes(_SIZE)
+_KEY = 24
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """Records as bytes: the first one's number, and where each begins."""
+
+    first: int
+    starts: list[int]
+    data: bytes
+
+
+def encoded(records: Sequence[Record]) -> Encoded:
+    """Make bytes of records, which follow each other."""
+    parts: list[bytes] = []
+    starts: list[int] = []
+    place = 0
+    for record in records:
+        head = _head(record)
+        parts += [head, record.body]
+        starts.append(place)
+        place += len(head) + len(record.body)
+    return Encoded(records[0].seq if records else 0, starts, b"".join(parts))
+
+
+def _head(record: Record) -> bytes:
+    epoch, size, at, key = record.epoch, len(record.body), record.at, record.key
+    if epoch < 1 << 16 and size < 1 << 16 and 0 <= at < 1 << 48 and len(key) == _KEY:
+        raw = _from_hex(key)
+        if raw is not None:
+            return _SHORT.pack(0, epoch, size, at & 0xFFFFFFFF, at >> 32, record.digest, raw)
+    return _LONG.pack(1, epoch, size, at, record.digest, len(key)) + key.encode("ascii")
+
+
+def _from_hex(key: str) -> bytes | None:
+    try:
+        raw = bytes.fromhex(key)
+    except ValueError:
+        return None
+    return raw if raw.hex() == key else None
+
+
+def decoded(data: bytes, seq: int, upto: int) -> tuple[list[Record], int]:
+    """Make records behind ``seq`` of bytes; gives them, and where one begins that is not whole.
+
+    Raises ``ValueError`` with them where bytes are no record.
+    """
+    records: list[Record] = []
+    add, short = records.append, _SHORT.unpack_from
+    padded = data + _PADDING
+    place, length = 0, len(data)
+    while seq < upto and place < length:
+        tag, epoch, size, low, high, digest, name = short(padded, place)
+        if not tag:
+            key, at, begin = name.hex(), low | high << 32, place + _SIZE
+        else:
+            tag, epoch, size, at, digest, count = _LONG.unpack_from(padded, place)
+            begin = place + _LONG_SIZE + count
+            raw = data[begin - count : begin]
+            if tag != 1 or not raw.isascii():
+                raise ValueError(records)
+            key = raw.decode("ascii")
+        end = begin + size
+        if end > length:
+            break
+        seq += 1
+        add(Record(seq, epoch, key, at, data[begin:end], digest))
+        place = end
+    return records, place
+
+
+def as_short(data: bytes, seq: int) -> Record | None:
+    """Read bytes as one record with a short head, whatever tag and length say."""
+    if len(data) < _SIZE:
+        return None
+    _, epoch, _, low, high, digest, name = _SHORT.unpack_from(data)
+    return Record(seq, epoch, name.hex(), low | high << 32, data[_SIZE:], digest)
+
+
+def as_long(data: bytes, seq: int, length: int = 0) -> Record | None:
+    """Read bytes as one record with a long head, whatever tag and length say.
+
+    Its key has the ``length`` that is given, or the one that is said; it is of ASCII in any case.
+    """
+    if len(data) < _LONG_SIZE:
+        return None
+    _, epoch, _, at, digest, said = _LONG.unpack_from(data)
+    end = _LONG_SIZE + (length or said)
+    key = bytes(one & 0x7F for one in data[_LONG_SIZE:end])
+    return Record(seq, epoch, key.decode("ascii"), at, data[end:], digest)
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """Where a session's next record goes: its last piece, what that holds, and what it can hold."""
+
+    piece: int
+    length: int
+    room: int
+
+
+def tail_of(connection: Connection, number: int) -> Tail:
+    """Find where the next record of a session goes."""
+    room = _room(connection)
+    row = connection.execute(
+        "select id, codec, length(body) from pieces where id between ? and ?"
+        " order by id desc limit 1",
+        span(number),
+    ).fetchone()
+    if row is None:
+        return Tail((number << _SHIFT) - 1, room, room)
+    return Tail(row[0], room if row[1] else row[2], room)
+
+
+def add(connection: Connection, tail: Tail, more: Encoded, *, compress: bool) -> Tail:
+    """Add records behind the last one of a session; gives where the next one goes."""
+    data, piece, room = more.data, tail.piece, tail.room
+    place = room - tail.length
+    if place > 0:
+        connection.execute(
+            "update pieces set body = cast(body || ? as blob) where id = ?", (data[:place], piece)
+        )
+    if place >= len(data):
+        return Tail(piece, tail.length + len(data), room)
+    length = room
+    while place < len(data):
+        index = bisect_left(more.starts, place)
+        start = (more.starts[index] if index < len(more.starts) else len(data)) - place
+        is_much = compress and len(data) - place >= room * SEALED
+        part = data[place : place + (room * SEALED if is_much else room)]
+        place += len(part)
+        piece += 1
+        length = room if is_much else len(part)
+        body = zlib.compress(part, _LEVEL) if is_much else part
+        _insert(connection, (piece, more.first + index, start, PACKED * is_much, body))
+    return Tail(piece, length, room)
+
+
+def _room(connection: Connection) -> int:
+    """Say how many bytes of a piece's body fill a page."""
+    return int(ask(connection, "pragma page_size")) - _HEAD
+
+
+def _insert(connection: Connection, row: tuple[int, int, int, int, bytes]) -> None:
+    connection.execute(
+        "insert into pieces (id, first, start, codec, body) values (?, ?, ?, ?, ?)", row
+    )
+
+
+def seal(connection: Connection, number: int, *, last: bool = False) -> None:
+    """Make one compressed piece of several, if there are enough; of the ``last`` in any case.
+
+    Those of a session that was not compressed before stay as they are.
+    """
+    rows = connection.execute(
+        "select id, first, start, codec, body from pieces where id between ? and ?"
+        " order by id desc limit ?",
+        (*span(number), 2 * SEALED + 2),
+    ).fetchall()
+    count = next((n for n, row in enumerate(rows) if row[3]), len(rows))
+    if not count or (count <= SEALED and not last):
+        return
+    young, before = rows[0 if last else 1 : count][::-1], rows[count : count + 1]
+    if last and before and len(before[0][4]) < _room(connection) * SEALED // 4:
+        young = before + young
+    body = b"".join(_plain(row[1:]) for row in young)
+    connection.execute("delete from pieces where id between ? and ?", (young[0][0], young[-1][0]))
+    _insert(connection, (*young[0][:3], PACKED, zlib.compress(body, _LEVEL)))
+
+
+def records(
+    connection: Connection, number: int, after: int, upto: int, where: str
+) -> Iterator[Record]:
+    """Read the records of a number that stand behind one, up to another, in order.
+
+    Raises ``Damaged`` where bytes are no records; whether they are the right ones is not looked at.
+    """
+    piece = _begin(connection, number, after + 1)
+    cursor = connection.execute(
+        "select first, start, codec, body from pieces where id between ? and ? order by id",
+        (piece, span(number)[1]),
+    )
+    seq, rest, skip = -1, b"", 0
+    while seq < upto and (rows := cursor.fetchmany(_BATCH)):
+        if seq < 0:
+            seq, skip = _checked_start(rows[0], after, where)
+        data = b"".join((rest, *(_plain(row) for row in rows)))
+        if skip:
+            data, skip = data[skip:], max(skip - len(data), 0)
+        try:
+            found, place = decoded(data, seq, upto)
+        except ValueError as error:
+            yield from (one for one in error.args[0] if one.seq > after)
+            raise _damaged(where, seq + len(error.args[0]) + 1) from None
+        rest = data[place:]
+        yield from found if seq >= after else (one for one in found if one.seq > after)
+        seq += len(found)
+    if rest and seq < upto:
+        raise _damaged(where, seq + 1)
+
+
+def _begin(connection: Connection, number: int, seq: int) -> int:
+    """Find the last piece whose first record is not behind one; the first if there is none."""
+    low, high = span(number)
+    last = "select id, first from pieces where id between ? and ? order by id desc limit ?"
+    for piece, first in connection.execute(last, (low, high, _NEAR if seq > 1 else 0)):
+        # Whoever goes on reading wants the end.
+        if type(first) is int and first <= seq:
+            return int(piece)
+        high = piece - 1
+    found = low
+    while seq > 1 and low <= high:
+        middle = (low + high) // 2
+        row = connection.execute(last, (found, middle, 1)).fetchone()
+        if row is None:
+            break
+        if type(row[1]) is int and row[1] <= seq:
+            found, low = row[0], middle + 1
+        else:
+            high = row[0] - 1
+    return found
+
+
+def _checked_start(row: Sequence[Any], after: int, where: str) -> tuple[int, int]:
+    first, start = row[0], row[1]
+    if type(first) is not int or type(start) is not int or first < 1 or start < 0:
+        raise _damaged(where, after + 1)
+    return first - 1, start
+
+
+def _plain(row: Sequence[Any]) -> bytes:
+    """Give the bytes of a piece; what cannot be unpacked is left out, and will be missed."""
+    codec, body = row[2], row[3]
+    if type(body) is not bytes or type(codec) is not int or codec not in (0, PACKED):
+        return b""
+    if not codec:
+        return body
+    try:
+        return zlib.decompress(body)
+    except zlib.error:
+        return b""
+
+
+def _damaged(where: str, seq: int) -> Damaged:
+    return Damaged(f"{where}: record {seq} is not what was written (form)")
+
+
+def cut(connection: Connection, number: int, upto: int) -> None:
+    """Remove the records of a number that stand behind one."""
+    low, high = span(number)
+    piece = _begin(connection, number, upto + 1) if upto else low
+    row = connection.execute(
+        "select first, start, codec, body from pieces where id = ?", (piece,)
+    ).fetchone()
+    keeps = bool(upto) and row is not None and row[0] <= upto + 1
+    if keeps:
+        data = _plain(row)
+        seq, start = row[0] - 1, row[1]
+        _, place = decoded(data[start:], seq, upto)
+        kept = data[: start + place]
+        body = zlib.compress(kept, _LEVEL) if row[2] else kept
+        connection.execute("update pieces set body = ? where id = ?", (body, piece))
+    connection.execute("delete from pieces where id between ? and ?", (piece + keeps, high))
+
+
+def move(connection: Connection, number: int, other: int) -> None:
+    """Give all records of a number to another one that has none."""
+    connection.execute(
+        "update pieces set id = id + ? where id between ? and ?",
+        ((other - number) << _SHIFT, *span(number)),
+    )
+
+
+def numbers(connection: Connection) -> set[int]:
+    """Give all numbers that have records."""
+    found = connection.execute("select distinct id >> ? from pieces", (_SHIFT,))
+    return {number for (number,) in found}
+
+
+def span(number: int) -> tuple[int, int]:
+    """Say between which ids the pieces of a number are."""
+    low = number << _SHIFT
+    return low, low | _LAST

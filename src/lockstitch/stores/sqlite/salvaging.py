@@ -1,0 +1,293 @@
+"""What can be read of a session whose rows, or whose pages, are damaged, and putting it aside.
+
+Where SQLite itself stumbles, rows are asked for one by one, and pages that it cannot read are
+passed by. Nothing here writes to a damaged row but its name.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from lockstitch.errors import Damaged, Held, Moved, Unreadable
+from lockstitch.journal.records import DIGEST_SIZE, Head, Record
+from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flipped
+from lockstitch.stores.base import Listed
+from lockstitch.stores.sqlite import lineage, rows
+from lockstitch.stores.sqlite.connections import FORKS, Connection, version_of
+from lockstitch.stores.sqlite.recovering import Recovery
+from lockstitch.stores.sqlite.rows import SessionRow
+
+
+def _whole(column: str) -> str:
+    return f"case when typeof({column}) = 'integer' then {column} end"
+
+
+# Text and bytes are read as bytes, whatever a flipped bit makes of their types.
+_ABOUT = ", ".join(
+    [
+        "rowid",
+        *map(_whole, ("seq", "epoch", "at", "codec")),
+        "cast(key as blob), cast(digest as blob)",
+        "typeof(key) = 'text' and typeof(digest) = 'blob' and typeof(body) = 'blob'",
+    ]
+)
+_ALL = f"{_ABOUT}, cast(body as blob)"
+_PLACES = f"select rowid, {_whole('session')} from events not indexed where rowid > ?"  # noqa: S608
+_ZLIB = b"\x78"
+_DIGEST = 6
+_FURTHEST = 1 << 44
+_LEAST = 16
+
+Raw = tuple[Any, ...]
+
+
+def remains(connection: Connection, name: str, where: str) -> Remains:
+    """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
+    number, seq, digest = _row(connection, name, where)[:3]
+    is_right = isinstance(seq, int) and isinstance(digest, bytes) and len(digest) == DIGEST_SIZE
+    head = Head(seq, digest) if is_right and seq >= 0 else None
+    remnants, is_torn = _kept(connection, number, head)
+    notes = ("SQLite cannot read all of its pages",) if is_torn else ()
+    return Remains(head, remnants, notes, _stamp(number, seq, digest))
+
+
+def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
+    """Read what is there of a session under all numbers that hold records of it."""
+    try:
+        parts = lineage.parts(connection, number, "")
+    except (Damaged, sqlite3.DatabaseError):
+        parts = [(number, None)]
+    found: list[Remnant] = []
+    start, is_torn = 0, False
+    for part, last in parts:
+        kept = _Rows(connection, part, head if last is None else None)
+        pieces = Recovery(connection, part, last or (head.seq if head else 0))
+        is_old = version_of(connection) < FORKS
+        own = [*kept.remnants(), *(() if is_old else pieces.remnants())]
+        found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
+        start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
+    if not found and head is not None and head.seq:
+        found = _strayed(connection, head)
+    return found, is_torn
+
+
+def _strayed(connection: Connection, head: Head) -> list[Remnant]:
+    """Find the records of a session whose own number has changed, by the one that it ends with."""
+    for number in lineage.strays(connection):
+        found = [*Recovery(connection, number, head.seq).remnants()]
+        if any(one.record is not None and one.record.digest == head.digest for one in found):
+            return found
+    return []
+
+
+def listed(row: Raw, describe: Callable[[SessionRow], Listed], where: str) -> Listed:
+    """List a session; one whose row is damaged is listed by its name."""
+    try:
+        return describe(rows.decoded_session(row, where))
+    except Damaged:
+        return Listed(row[1].decode("ascii", "replace"), 0, 0, 0, 0)
+
+
+def exchanged(  # noqa: PLR0913, PLR0917 - names and a stamp
+    connection: Connection,
+    session: str,
+    aside: str,
+    successor: str,
+    stamp: str,
+    is_held: Callable[[SessionRow], bool],
+    where: str,
+) -> None:
+    """Give a session another name and its own to another one; see ``Backend.exchange``."""
+    old = _row(connection, session, where)
+    new = _row(connection, successor, where)
+    for name in (session, successor, aside):
+        row = _decoded(connection, name, where)
+        if row is not None and (name == aside or is_held(row)):
+            raise Held(f"{where}: session {name} is there already, or held by somebody")
+    if stamp and stamp != _stamp(*old[:3]):
+        raise Moved(f"{where}: session {session} went on since it was read: read it again")
+    set_aside = (
+        "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
+        " term = null where number = ?"
+    )
+    connection.execute(set_aside, (aside, old[0]))
+    connection.execute("update labels set name = ? where session = ?", (aside, old[0]))
+    connection.execute(
+        "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
+        (session, old[3] if isinstance(old[3], int) else 0, new[0]),
+    )
+    connection.execute("update labels set name = ? where session = ?", (session, new[0]))
+
+
+def _decoded(connection: Connection, name: str, where: str) -> SessionRow | None:
+    try:
+        return rows.session_named(connection, name, where)
+    except Damaged:
+        return None
+
+
+def _stamp(number: object, seq: object, digest: object) -> str:
+    return f"{number} {seq} {digest!r}"
+
+
+def _row(connection: Connection, name: str, where: str) -> Raw:
+    """Find a session's row, also past a damaged index."""
+    for table in ("sessions", "sessions not indexed"):
+        asked = f"select number, seq, digest, epoch from {table} where name = ?"  # noqa: S608
+        try:
+            row: Raw | None = connection.execute(asked, (name,)).fetchone()
+        except sqlite3.DatabaseError:
+            continue
+        if row is not None:
+            return row
+    raise Unreadable(f"{where}: there is no session {name}")
+
+
+class _Rows:
+    """The rows of a session, by the index and by the table: either may be damaged."""
+
+    def __init__(self, connection: Connection, number: int, head: Head | None) -> None:
+        self._connection = connection
+        self._number = number
+        self._head = head
+        self.is_torn = False
+
+    def remnants(self) -> Iterator[Remnant]:
+        """Give them, those that only may be of the session last."""
+        own: dict[int, Raw] = {}
+        try:
+            indexed = self._asked("where session = ? order by seq", self._number)
+        except sqlite3.DatabaseError:
+            self.is_torn = True
+            indexed = [*self._one_by_one()]
+        for row in indexed:
+            own.setdefault(row[0], row)
+        others: dict[int, list[Raw]] = {}
+        known = self._numbers()
+        for place, session in self._places():
+            if place not in own and (session == self._number or session not in known):
+                for row in self._at(place):
+                    if session == self._number:
+                        own[place] = row
+                    else:
+                        others.setdefault(session, []).append(row)
+        lost = self._own_of(others) if not own else None
+        if lost is not None:
+            own = {row[0]: row for row in others.pop(lost)}
+        yield from (one for row in own.values() for one in _remnants(row))
+        for row in (row for group in others.values() for row in group):
+            for one in _remnants(row):
+                yield Remnant(0, one.record, one.raw, is_altered=True, is_guess=True)
+
+    def _own_of(self, others: dict[int, list[Raw]]) -> int | None:
+        """Find the rows of a session whose own number has changed, by the record it ends with."""
+        digest = None if self._head is None else self._head.digest
+        ends = [
+            number for number, group in others.items() if any(r[_DIGEST] == digest for r in group)
+        ]
+        return ends[0] if len(ends) == 1 else None
+
+    def _asked(self, condition: str, *values: object, columns: str = _ALL) -> list[Raw]:
+        asked = f"select {columns} from events {condition}"  # noqa: S608
+        return self._connection.execute(asked, values).fetchall()
+
+    def _one_by_one(self) -> Iterator[Raw]:
+        pages = self._connection.execute("pragma page_count").fetchone()[0]
+        size = self._connection.execute("pragma page_size").fetchone()[0]
+        last = pages * size // _LEAST if self._head is None else self._head.seq
+        for seq in range(1, min(last, pages * size // _LEAST) + 1):
+            yield from self._tried("where session = ? and seq = ?", self._number, seq)
+
+    def _at(self, place: int) -> list[Raw]:
+        return self._tried("where rowid = ?", place)
+
+    def _tried(self, condition: str, *values: object) -> list[Raw]:
+        """Read a row, or what of it does not lie on the pages that cannot be read."""
+        for columns in (_ALL, f"{_ABOUT}, null"):
+            try:
+                return self._asked(condition, *values, columns=columns)
+            except sqlite3.DatabaseError:
+                self.is_torn = True
+        return []
+
+    def _numbers(self) -> set[int]:
+        try:
+            found = self._connection.execute("select number from sessions").fetchall()
+        except sqlite3.DatabaseError:
+            return {self._number}
+        return {number for (number,) in found}
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Give place and session of every row of the table that can be read."""
+        after: int | None = -1
+        while after is not None:
+            try:
+                cursor = self._connection.execute(f"{_PLACES} order by rowid", (after,))
+                for place, session in cursor:
+                    after = place
+                    yield place, session
+            except sqlite3.DatabaseError:
+                self.is_torn = True
+                after = self._behind(after)
+            else:
+                return
+
+    def _behind(self, after: int) -> int | None:
+        """Find the place from which on the table can be read again; None if there is none."""
+        step = 1
+        while not self._is_readable(after + step):
+            step *= 2
+            if step > _FURTHEST:
+                return None
+        low, high = after + step // 2, after + step
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._is_readable(middle) else (middle, high)
+        return high
+
+    def _is_readable(self, place: int) -> bool:
+        try:
+            self._connection.execute(f"{_PLACES} order by rowid limit 1", (place,)).fetchone()
+        except sqlite3.DatabaseError:
+            return False
+        return True
+
+
+def _remnants(row: Raw) -> Iterator[Remnant]:
+    """Make what can be made of a row: the body as it is said to be packed, or as it may be."""
+    _, seq, epoch, at, codec, key, digest, is_typed, body = row
+    raw = body if isinstance(body, bytes) else b""
+    is_right = bool(is_typed) and None not in {epoch, at, codec}
+    for place, (plain, is_plain) in enumerate(_plain(codec, raw)):
+        name = (key or b"").decode("ascii", "backslashreplace")
+        record = Record(seq or 0, epoch or 0, name, at or 0, plain, digest or b"")
+        is_altered = not is_right or not is_plain
+        yield Remnant(record.seq, record, is_altered=is_altered, is_guess=place > 0)
+
+
+def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Give a body unpacked, and whether that took no guess; in more than one way if it may be."""
+    if codec != rows.COMPRESSED:
+        yield body, codec == 0
+        if body.startswith(_ZLIB):
+            yield from ((one, False) for one in _inflated([body]))
+        return
+    right = [*_inflated([body])]
+    if right:
+        yield right[0], True
+        return
+    # The checksum that zlib keeps itself tells which bit has changed.
+    found = _inflated(flipped(body)) if len(body) <= SEARCHED else iter(())
+    yield next(found, body), False
+    yield body, False
+
+
+def _inflated(bodies: Iterable[bytes]) -> Iterator[bytes]:
+    for body in bodies:
+        try:
+            yield zlib.decompress(body)
+        except zlib.error:
+            continue
