@@ -418,10 +418,11 @@ class PostgresBackend(Backend):
 
         return verify.everything(ask, self._described)
 
-    def vacuum(self) -> int:
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Have the server clear away what was removed; it gives back what lies at the end of files.
 
-        What lies in between is used for new records. Others may go on meanwhile.
+        What lies in between is used for new records. Readers and writers go on meanwhile. What
+        was removed may be in the server's log, and in its backups, for as long as it keeps those.
         """
         self._require_open()
         before = self._server.ask(sql.TABLES, (), self.url)
@@ -434,9 +435,6 @@ class PostgresBackend(Backend):
         after = self._server.ask(sql.TABLES, (), self.url)
         was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
         return max(was - now, 0)
-
-    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        return 0  # The server gives room back by itself.
 
     def close(self) -> None:
         if os.getpid() != self._pid or self._closing.is_set():
