@@ -421,7 +421,8 @@ class PostgresBackend(Backend):
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Have the server clear away what was removed; it gives back what lies at the end of files.
 
-        What lies in between is used for new records. Others may go on meanwhile.
+        What lies in between is used for new records. Readers and writers go on meanwhile. What
+        was removed may be in the server's log, and in its backups, for as long as it keeps those.
         """
         self._require_open()
         before = self._server.ask(sql.TABLES, (), self.url)
