@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import stores_measures as measures  # noqa: E402
+import stores_requests as requests  # noqa: E402
 from stores_rivals import (  # noqa: E402
     AgentsSqlite,
     Journal,
@@ -61,6 +62,7 @@ USER_TABLES = (
 )
 # The goals of DESIGN §9.
 APPEND, LATE, OPEN, WAIT = 1.3, 1.1, 1.5, 0.1
+OTHER, FLAT, LARGE_MS, LARGE_MB = 4.0, 4.0, 200.0, 60.0
 BYTES = {"sqlite": 1.25, "sqlite compressed": 0.6, "jsonl": 1.25}
 SIZES = (200, 500, 1000, 2000, 4000, 8000, 16_000, 64_000)
 THREADS = {8: 3.0, 64: 6.0}
@@ -219,6 +221,36 @@ def openings(table: Table, places: Places, count: int, rounds: int) -> None:
             table.row(name, text, goal, met, ms=best, cpu=cpu[name])
 
 
+def first_requests(table: Table, places: Places, rounds: int) -> None:
+    """Print what it costs to open a session and get its first request, in every dialect."""
+    table.section("open 10 000 messages and get the request, processor")
+    for row in requests.first(lambda: places.store("sqlite")[0], rounds):
+        limit = OPEN if row["own"] else OTHER
+        text = f"{row['ms']:7.1f} ms  {row['ratio']:5.2f} x json.loads of {row['parse']:.1f} ms"
+        figures = {"ms": row["ms"], "ratio": row["ratio"]}
+        table.row(row["name"], text, f"<= {limit:g} x", row["ratio"] <= limit, **figures)
+
+
+def later_requests(table: Table, places: Places, rounds: int) -> None:
+    """Print what a request costs after one more turn; copying a list of pointers may show."""
+    table.section("request after one more turn, processor, at 1 000 / 10 000 / 40 000 messages")
+    for row in requests.later(lambda: places.store("sqlite")[0], rounds):
+        times, growth = row["times"], row["growth"]
+        text = " / ".join(f"{ms:6.2f}" for ms in times.values()) + f" ms  {growth:5.2f} x"
+        figures = {f"ms at {count}": ms for count, ms in times.items()}
+        table.row(row["name"], text, f"<= {FLAT:g} x", growth <= FLAT, **figures)
+
+
+def large_requests(table: Table, places: Places) -> None:
+    """Print what a request of far too much costs."""
+    table.section("request of 150 results of 1 MB, processor and memory")
+    for row in requests.large(lambda: places.store("sqlite")[0]):
+        text = f"{row['ms']:7.1f} ms  +{row['MB']:5.1f} MB"
+        met = row["ms"] <= LARGE_MS and row["MB"] <= LARGE_MB
+        goal = f"<= {LARGE_MS:g} ms, {LARGE_MB:g} MB"
+        table.row(row["name"], text, goal, met, ms=row["ms"], MB=row["MB"])
+
+
 def rivals(places: Places) -> dict[str, Callable[[], Rival]]:
     """Everybody who keeps the conversation."""
     folder = places.folder
@@ -347,7 +379,9 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="take the conversation to turn 1 000")
     parser.add_argument("--keep", action="store_true", help="write the results file")
     parser.add_argument(
-        "--only", default="", help="some of: append late bytes sizes crowd open talk"
+        "--only",
+        nargs="*",
+        help="some of: append late bytes sizes crowd open later large talk",
     )
     parser.add_argument("--folder", help="where to write: a disk that is to be measured")
     options = parser.parse_args()
@@ -361,17 +395,22 @@ def main() -> None:
         postgres_server.running() as server,
     ):
         places = Places(Path(name), server)
-        parts: dict[str, Callable[[], None]] = {
+        parts: dict[str, Callable[[], object]] = {
             "append": lambda: appends(table, places, 5 if quick else 25),
             "late": lambda: early_and_late(table, places, 5 if quick else 25),
             "bytes": lambda: bytes_on_disk(table, places),
             "sizes": lambda: bytes_at_sizes(table, places),
             "crowd": lambda: crowds(table, places, 1.0 if quick else 3.0),
-            "open": lambda: openings(table, places, 10_000, 3 if quick else 9),
+            "open": lambda: (
+                openings(table, places, 10_000, 3 if quick else 9),
+                first_requests(table, places, 3 if quick else 9),
+            ),
+            "later": lambda: later_requests(table, places, 3 if quick else 9),
+            "large": lambda: large_requests(table, places),
             "talk": lambda: conversation(table, places, turns, min(turns, 200)),
         }
         for part, run in parts.items():
-            if not options.only or part in options.only.split():
+            if not options.only or part in " ".join(options.only).split():
                 run()
     if options.keep:
         RESULTS.mkdir(exist_ok=True)

@@ -197,3 +197,19 @@ def test_titles_and_tags_go_with_the_records(backend: Backend) -> None:
     store = Store(backend)
     assert [one.session for one in store.sessions(tag="old")] == ["aside"]
     assert [one.session for one in store.sessions(tag="new")] == ["s"]
+
+
+def test_a_fork_of_what_is_damaged_is_repaired_for_itself(shared_place: Place) -> None:
+    records = talked(shared_place.open())
+    shared_place.open().fork("talk", 9, "fork")
+    broken(shared_place, "garbage", 5)
+    backend = shared_place.open()
+    for name, last in (("fork", 9), ("talk", LAST)):
+        found = salvaging.salvage(backend, name)
+        readable = {one.seq: one.record for one in found.records if one.is_readable}
+        assert all(same(readable[one.seq], one) for one in records[:last] if one.seq != 5)
+        if not found.is_whole:
+            salvaging.repaired(backend, found)
+        assert salvaging.salvage(backend, name).is_whole
+        with Store(backend).session(name) as session:
+            session.say("Go on")

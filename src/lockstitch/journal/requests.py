@@ -125,7 +125,7 @@ class Kept:
         projector.go_on(messages, tried, None, marks)
         projector.close(messages)
         self._projector, self._made = projector, messages
-        if not self.judge.accepts(messages, projector.bound):
+        if not self.judge.accepts(messages, projector.bound(messages, self.judge.settled)):
             return None
         if self.judge.can_settle:
             places = [mark for mark in marks if mark.item <= fresh]

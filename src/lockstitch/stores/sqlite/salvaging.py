@@ -114,12 +114,10 @@ def exchanged(  # noqa: PLR0913, PLR0917 - names and a stamp
         " term = null where number = ?"
     )
     connection.execute(set_aside, (aside, old[0]))
-    connection.execute("update labels set name = ? where session = ?", (aside, old[0]))
     connection.execute(
         "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
         (session, old[3] if isinstance(old[3], int) else 0, new[0]),
     )
-    connection.execute("update labels set name = ? where session = ?", (session, new[0]))
 
 
 def _decoded(connection: Connection, name: str, where: str) -> SessionRow | None:
