@@ -13,7 +13,7 @@ AUDIT = "lockstitch.audit"
 
 def is_internal(name: str) -> bool:
     """Whether a name is of a journal that no listing shows and nobody opens as a session."""
-    return name == AUDIT or is_inbox(name)
+    return name == AUDIT or (isinstance(name, str) and is_inbox(name))
 
 
 def refuse_internal(name: str) -> None:
