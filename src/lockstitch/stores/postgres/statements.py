@@ -53,14 +53,17 @@ SELECT seq, epoch, key, at, body, digest FROM (
     FROM lockstitch.records
     WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
 ) AS page WHERE before < %s ORDER BY seq"""
-# The same through the parts of a fork; the numbers have no gaps, so that they limit it, too.
+# The same through the parts of a fork; the numbers have no gaps, so that they limit it, too. Each
+# part is read by the index, whatever the planner believes of few parts and many records.
 _PARTS: LiteralString = """
     SELECT r.* FROM lockstitch.records r
     WHERE r.session = %(number)s AND r.seq > %(after)s AND r.seq <= %(upto)s
     UNION ALL
-    SELECT r.* FROM lockstitch.parts p JOIN lockstitch.records r ON r.session = p.owner
-        AND r.seq > greatest(p.after, %(after)s) AND r.seq <= least(p.upto, %(upto)s)
-    WHERE p.session = %(number)s AND p.after < %(upto)s AND p.upto > %(after)s"""
+    SELECT r.* FROM lockstitch.parts p CROSS JOIN LATERAL (
+        SELECT * FROM lockstitch.records o WHERE o.session = p.owner
+        AND o.seq > greatest(p.after, %(after)s) AND o.seq <= least(p.upto, %(upto)s)
+        ORDER BY o.seq OFFSET 0
+    ) AS r WHERE p.session = %(number)s AND p.after < %(upto)s AND p.upto > %(after)s"""
 READ_PARTS: LiteralString = f"""
 SELECT seq, epoch, key, at, body, digest FROM (
     SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
