@@ -11,7 +11,7 @@ from lockstitch.stores.base import Backend
 AUDIT = "lockstitch.audit"
 
 
-def is_internal(name: str) -> bool:
+def is_internal(name: object) -> bool:
     """Whether a name is of a journal that no listing shows and nobody opens as a session."""
     return name == AUDIT or (isinstance(name, str) and is_inbox(name))
 
