@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +89,16 @@ def test_what_fits_goes_out_whole(tmp_path: Path) -> None:
         _filled(store, 3)
         messages = store.read("s").request("anthropic")
         assert messages[2]["content"][0]["content"] == f"0{RESULT}0"
+
+
+def test_a_value_of_which_only_the_ends_are_sent_is_verified(tmp_path: Path) -> None:
+    with lockstitch.open(f"sqlite:///{tmp_path}/s.db") as store:
+        _filled(store, 36)
+    with closing(sqlite3.connect(tmp_path / "s.db")) as base, base:
+        base.execute(
+            "update blobs set body = replace(body, 'line 777 ', 'line 778 ') where rowid = 9"
+        )
+    with lockstitch.open(f"sqlite:///{tmp_path}/s.db") as store:
+        reader = store.read("s")
+        with pytest.raises(lockstitch.Damaged, match="not what was written"):
+            reader.request("anthropic")
