@@ -50,7 +50,12 @@ def run(  # noqa: PLR0913 - one keyword an option
         _report(store, done, as_json=as_json)
         return FAILED if isinstance(done[0][1], str) else CLEAN
     if not found:
-        raise Unreadable(f"{public(target)}: holds no session")
+        if session is None:
+            raise Unreadable(f"{public(target)}: holds no session")
+        raise Unreadable(
+            f"{public(target)}: holds no session {session}; --session chooses among those that are"
+            " there, and --as NAME gives the new one its name"
+        )
     if name is not None and len(found) > 1:
         raise UsageError("--as is for one session: name it with --session")
     done = []
