@@ -186,7 +186,7 @@ def _check_results(
 ) -> None:
     """No tool ran twice, and what it gave is there, unless the kill fell between the two."""
     ran = Counter({path.name: len(path.read_text()) for path in folder.glob("ran-*")})
-    assert set(ran.values()) <= {1}, where
+    assert max(ran.values(), default=0) <= 1, where
     pairs = list(zip(given.values(), expected.values(), strict=True))
     lost = [pair for pair in pairs if pair[0] == UNKNOWN_OUTCOME]
     assert len(lost) <= 2, (where, "as many as run at a time")

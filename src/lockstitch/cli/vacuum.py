@@ -28,7 +28,7 @@ def run(*, target: str | None, as_json: bool) -> int:
 COMMAND = Command(
     name="vacuum",
     run=run,
-    summary="Give the room of deleted sessions back, and leave nothing of them in the files.",
+    summary="Give the room of deleted sessions back, and clear it of their words.",
     details=(
         "For stores of Lockstitch's own. Sessions can be used meanwhile, but in a large store "
         'their writers may have to wait. With --json: "freed", the bytes that were given back, as '

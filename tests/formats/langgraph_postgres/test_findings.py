@@ -114,7 +114,7 @@ def test_a_database_may_hold_both(dsn: str) -> None:
     assert stage.run("check", dsn, "--format", "langgraph").status == 1
     scanned = stage.run("scan", dsn)
     assert "3 sessions: 2 healthy, 1 broken." in scanned.err
-    assert "nothing to repair" in stage.run("repair", dsn, "--yes").err
+    assert "All clean." in stage.run("repair", dsn, "--yes").err
     assert stage.run("repair", dsn, "--yes", "--format", "langgraph").status == 0
     assert "3 healthy, 0 broken." in stage.run("scan", dsn).err
     shown = stage.run("show", dsn, "--format", "langgraph", "--session", stage.BROKEN)
