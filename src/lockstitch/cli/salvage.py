@@ -12,7 +12,7 @@ from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import is_own, told
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.places import SCHEMES, brief, public
+from lockstitch.places import SCHEMES, brief, is_postgres, public
 from lockstitch.report import OWN, Report
 
 if TYPE_CHECKING:
@@ -108,6 +108,16 @@ def _copied(target: str, output: str) -> int:
             lost += one.lost
     terminal.note(f"Wrote {several(count, 'session')} to {text.shown(output)}; {lost} pieces lost.")
     return CLEAN
+
+
+def takes_back(target: str) -> bool:
+    """Whether a target is a store of Lockstitch's own to take a repair back in.
+
+    A PostgreSQL may hold LangGraph's checkpoints as well, and their repairs.
+    """
+    from lockstitch import stored
+
+    return is_store(target, None) and (not is_postgres(target) or stored.can_undo(target))
 
 
 def undo(target: str, session: str | None, *, as_json: bool) -> int:

@@ -30,7 +30,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     if not targets:
         raise UsageError("nothing to undo: give a file or a folder that was repaired")
-    if any(salvage.is_store(target, None) for target in targets) and not listing:
+    if any(salvage.takes_back(target) for target in targets) and not listing:
         salvage.require_alone(targets)
         return salvage.undo(targets[0], session, as_json=as_json)
     if any(places.is_postgres(target) for target in targets):

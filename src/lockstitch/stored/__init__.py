@@ -44,6 +44,7 @@ from lockstitch.stored.operating import (
 )
 from lockstitch.stored.salvaging import (
     Copied,
+    can_undo,
     copy,
     damaged,
     findings_of,
@@ -63,6 +64,7 @@ __all__ = [
     "Moved",
     "aim",
     "audit",
+    "can_undo",
     "check",
     "checkpoints",
     "chosen",

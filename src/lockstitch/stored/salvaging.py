@@ -14,9 +14,10 @@ from lockstitch.journal.records import NEW
 from lockstitch.journal.salvage import Salvage, Salvaged
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session import salvaging
+from lockstitch.session.listing import listed
 from lockstitch.session.salvaging import Exchanged, is_aside, is_thread
 from lockstitch.stored.journal import DAMAGED, chosen, opened
-from lockstitch.stores.base import Backend
+from lockstitch.stores.base import Backend, Listing
 from lockstitch.stores.opening import open_backend
 
 
@@ -68,6 +69,13 @@ def repair(target: str, session: str | None = None) -> Exchanged:
         return salvaging.repaired(backend, salvaging.salvage(backend, name))
 
 
+def can_undo(target: str) -> bool:
+    """Whether a store holds a session that a repair put aside."""
+    backend, _ = opened(target)
+    with backend:
+        return any(is_aside(one.session) for one in backend.sessions())
+
+
 def undo(target: str, session: str | None = None) -> Exchanged:
     """Take the last repair of a session back; what it has become is kept beside it."""
     with _writing(target, session) as (backend, name):
@@ -87,7 +95,7 @@ def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
 
 def _only(backend: Backend) -> str:
     """Give the only session of a store, apart from those that were put aside."""
-    names = [one.session for one in backend.sessions() if not is_aside(one.session)]
+    names = [one.session for one in listed(backend, Listing()) if not is_aside(one.session)]
     return names[0] if len(names) == 1 else chosen(backend, None)
 
 
@@ -97,11 +105,11 @@ def copy(target: str, url: str) -> Iterator[Copied]:
     with backend, open_backend(url) as other:
         if next(iter(other.sessions(limit=1)), None) is not None:
             raise UsageError("the store to write to holds sessions already: name a new one")
-        for listed in backend.sessions():
-            found = salvaging.salvage(backend, listed.session)
+        for one in backend.sessions():
+            found = salvaging.salvage(backend, one.session)
             entries = salvaging.entries_of(backend, found)
-            other.add(listed.session, entries, NEW)
-            yield Copied(listed.session, len(entries), len(found.holes) + len(found.lost))
+            other.add(one.session, entries, NEW)
+            yield Copied(one.session, len(entries), len(found.holes) + len(found.lost))
 
 
 def findings_of(found: Salvage) -> list[Finding]:
