@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+# Five seconds, as is usual, are not much on a machine where everything pauses now and then.
+PATIENT = "pragma busy_timeout=600000"
+
 
 @contextmanager
 def memory(_: str) -> Iterator[Any]:
@@ -20,6 +23,7 @@ def sqlite(address: str) -> Iterator[Any]:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     with SqliteSaver.from_conn_string(address) as saver:
+        saver.conn.execute(PATIENT)
         yield saver
 
 
@@ -44,6 +48,7 @@ async def asqlite(address: str) -> AsyncIterator[Any]:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     async with AsyncSqliteSaver.from_conn_string(address) as saver:
+        await saver.conn.execute(PATIENT)
         yield saver
 
 
