@@ -186,6 +186,9 @@ class View(Struct):
 
         The model is asked again: its new reply takes the place of that.
         """
+        end = self.items[-1] if self.items else None
+        if type(end) is Spoken or (type(end) is Reply and type(end.event) is Replied):
+            return None  # as nearly always
         last = next((i for i in reversed(self.items) if not self._is_told(i)), None)
         if not self.turn or not isinstance(last, Reply) or not isinstance(last.event, Partial):
             return None
