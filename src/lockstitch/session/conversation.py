@@ -219,7 +219,7 @@ class Conversation(Readable):
         return self.turn
 
     def listen(self, until: float | None) -> Turn | None:
-        """Wait for a short stretch; gives the turn once it does not wait, or the time is up."""
+        """Wait for a short stretch; returns the turn once it does not wait, or the time is up."""
         self._inbox.take_over()
         left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
         turn = self.turn
@@ -317,7 +317,7 @@ class Conversation(Readable):
         return self.writer.look(asked)
 
     def long_children(self, wish: Wish) -> list[Conversation]:
-        """Give the sessions of sub-agents that are over a budget, too."""
+        """Return the sessions of sub-agents that are over a budget, too."""
         found: list[Conversation] = []
         for child in self.children:
             writer = child.writer

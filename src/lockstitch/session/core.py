@@ -415,7 +415,7 @@ def is_same(kept: Event, event: Event) -> bool:
 
 
 def words_of_turn(state: State) -> list[Said]:
-    """Give what the user said in the turn that is open, in order."""
+    """Return what the user said in the turn that is open, in order."""
     began = state.view.turn
     spoken = (item for item in state.view.items if isinstance(item, Spoken))
     return [item.event for item in spoken if began and item.seq >= began]
