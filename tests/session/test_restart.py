@@ -145,10 +145,11 @@ def _address(store: str, folder: Path) -> str:
     return f"sqlite:///{folder}/agent.db"
 
 
-def _kills(steps: int, store: str) -> Iterator[tuple[str, int]]:
+def _kills(steps: int, name: str, store: str) -> Iterator[tuple[str, int]]:
+    """Give every step to be killed behind, and for one program of each kind also in front of."""
     for step in range(1, steps + 1):
         yield AFTER, step
-        if store == "sqlite":
+        if store == "sqlite" and name in {"README", "journal, asyncio"}:
             yield BEFORE, step
 
 
@@ -168,7 +169,7 @@ def test_the_same_program_started_again_goes_on(name: str, store: str, tmp_path:
         assert expected[1][-1] == "It passes."
         steps = int((whole / "steps").read_text())
         assert steps > 5
-        for when, step in _kills(steps, store):
+        for when, step in _kills(steps, name, store):
             folder = tmp_path / f"{when}-{step}"
             folder.mkdir()
             address = _address(store, folder)

@@ -7,9 +7,6 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-# Five seconds, as is usual, are not much on a machine where everything pauses now and then.
-PATIENT = "pragma busy_timeout=600000"
-
 
 @contextmanager
 def memory(_: str) -> Iterator[Any]:
@@ -23,7 +20,6 @@ def sqlite(address: str) -> Iterator[Any]:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     with SqliteSaver.from_conn_string(address) as saver:
-        saver.conn.execute(PATIENT)
         yield saver
 
 
@@ -48,7 +44,6 @@ async def asqlite(address: str) -> AsyncIterator[Any]:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     async with AsyncSqliteSaver.from_conn_string(address) as saver:
-        await saver.conn.execute(PATIENT)
         yield saver
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +105,24 @@ def test_a_process_that_is_killed_anywhere_blocks_nobody(place: list[Any], tmp_p
     assert {"before", "after"} <= kept(history("sqlite", address))
 
 
+def _freeze_between_writes(worker: Any, store: str, address: str) -> None:
+    """Freeze a worker at a moment when LangGraph's own thread has no database in hand."""
+    worker.freeze()
+    while store == "sqlite" and not _is_free(address):
+        worker.thaw()
+        time.sleep(0.02)
+        worker.freeze()
+
+
+def _is_free(address: str) -> bool:
+    with closing(sqlite3.connect(address, timeout=1)) as base:
+        try:
+            base.execute("begin immediate")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_run_that_slept_over_the_turn_of_another(store: str, tmp_path: Path) -> None:
     address = address_of(store, tmp_path)
@@ -110,7 +131,7 @@ def test_a_run_that_slept_over_the_turn_of_another(store: str, tmp_path: Path) -
     with workers(options) as (worker,):
         worker.go()
         worker.until("here")
-        worker.freeze()
+        _freeze_between_writes(worker, store, address)
         _turn(store, address, "meanwhile")
         worker.thaw()
         worker.go()
