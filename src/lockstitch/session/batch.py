@@ -229,7 +229,7 @@ class Batch:
 
     def break_off(self, reason: str) -> None:
         """Leave what runs, for a reason: every call gets an outcome, and the turn may be over."""
-        if reason not in core.NOBODYS_WISH:
+        if reason not in core.LEAVES_TURN_OPEN:
             self.interrupt_children(reason)
         self.stop()
         self._writer.decide(lambda state: core.broken_off(state, reason, self._touched))

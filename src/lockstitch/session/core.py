@@ -42,7 +42,7 @@ PAUSED = "paused"
 NOTES = "compaction"
 RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING, CHILD)
 # What breaks off the work, but not the turn: nobody asked for it to end.
-NOBODYS_WISH = frozenset({"error", "exit", "closed", "cut"})
+LEAVES_TURN_OPEN = frozenset({"error", "exit", "closed", "cut"})
 Key = tuple[int, int]
 
 
@@ -98,7 +98,7 @@ def cut_off(state: State, part: Partial | None, stream: str, reason: str) -> lis
         facts = [part, *(_never(state.seq + 1, index) for index in asked)]
     elif (last := state.view.last_reply) is not None and last.event.stream == stream:
         facts = [_concluded(call, "not-started") for call in unrunnable(state.view)]
-    return facts if reason in NOBODYS_WISH else [*facts, Interrupted(reason=reason)]
+    return facts if reason in LEAVES_TURN_OPEN else [*facts, Interrupted(reason=reason)]
 
 
 def _never(reply: int, index: int) -> Finished:
@@ -133,7 +133,7 @@ def broken_off(state: State, reason: str, only: Iterable[Key] | None = None) -> 
 
     ``only`` names the calls that were being run.
     """
-    if reason not in NOBODYS_WISH:
+    if reason not in LEAVES_TURN_OPEN:
         return interrupted(state, reason, only)
     others = state.view.calls.keys() - set(only) if only is not None else ()
     return orphaned(state, others)

@@ -219,3 +219,10 @@ def test_the_wheel_holds_every_version(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = [name for name in packed.namelist() if name.endswith(".sql") and "postgres" in name]
     assert len(names) == len(schema.migrations())
+
+
+def test_every_migration_has_a_number_of_its_own() -> None:
+    """One that shares its number with another would be left out without a word."""
+    folder = Path(schema.__file__).parent / "migrations"
+    files = sorted(folder.glob("*.sql"))
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
