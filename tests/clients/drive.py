@@ -173,10 +173,10 @@ class Client(ABC):
             command = [*self.program(), *self.starting()]
             given = {**self._environ(place, url), **environ}
             with _started(command, place.work, given) as process:
-                end = time.monotonic() + patience
-                while not self._is_at_work(place, shell) and time.monotonic() < end:
-                    time.sleep(0.05)
                 try:
+                    end = time.monotonic() + patience
+                    while not self._is_at_work(place, shell) and time.monotonic() < end:
+                        time.sleep(0.05)
                     yield process
                 finally:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -185,7 +185,10 @@ class Client(ABC):
         """Whether a shell command runs, and the call of it is on the disk."""
         written = json.dumps(shell)[1:-1].encode()
         spelled = (written, json.dumps(written.decode())[1:-1].encode())
-        found = [path.read_bytes() for path in place.root.rglob("*.jsonl") if path.is_file()]
+        try:
+            found = [path.read_bytes() for path in place.root.rglob("*.jsonl") if path.is_file()]
+        except FileNotFoundError:
+            return False  # the client took a file away that was there a moment ago
         is_written = any(each in data for data in found for each in spelled)
         return (place.work / "started").exists() and is_written
 
