@@ -105,7 +105,7 @@ class Guarding:
         # Named by its id it would be one of the past, whose subgraphs are left alone.
         config = here.config if named else place.at(None).config
         task = Reconciler(graph, config, channel=self._channel, force=True)
-        loaded = _of_the_past(saved, self._channel) if named else saved
+        loaded = _of_the_past(saved) if named else saved
         report = yield from reconciled(task, loaded._replace(config=here.config), store)
         if not report.changed or report.after is None:
             return None
@@ -238,7 +238,7 @@ def _for(run: Run, saved: CheckpointTuple) -> CheckpointTuple:
     return clean._replace(config=ticketed(clean.config, run.ticket))
 
 
-def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple:
+def _of_the_past(saved: CheckpointTuple) -> CheckpointTuple:
     """Give a checkpoint of the past without what a run began or went on with there.
 
     Whoever goes back to it with something else to say has put that in its place. Only results of
@@ -246,5 +246,5 @@ def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple
     """
     values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values, channel)
+    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values)
     return saved if wants_results else saved._replace(checkpoint=checkpoint, pending_writes=[])

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import (
 from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.naming import MESSAGES, successor
+from lockstitch.formats.langgraph.naming import MESSAGES, PREVIOUS, successor
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed
 from lockstitch.integrations.langgraph.repairing.report import Reconciled
@@ -114,10 +114,16 @@ class Reconciler:
         delta = yield from self._delta(saved, graph)
         if isinstance(delta, Reconciled):
             return delta
-        task = Settling(saved, self.saver.get_next_version, delta=delta, channel=self.channel)
+        task = Settling(
+            saved,
+            self.saver.get_next_version,
+            delta=delta,
+            channel=self.channel,
+            workflow=None if graph is None else PREVIOUS in graph.channels,
+        )
         if messages is not None:
-            _check_channel(graph, task.channel or MESSAGES)
-        if graph is not None and pending.is_busy(saved, delta):
+            _check_channel(graph, task.main or MESSAGES)
+        if graph is not None and not task.is_workflow and pending.is_busy(saved, delta):
             task.apply(rehearsed(graph, task.saved, self.saver, delta))
         yield from self._look_back(task)
         settled = task.settled(messages, force=self.force)
@@ -137,8 +143,7 @@ class Reconciler:
                 return
             above = found
             seen.add(found.checkpoint["id"])
-            if not task.take(found, calls):
-                return
+            task.take(found, calls)
 
     def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
         after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
@@ -189,7 +194,7 @@ class Reconciler:
         found: dict[str, Any] = dict((yield Histories(saved.config, wanted)))
         counted = pending.counters(saved.metadata)
         for name, history in found.items():
-            known = pending.replayed(history)
+            known = pending.replayed(history) or []
             if "seed" in history and name not in counted:
                 return broken("LS903", name, "its value is gone", saved, known)
             if "seed" not in history and not (yield from self._reaches_root(saved)):
