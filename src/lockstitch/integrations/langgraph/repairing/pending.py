@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
+    HumanMessage,
     RemoveMessage,
     ToolMessage,
     convert_to_messages,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
 
 
+_TURNS_LOOKED_AT = 2
 Write = tuple[str, str, Any]
 # A call by its id, and by the id of the reply that it is in.
 Asked = tuple[str, str | None]
@@ -98,6 +100,25 @@ def _leaves_open(value: Any) -> bool:
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
             return bool({call["id"] for call in message.tool_calls} - answered)
+    return False
+
+
+def holds_stand_ins(values: Mapping[str, Any]) -> bool:
+    """Whether one of the last two turns has a text in the place of a result.
+
+    The real one may have been written since. What is older was looked for before.
+    """
+    return any(_holds_stand_in(values[name]) for name in message_channels(values))
+
+
+def _holds_stand_in(value: Any) -> bool:
+    turns = 0
+    for message in reversed(opened(value)):
+        turns += isinstance(message, HumanMessage)
+        if turns > _TURNS_LOOKED_AT:
+            return False
+        if isinstance(message, ToolMessage) and not is_real(message):
+            return True
     return False
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PARTS = "|"
 _TASK = ":"
-_RECENT = 20
+_RECENT = 1000
 _FURTHEST = 100
 
 
@@ -95,7 +95,7 @@ class Reconciler:
         is_past = bool(self.config["configurable"].get("checkpoint_id"))
         if space or is_past or (report.waiting and not self.force):
             return report
-        for below in (yield from self._spaces()):
+        for below in (yield from self._spaces(report)):
             found = yield from self._mended(_at(self.config, below), self._graph_at(below), None)
             if found is not None:
                 report.subgraphs.append(found)
@@ -208,14 +208,20 @@ class Reconciler:
             found = yield Load(found.parent_config)
         return found is not None
 
-    def _spaces(self) -> Generator[Ask, Any, list[str]]:
-        """Name the subgraphs of the thread that keep a history of their own."""
-        if self.graph is not None:
-            return [name for name, below in _subgraphs(self.graph) if below.checkpointer is True]
-        place = {"thread_id": self.config["configurable"]["thread_id"]}
-        recent = yield Latest({"configurable": place}, _RECENT)
-        names = {found.config["configurable"].get("checkpoint_ns", "") for found in recent}
-        return sorted(name for name in names if name and _TASK not in name)
+    def _spaces(self, report: Reconciled) -> Generator[Ask, Any, list[str]]:
+        """Name the subgraphs of the thread that keep a history of their own.
+
+        A graph does not know those that its nodes call by themselves: they are found in the
+        thread. Before every new message that is too much, where nothing is wrong above them.
+        """
+        known = [] if self.graph is None else list(_subgraphs(self.graph))
+        names = {name for name, below in known if below.checkpointer is True}
+        if self.graph is None or not self.force or report.changed or report.next:
+            place = {"thread_id": self.config["configurable"]["thread_id"]}
+            recent = yield Latest({"configurable": place}, _RECENT)
+            found = {one.config["configurable"].get("checkpoint_ns", "") for one in recent}
+            names |= {name for name in found if name and _TASK not in name}
+        return sorted(names)
 
     def _graph_at(self, space: str) -> Any:
         if self.graph is None or not space:
