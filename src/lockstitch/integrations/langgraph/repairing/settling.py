@@ -385,7 +385,8 @@ def _of_workflow(saved: CheckpointTuple) -> list[Finding]:
     """Say what of a workflow that was broken off goes on, and what a new input would drop."""
     kept = sum(name == RETURN for _, name, _ in _writes(saved))
     if kept:
-        text = f"{kept} finished results that invoke(None) goes on with, and a new input drops"
+        noun = "result" if kept == 1 else "results"
+        text = f"{kept} finished {noun} that invoke(None) goes on with, and a new input drops"
         return [find(HIDDEN_RESULT, "writes", text, WARNING, fixable=False)]
     text = "an input that invoke(None) goes on with, and a new input drops"
     return [find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)]
