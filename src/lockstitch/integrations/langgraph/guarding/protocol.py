@@ -106,7 +106,7 @@ class Guarding:
         # Named by its id it would be one of the past, whose subgraphs are left alone.
         asked = place.at(None).config if is_head else here.config
         task = Reconciler(graph, asked, channel=self._channel, force=True, saver=self.saver)
-        loaded = saved if is_head else _of_the_past(saved, self._channel)
+        loaded = saved if is_head else _of_the_past(saved)
         report = yield from reconciled(task, loaded._replace(config=here.config), store)
         if not report.changed or report.after is None:
             return None
@@ -230,7 +230,7 @@ def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]
     return saved._replace(config=replace(here, more={}).config) if saved else None
 
 
-def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple:
+def _of_the_past(saved: CheckpointTuple) -> CheckpointTuple:
     """Give a checkpoint of the past without what a run began or went on with there.
 
     Whoever goes back to it with something else to say has put that in its place. Only results of
@@ -238,5 +238,5 @@ def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple
     """
     values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values, channel)
+    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values)
     return saved if wants_results else saved._replace(checkpoint=checkpoint, pending_writes=[])

@@ -188,6 +188,12 @@ class Saver(BaseCheckpointSaver[Any]):
         with live.lock:
             return _places(thread, live.current(), namespace, checkpoint)
 
+    def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
+        live = self._threads.get(str(thread_id))
+        with live.lock:
+            return list(live.thread.spaces)
+
     def _matching(
         self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
     ) -> CheckpointTuple | None:
