@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import Struct
 
-from lockstitch.errors import UsageError
+from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.sqlite import bound, reading, tables_of
 from lockstitch.places import is_own_database, is_postgres, path_of, public
 
@@ -119,11 +119,20 @@ def origin_of(source: str) -> Origin | None:
         from lockstitch.formats.langgraph.postgres.tables import found, home_of  # noqa: PLC0415
 
         return PostgresOrigin(source, home_of(source)) if found(source).homes else None
+    path = file_of(source)
+    return None if path is None else SqliteOrigin(path)
+
+
+def file_of(source: str) -> str | None:
+    """Give the path of a file of ``SqliteSaver``; None for any other source."""
     path = path_of(source) if source.startswith("sqlite:") else source
     if not os.path.isfile(path) or is_own_database(path):  # noqa: PTH113
         return None
-    with reading(path, follow=True) as base:
-        return SqliteOrigin(path) if tables_of(base) >= _TABLES else None
+    try:
+        with reading(path, follow=True) as base:
+            return path if tables_of(base) >= _TABLES else None
+    except Unreadable:
+        return None
 
 
 class SqliteOrigin(Origin):
