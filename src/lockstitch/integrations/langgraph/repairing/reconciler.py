@@ -67,7 +67,13 @@ class Reconciler:
     """One thread and its checkpointer, with the graph if it was given."""
 
     def __init__(
-        self, graph_or_saver: Any, config: RunnableConfig, *, channel: str | None, force: bool
+        self,
+        graph_or_saver: Any,
+        config: RunnableConfig,
+        *,
+        channel: str | None,
+        force: bool,
+        saver: BaseCheckpointSaver[Any] | None = None,
     ) -> None:
         self.config = _addressed(config)
         self.channel = channel
@@ -77,7 +83,7 @@ class Reconciler:
             self.saver: BaseCheckpointSaver[Any] = graph_or_saver
         else:
             self.graph = _checked_graph(graph_or_saver)
-            self.saver = _saver_of(graph_or_saver, config)
+            self.saver = saver or _saver_of(graph_or_saver, config)
 
     def steps(self, messages: Sequence[Any] | None) -> Steps:
         """Mend the namespace that was named, and then those of its subgraphs.
