@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from lockstitch.stores.base import Backend
+
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
@@ -105,6 +107,11 @@ class Saver(BaseCheckpointSaver[Any]):
     async def __aexit__(self, *_exc: object) -> None:
         """Close the saver."""
         await asyncio.to_thread(self.close)
+
+    @property
+    def store(self) -> Backend:
+        """The store that keeps the threads, each as a session."""
+        return self._backend
 
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
