@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.base import DeltaChannelHistory as History
 
-from lockstitch.formats.langgraph.naming import START, TASKS
 from lockstitch.journal.checkpoints import ABSENT, NO_LIST, Node, Put, Thread, Write, Wrote
 
 if TYPE_CHECKING:
@@ -51,9 +50,6 @@ class Putting:
         body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
         seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}
         ran = _more(base.seen, seen)
-        # The input was dealt out, and nothing that was sent has run besides.
-        is_sent = versions.get(TASKS) != base.versions.get(TASKS)
-        encoder.is_untouched = ran.keys() == {START} and not is_sent
         values = self._values(base, versions, encoder)
         changed, lost = _fields(base.body, body, encoder)
         more, less = _fields(base.meta, self._metadata, encoder)

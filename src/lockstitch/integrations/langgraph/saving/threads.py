@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
-from lockstitch.integrations.langgraph.saving.values import Encoder, Memory, Objects, Serializer
+from lockstitch.integrations.langgraph.saving.memory import Memory
+from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
 from lockstitch.journal.checkpoints import Begun, Line, Thread, session_of
 from lockstitch.journal.records import NEW, Entry, Head
 from lockstitch.stores.base import Backend
