@@ -33,6 +33,7 @@ from lockstitch.integrations.langgraph.saving.recording import (
     tuple_of,
     written,
 )
+from lockstitch.integrations.langgraph.saving.schemas import Schemas, connect
 from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
 from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
 from lockstitch.integrations.langgraph.saving.values import Encoder
@@ -70,7 +71,8 @@ class Saver(BaseCheckpointSaver[Any]):
     brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
     it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
     how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
-    that may be built from stored values, beside those that LangGraph knows as safe. ``ttl`` is
+    that may be built from stored values, beside those that LangGraph knows as safe and those that
+    the schemas of the graphs name that use this saver. ``ttl`` is
     after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
     bytes of journals are kept in memory. With a ``serde`` of your own, every value goes through it.
     """
@@ -88,7 +90,9 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> None:
         if ttl is not None and not ttl > 0:
             raise UsageError("ttl is a number of seconds greater than 0")
-        super().__init__(serde=serde or SafeSerializer(allow))
+        self.schemas = Schemas()
+        super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
+        connect()
         self.ttl = ttl
         self.reconcile = reconcile
         self._backend = open_given(url)
