@@ -24,11 +24,13 @@ from lockstitch.integrations.langgraph.lineage import (
 )
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
+from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
 from lockstitch.integrations.langgraph.saving.mending import mended
 from lockstitch.integrations.langgraph.saving.recording import (
     Putting,
     config_of,
     histories,
+    is_about,
     metadata_of,
     tuple_of,
     written,
@@ -54,9 +56,6 @@ WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
 _NAMED = "named by its id"
-
-# A thread, a namespace in it, and a checkpoint in that.
-Spot = tuple[Any, str, str]
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -175,18 +174,15 @@ class Saver(BaseCheckpointSaver[Any]):
         )
         return islice(found, limit)
 
-    def _listed(self, config: RunnableConfig | None) -> Sequence[Spot]:
+    def _listed(self, config: RunnableConfig | None) -> Iterable[Spot]:
         """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
-        found: Any = []
         if config is None:
-            for thread in keeping.threads(self._backend):
-                found += self._places(thread, None, None)
-        else:
-            conf = config["configurable"]
-            ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
-            found += self._places(conf["thread_id"], *ids)
-        spots: Sequence[Spot] = sorted(found, key=lambda spot: spot[2], reverse=True)
-        return spots
+            threads = newest_threads(self._backend)
+            return newest(threads, lambda thread: self._places(thread, None, None))
+        conf = config["configurable"]
+        ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
+        found = self._places(conf["thread_id"], *ids)
+        return sorted(found, key=lambda spot: spot[2], reverse=True)
 
     def _places(self, thread: Any, namespace: str | None, checkpoint: str | None) -> Sequence[Spot]:
         live = self._threads.get(str(thread))
@@ -204,8 +200,7 @@ class Saver(BaseCheckpointSaver[Any]):
             if node is None:
                 return None
             objects = live.objects(self.serde)
-            metadata = metadata_of(node, objects) if wanted else {}
-            if any(metadata.get(name) != value for name, value in (wanted or {}).items()):
+            if wanted and not is_about(metadata_of(node, objects), wanted):
                 return None
             saved = tuple_of(thread, namespace, node, objects)
         return saved._replace(config=ticketed(saved.config, Ticket(_NAMED, named=True)))
