@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch import places
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
@@ -232,19 +232,20 @@ def say_shared(task: Task) -> int:
 
 
 class Asked(Struct, frozen=True):
-    """What a scan or a check asks of a database."""
+    """What a scan or a check asks of a database; ``search`` goes for older checkpoints, too."""
 
     workers: int = 1
     pause: float = 0.0
     session: str | None = None
     run: str | None = None
+    search: bool = True
 
 
 def reports(target: str, asked: Asked, title: str = "Checking") -> Iterator[Report]:
     """Check the threads of a database; an error is a report, too."""
     name = places.public(target)
     try:
-        for task in tasks(target, pause=asked.pause, run=asked.run or ""):
+        for task in tasks(target, pause=asked.pause, run=asked.run or "", search=asked.search):
             how = How(asked.workers, asked.session, asked.run)
             for outcome in outcomes(task, how, title):
                 yield outcome.report
@@ -269,7 +270,8 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
 
             yield from journals(target, None, None, asked.session)
         if known.homes:
-            yield from reports(target, asked, "Scanning")
+            # Most of such a database is older checkpoints, of which a scan reads none.
+            yield from reports(target, structs.replace(asked, search=False), "Scanning")
     except LockstitchError as error:
         yield Report(name, error=places.brief(str(error), target))
 

@@ -80,26 +80,34 @@ def sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[Sessio
     return sorted(made, key=lambda row: (-row.updated, row.id))
 
 
-def load(path: str | Path, form: Any, session: str, *, follow: bool = True) -> list[Record]:
-    """Give the rows of one session, in the order in which its program reads them."""
+def load(
+    path: str | Path, form: Any, session: str, *, follow: bool = True, search: bool = False
+) -> list[Record]:
+    """Give the rows of one session, in the order in which its program reads them.
+
+    With ``search``, all else that the session has is looked into, too, as far as its format does.
+    """
     kept: sqlite3.Connection | None = getattr(_kept_open, "base", None)
     if kept is not None and _kept_open.path == str(path):
         try:
-            return _loaded(kept, form, session)
+            return _loaded(kept, form, session, search=search)
         except sqlite3.Error as error:
             raise said(error, str(path), writing=False) from error
     with reading(path, follow=follow) as base:
-        return _loaded(base, form, session)
+        return _loaded(base, form, session, search=search)
 
 
-def _loaded(base: sqlite3.Connection, form: Any, session: str) -> list[Record]:
+def _loaded(base: sqlite3.Connection, form: Any, session: str, *, search: bool) -> list[Record]:
     base.execute("BEGIN")
     try:
-        return [*_rows(base, checked_form(form), session)]
+        found = _rows(base, checked_form(form), session)
     finally:
         # What is read is one moment's; no moment is held for longer than one session takes.
         with suppress(sqlite3.Error):
             base.execute("ROLLBACK")
+    if search:
+        checked_form(form).search(base, found)
+    return [*found]
 
 
 @contextmanager

@@ -264,15 +264,15 @@ def _named(source: Source) -> str:
     return source.session or Path(source.path).stem
 
 
-def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
-    """Read a session, once, and understand it."""
+def opened(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+    """Read a session, once, and understand it; ``search`` looks into all that a database has."""
     if source.error is not None:
         raise Unreadable(source.error)
     if source.kind == SQLITE:
         from lockstitch.formats import rows  # noqa: PLC0415 - see above
 
         session = str(source.session)
-        loaded = rows.load(source.path, source.form, session, follow=follow_symlinks)
+        loaded = rows.load(source.path, source.form, session, follow=follow_symlinks, search=search)
         name = str(source.session)
         return Opened(source, source.form.parse(loaded, Context(b"", name)))
     before = snapshot(source.path, follow_symlinks=follow_symlinks)
@@ -293,7 +293,7 @@ def glanced(source: Source) -> Opened:
     at_rest = time.time() - status.st_mtime > _RESTING
     is_plain = source.kind == LINES and not packed.is_packed(source.path)
     if not is_plain or status.st_size <= _LARGE or not at_rest:
-        return opened(source, follow_symlinks=True)
+        return opened(source, follow_symlinks=True, search=True)
     with open(source.path, "rb") as file:  # noqa: PTH123 - as above
         mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     transcript = understood(source, mapped, source.form.slim(mapped))

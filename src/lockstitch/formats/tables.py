@@ -98,6 +98,10 @@ class RowFormat(Format):
         """Give the rows of a session; None for those that the layout names."""
         return None
 
+    def search(self, base: Connection, rows: list[Row]) -> None:
+        """Look into what a session has beside the rows that were read, for what should be told."""
+        return
+
     def session_of(self, row: Row) -> str:
         """Give the session that a row belongs to."""
         tables = {table.name: table for table in self.layout.tables}

@@ -43,6 +43,9 @@ class LangGraph(ThreadFormat, RowFormat):
     def rows(self, base: Connection, session: str) -> list[Row]:
         return loading.loaded(base, session)
 
+    def search(self, base: Connection, rows: list[Row]) -> None:
+        loading.search(base, rows)
+
     def session_of(self, row: Row) -> str:
         return loading.named(row.stored["thread_id"], row.stored["checkpoint_ns"])
 

@@ -17,6 +17,7 @@ from msgspec import field
 
 from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MSGPACK,
@@ -24,6 +25,7 @@ from lockstitch.formats.langgraph.snapshot import (
     Lost,
     Snapshot,
     Stored,
+    Unsafe,
     Write,
     branches,
     wanted,
@@ -51,6 +53,7 @@ class Head(Row, eq=False):
 
     lost: list[Lost] = field(default_factory=list)
     below: tuple[str, ...] = ()
+    unsafe: list[Unsafe] = field(default_factory=list)
 
 
 # Sessions
@@ -176,7 +179,7 @@ def _writes(
     chosen = None if channels is None else set(channels)
     for row in _selected(base, WRITES, query, (thread, namespace, checkpoint)):
         if chosen is None or row.stored.get("channel") in chosen:
-            row.place = f"writes.{row.stored.get('task_id')}.{row.stored.get('idx')}"
+            row.place = _place_of_write(row)
             yield row
 
 
@@ -253,6 +256,41 @@ def is_followed(base: sqlite3.Connection, columns: Columns) -> bool:
     return any(base.execute(query, values).fetchone() for query in (checkpoints, writes))
 
 
+# All that a thread has
+
+
+def search(base: sqlite3.Connection, rows: list[Row]) -> None:
+    """Look for values that run code in all rows of a thread; the head of some rows is told them.
+
+    Those of single runs of subgraphs belong to the thread itself.
+    """
+    head = next((row for row in rows if isinstance(row, Head)), None)
+    if head is not None:
+        thread, namespace = (head.stored[name] for name in _ALL)
+        head.unsafe = searched(_kept(base, thread, namespace))
+
+
+def _kept(base: sqlite3.Connection, thread: str, namespace: str) -> Iterator[Kept]:
+    own = "checkpoint_ns = CAST(? AS TEXT)"
+    runs = "" if namespace else f" OR instr(checkpoint_ns, '{_TASK}') > 0"
+    where = f"WHERE thread_id = CAST(? AS TEXT) AND ({own}{runs})"
+    for table in (CHECKPOINTS, WRITES):
+        query = f"SELECT rowid, * FROM {table.name} {where}"  # noqa: S608 - names of our own
+        for row in _selected(base, table, query, (thread, namespace)):
+            columns = row.stored
+            space, tag = _text(columns.get("checkpoint_ns")), tag_of(columns)
+            place = row.place if table is CHECKPOINTS else _place_of_write(row)
+            value = columns.get("checkpoint" if table is CHECKPOINTS else "value")
+            yield Kept(place, space, Coded(tag, _raw(value)))
+            if columns.get("metadata"):
+                # Always JSON, and loaded as that by LangGraph.js and by old versions.
+                yield Kept(f"{place}.metadata", space, Coded(JSON, _raw(columns["metadata"])))
+
+
+def _place_of_write(row: Row) -> str:
+    return f"writes.{row.stored.get('task_id')}.{row.stored.get('idx')}"
+
+
 # From rows to a snapshot
 
 
@@ -269,11 +307,12 @@ def snapshot_of(rows: list[Row]) -> Snapshot:
     head = max(stored, key=lambda one: one.id)
     first = rows[0]
     lost, below = (first.lost, first.below) if isinstance(first, Head) else ([], ())
+    unsafe = first.unsafe if isinstance(first, Head) else []
     thread, namespace = (_text(first.value.get(name)) for name in _ALL)
     snapshot = Snapshot(
         thread, namespace, head, lost=lost, below=below, coding=coding_in(rows[head.record].value)
     )
-    snapshot.earlier = earlier
+    snapshot.earlier, snapshot.unsafe = earlier, unsafe
     _follow(snapshot, by_id)
     return snapshot
 
@@ -312,7 +351,7 @@ def stored_of(row: Row, number: int, known: Any) -> Stored:
         metadata=metadata_of(columns.get("metadata")),
         record=number,
     )
-    value = Coded(tag_of(columns), _raw(columns.get("checkpoint")))
+    stored.whole = value = Coded(tag_of(columns), _raw(columns.get("checkpoint")))
     try:
         coding = coding_of(known, value)
         fields = coding.fields(value.data)

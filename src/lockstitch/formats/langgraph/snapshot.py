@@ -53,7 +53,8 @@ class Stored(Struct):
     ``versions_seen``, ``updated_channels`` and what else there is); a field that is no plain value
     stays ``Coded``. ``missing`` names the channels whose row is gone, where a store has a row for
     each. ``fault`` says why it cannot be decoded, and is empty if it can. ``record`` is the number
-    of the record it is in. ``writes`` are those that hang on it, in any order.
+    of the record it is in. ``writes`` are those that hang on it, in any order. ``whole`` is all of
+    it as it is stored, where that is one value.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Stored(Struct):
     missing: tuple[str, ...] = ()
     fault: str = ""
     record: int = 0
+    whole: Coded | None = None
 
     @property
     def versions(self) -> dict[str, Any]:
@@ -80,6 +82,18 @@ class Lost(Struct, frozen=True):
     turns: int
 
 
+class Unsafe(Struct, frozen=True):
+    """Something that is called when a value outside the head is loaded, and where it is first.
+
+    ``rows`` counts the values of that namespace that call it.
+    """
+
+    place: str
+    name: str
+    namespace: str = ""
+    rows: int = 1
+
+
 class Snapshot(Struct):
     """One namespace of a thread: its head, and all that is needed to understand it.
 
@@ -89,7 +103,8 @@ class Snapshot(Struct):
     the conversation, nearest first; they are given only where ``understanding.unanswered`` names
     calls that have no result, which may be among them. ``coding`` is that of the head's values:
     ``msgpack`` from Python, ``json`` from LangGraph.js and from old versions. ``below`` names the
-    namespaces of subgraphs in the same thread.
+    namespaces of subgraphs in the same thread. ``unsafe`` is what was found outside the head, where
+    that was searched.
     """
 
     thread: str
@@ -101,6 +116,7 @@ class Snapshot(Struct):
     lost: list[Lost] = field(default_factory=list)
     below: tuple[str, ...] = ()
     coding: str = MSGPACK
+    unsafe: list[Unsafe] = field(default_factory=list)
 
 
 class Settled(Struct):

@@ -13,6 +13,7 @@ from typing import Any
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History
+from lockstitch.formats.langgraph.calling import PICKLE, called
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import (
     OPAQUE,
@@ -33,6 +34,7 @@ from lockstitch.formats.langgraph.naming import (
 )
 from lockstitch.formats.langgraph.reducing import BrokenChain, updated
 from lockstitch.formats.langgraph.safety import unsafe
+from lockstitch.formats.langgraph.searching import PICKLED, field_with
 from lockstitch.formats.langgraph.snapshot import Snapshot, Write
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
@@ -64,6 +66,7 @@ def understood(
     transcript.size = sum(len(value.data) for value in parts)
     if snapshot.head.fault:
         _seal(transcript, "LS907", f"the checkpoint cannot be read: {snapshot.head.fault}")
+        transcript.findings += [*_unsafe_values(transcript)]
         return transcript
     try:
         reading.due = tuple(name for name in snapshot.head.values if is_due(reading, name))
@@ -267,6 +270,19 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         if value.tag in OPAQUE:
             continue
         place = _place(transcript, record, name)
+        if value.tag == PICKLE:
+            told.add(PICKLED)
+            yield find("LS902", place, _loading(PICKLED))
+        for one, severity in unsafe(called(value.tag, value.data)).items():
+            if one in told:
+                continue
+            told.add(one)
+            text = _loading(str(one))
+            if severity == WARNING:
+                # Every thread of an application with classes of its own would count as broken.
+                transcript.notes.append(f"channel {shown(name)}: {text}")
+            else:
+                yield find("LS902", place, text)
         try:
             named = coding_of(reading.codings, value).named(value.data)
         except Undecodable as error:
@@ -275,13 +291,36 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
             continue
         if named.fault:
             yield find("LS907", place, f"a part of channel {shown(name)}: {named.fault}", WARNING)
-        for one, severity in unsafe(named.names).items():
-            if one in told:
-                continue
-            told.add(one)
-            text = f"LangGraph imports and calls {shown(str(one))} when it loads this"
-            if severity == WARNING:
-                # Every thread of an application with classes of its own would count as broken.
-                transcript.notes.append(f"channel {shown(name)}: {text}")
-            else:
-                yield find("LS902", place, text)
+    yield from _outside_channels(transcript, told)
+
+
+def _outside_channels(transcript: Transcript, told: set[Any]) -> Iterator[Finding]:
+    """What is called by the rest of the head, and by all else that the thread has."""
+    snapshot = transcript.state.snapshot
+    head = snapshot.head
+    harmful = {str(one) for one in told}
+    whole = head.whole
+    if whole is not None and whole.tag == PICKLE and PICKLED not in harmful:
+        harmful.add(PICKLED)
+        yield find("LS902", _place(transcript, head.record), _loading(PICKLED))
+    for one, severity in unsafe(called(whole.tag, whole.data) if whole else ()).items():
+        if severity != WARNING and str(one) not in harmful:
+            harmful.add(str(one))
+            place = _place(transcript, head.record, *field_with(one, whole))
+            yield find("LS902", place, _loading(str(one)))
+    for unsafe_one in snapshot.unsafe:
+        is_own = unsafe_one.namespace == snapshot.namespace
+        if is_own and unsafe_one.name in harmful:
+            continue
+        text = _loading(unsafe_one.name)
+        if not is_own:
+            text += f", in the namespace {shown(unsafe_one.namespace)}"
+        if unsafe_one.rows > 1:
+            text += f"; {unsafe_one.rows} stored values do"
+        yield find("LS902", unsafe_one.place, text)
+
+
+def _loading(name: str) -> str:
+    if name == PICKLED:
+        return f"LangGraph, where it is told to load it, loads {PICKLED}"
+    return f"LangGraph imports and calls {shown(name)} when it loads this"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -209,12 +210,23 @@ def test_a_message_that_no_step_took_up_is_not_lost(
     if not taken_up:
         thread.saver.writes.clear()
     assert "__start__" in thread.head.checkpoint["channel_values"]
-    report = reconciled(thread, source)
+    with unwritten(thread) if is_left_alone(source, given, taken_up) else nullcontext():
+        report = reconciled(thread, source)
     assert report.codes == ["LS908"]
+    if is_left_alone(source, given, taken_up):
+        assert not report.changed
+        assert not any(found.fixable for found in report.findings)
+        assert [message.text for message in thread.invoke()] == ["And now?"]
+        return
     assert [message.text for message in report.messages] == ["Go."]
     assert report.messages == thread.stored
     assert thread.state.next == ()
     assert [message.text for message in thread.invoke()] == ["Go.", "And now?"]
+
+
+def is_left_alone(source: str, given: Any, taken_up: bool) -> bool:
+    """Whether nobody can tell what this is: the input of a workflow, or dicts that stay dicts."""
+    return source == "saver" and (not taken_up or isinstance(given["messages"][0], dict))
 
 
 class _Failing(InMemorySaver):

@@ -20,6 +20,7 @@ from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control
 from lockstitch.formats.langgraph.postgres import queries
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MSGPACK,
@@ -43,6 +44,13 @@ _ANCESTORS = 256
 # How many steps back a result is looked for.
 _FAR = 1000
 _NAMESPACES = 10_000
+# How many rows are fetched at a time of all that a thread has.
+_AT_ONCE = 20
+_EVERYTHING = {
+    "checkpoints": queries.EVERY_CHECKPOINT,
+    "checkpoint_blobs": queries.EVERY_BLOB,
+    "checkpoint_writes": queries.EVERY_WRITE,
+}
 
 Key = tuple[str, str]
 
@@ -183,6 +191,28 @@ class Reader:
             connection, [(key, one) for one in chain if one not in known], [channel]
         )
         return [write for writes in hung for write in writes]
+
+    def search(self, loaded: Loaded) -> None:
+        """Look for values that run code in all rows of a thread, and tell its snapshot."""
+        loaded.snapshot.unsafe = self._database.reading(
+            lambda connection: searched(self._kept(connection, loaded.key))
+        )
+
+    def _kept(self, connection: Connection, key: Key) -> Iterator[Kept]:
+        """Give all values of a thread; those of single runs of subgraphs are the thread's own."""
+        thread, namespace = key
+        runs = sql.SQL("" if namespace else queries.RUNS)
+        values = {"thread": thread, "namespace": namespace}
+        for table, query in _EVERYTHING.items():
+            statement = self.home.sql(query, runs=runs)
+            with connection.cursor(f"lockstitch_{table}", binary=True) as cursor:
+                cursor.itersize = _AT_ONCE
+                for space, own, tag, data, metadata in cursor.execute(statement, values):
+                    place = f"{table}.{own}"
+                    yield Kept(place, space, Coded(tag or "", data or b""))
+                    if metadata:
+                        # LangGraph.js loads it as it loads values, as did old versions of Python.
+                        yield Kept(f"{place}.metadata", space, Coded(JSON, metadata))
 
     def now(self, connection: Connection, key: Key) -> Loaded | None:
         """Read a thread once more, in the transaction of a connection; None if it is gone."""

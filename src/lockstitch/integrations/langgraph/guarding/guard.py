@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import loading_run
+from lockstitch.integrations.langgraph.caller import announce
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.forks import Fork
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
@@ -54,7 +54,7 @@ from lockstitch.integrations.langgraph.guarding.steps import (
     acarried_out,
     carried_out,
 )
-from lockstitch.integrations.langgraph.lineage import Place, place_of, ticketed
+from lockstitch.integrations.langgraph.lineage import Place, place_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -90,6 +90,7 @@ class Guard(BaseCheckpointSaver[Any]):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        announce()
         self.saver = saver
         self._guarding = Guarding(
             saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel
@@ -138,12 +139,10 @@ class Guard(BaseCheckpointSaver[Any]):
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        caller = loading_run(self)
-        return carried_out(self.saver, self._guarding.loaded(config, caller), self._eyes)
+        return carried_out(self.saver, self._guarding.loaded(config), self._eyes)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        caller = loading_run(self)
-        return await acarried_out(self.saver, self._guarding.loaded(config, caller), self._eyes)
+        return await acarried_out(self.saver, self._guarding.loaded(config), self._eyes)
 
     def list(
         self,
@@ -153,8 +152,9 @@ class Guard(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
+        self._guarding.looked(config)
         for saved in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield _shown(saved)
+            yield claims.stripped(saved)
 
     async def alist(
         self,
@@ -164,9 +164,10 @@ class Guard(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
+        self._guarding.looked(config)
         found = self.saver.alist(config, filter=filter, before=before, limit=limit)
         async for saved in found:
-            yield _shown(saved)
+            yield claims.stripped(saved)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -187,8 +188,8 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(config, place_of(config))
-        step = Put(ticketed(config, None), checkpoint, metadata, new_versions)
+        run = self._guarding.runs.writing(place_of(config))
+        step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
         with run.lock:
@@ -201,8 +202,8 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(config, place_of(config))
-        step = Put(ticketed(config, None), checkpoint, metadata, new_versions)
+        run = self._guarding.runs.writing(place_of(config))
+        step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
         async with run.turn:
@@ -215,7 +216,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(place_of(config))
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             step.done(self.saver)
@@ -230,7 +231,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(place_of(config))
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             await step.adone(self.saver)
@@ -275,12 +276,7 @@ class Guard(BaseCheckpointSaver[Any]):
     def _write(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> Write:
-        return Write(ticketed(config, None), writes, task, (path,) if self._paths else ())
-
-
-def _shown(saved: CheckpointTuple) -> CheckpointTuple:
-    """Give a checkpoint of the history, without what a guard or a saver of ours has added."""
-    return claims.stripped(saved)._replace(config=ticketed(saved.config, None))
+        return Write(config, writes, task, (path,) if self._paths else ())
 
 
 def _prunable(place: Place) -> Steps[None]:

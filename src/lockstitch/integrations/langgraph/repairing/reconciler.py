@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import (
 from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.naming import MESSAGES, successor
+from lockstitch.formats.langgraph.naming import MESSAGES, PREVIOUS, successor
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed
 from lockstitch.integrations.langgraph.repairing.report import Reconciled
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PARTS = "|"
 _TASK = ":"
-_RECENT = 20
+_RECENT = 1000
 _FURTHEST = 100
 
 
@@ -67,7 +67,13 @@ class Reconciler:
     """One thread and its checkpointer, with the graph if it was given."""
 
     def __init__(
-        self, graph_or_saver: Any, config: RunnableConfig, *, channel: str | None, force: bool
+        self,
+        graph_or_saver: Any,
+        config: RunnableConfig,
+        *,
+        channel: str | None,
+        force: bool,
+        saver: BaseCheckpointSaver[Any] | None = None,
     ) -> None:
         self.config = _addressed(config)
         self.channel = channel
@@ -77,7 +83,7 @@ class Reconciler:
             self.saver: BaseCheckpointSaver[Any] = graph_or_saver
         else:
             self.graph = _checked_graph(graph_or_saver)
-            self.saver = _saver_of(graph_or_saver, config)
+            self.saver = saver or _saver_of(graph_or_saver, config)
 
     def steps(self, messages: Sequence[Any] | None) -> Steps:
         """Mend the namespace that was named, and then those of its subgraphs.
@@ -95,7 +101,7 @@ class Reconciler:
         is_past = bool(self.config["configurable"].get("checkpoint_id"))
         if space or is_past or (report.waiting and not self.force):
             return report
-        for below in (yield from self._spaces()):
+        for below in (yield from self._spaces(report)):
             found = yield from self._mended(_at(self.config, below), self._graph_at(below), None)
             if found is not None:
                 report.subgraphs.append(found)
@@ -114,10 +120,16 @@ class Reconciler:
         delta = yield from self._delta(saved, graph)
         if isinstance(delta, Reconciled):
             return delta
-        task = Settling(saved, self.saver.get_next_version, delta=delta, channel=self.channel)
+        task = Settling(
+            saved,
+            self.saver.get_next_version,
+            delta=delta,
+            channel=self.channel,
+            workflow=None if graph is None else PREVIOUS in graph.channels,
+        )
         if messages is not None:
-            _check_channel(graph, task.channel or MESSAGES)
-        if graph is not None and pending.is_busy(saved, delta):
+            _check_channel(graph, task.main or MESSAGES)
+        if graph is not None and not task.is_workflow and pending.is_busy(saved, delta):
             task.apply(rehearsed(graph, task.saved, self.saver, delta))
         yield from self._look_back(task)
         settled = task.settled(messages, force=self.force)
@@ -137,8 +149,7 @@ class Reconciler:
                 return
             above = found
             seen.add(found.checkpoint["id"])
-            if not task.take(found, calls):
-                return
+            task.take(found, calls)
 
     def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
         after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
@@ -189,7 +200,7 @@ class Reconciler:
         found: dict[str, Any] = dict((yield Histories(saved.config, wanted)))
         counted = pending.counters(saved.metadata)
         for name, history in found.items():
-            known = pending.replayed(history)
+            known = pending.replayed(history) or []
             if "seed" in history and name not in counted:
                 return broken("LS903", name, "its value is gone", saved, known)
             if "seed" not in history and not (yield from self._reaches_root(saved)):
@@ -203,14 +214,20 @@ class Reconciler:
             found = yield Load(found.parent_config)
         return found is not None
 
-    def _spaces(self) -> Generator[Ask, Any, list[str]]:
-        """Name the subgraphs of the thread that keep a history of their own."""
-        if self.graph is not None:
-            return [name for name, below in _subgraphs(self.graph) if below.checkpointer is True]
-        place = {"thread_id": self.config["configurable"]["thread_id"]}
-        recent = yield Latest({"configurable": place}, _RECENT)
-        names = {found.config["configurable"].get("checkpoint_ns", "") for found in recent}
-        return sorted(name for name in names if name and _TASK not in name)
+    def _spaces(self, report: Reconciled) -> Generator[Ask, Any, list[str]]:
+        """Name the subgraphs of the thread that keep a history of their own.
+
+        A graph does not know those that its nodes call by themselves: they are found in the
+        thread. Before every new message that is too much, where nothing is wrong above them.
+        """
+        known = [] if self.graph is None else list(_subgraphs(self.graph))
+        names = {name for name, below in known if below.checkpointer is True}
+        if self.graph is None or not self.force or report.changed or report.next:
+            place = {"thread_id": self.config["configurable"]["thread_id"]}
+            recent = yield Latest({"configurable": place}, _RECENT)
+            found = {one.config["configurable"].get("checkpoint_ns", "") for one in recent}
+            names |= {name for name in found if name and _TASK not in name}
+        return sorted(names)
 
     def _graph_at(self, space: str) -> Any:
         if self.graph is None or not space:

@@ -106,7 +106,8 @@ def rehearsed(
     )
     deltas = frozenset(k for k, v in graph.channels.items() if type(v).__name__ == "DeltaChannel")
     try:
-        due = _next_of(graph, stage)
+        first = graph.get_state(_config(stage))
+        due = first.next
         paused = bool(due) and _stops_at(graph, saved, due)
         _play(graph, stage, due)
         values = graph.get_state(_config(stage)).values
@@ -118,10 +119,19 @@ def rehearsed(
         )
         return None
     last = stage.line[-1]
-    own = {name: pending.opened(v) for name, v in last.checkpoint["channel_values"].items()}
-    whole = {**own, **(values if isinstance(values, dict) else {"__root__": values})}
+    whole = {**_opened(last.checkpoint), **_named(values)}
+    held = {**_opened(saved.checkpoint), **_named(first.values)}
     checkpoint, metadata = _stored_whole(saved, last, whole, deltas)
-    return Applied(checkpoint, metadata, whole, deltas, paused)
+    return Applied(checkpoint, metadata, whole, held, deltas, paused)
+
+
+def _named(values: Any) -> dict[str, Any]:
+    return values if isinstance(values, dict) else {"__root__": values}
+
+
+def _opened(checkpoint: Checkpoint) -> dict[str, Any]:
+    found: Mapping[str, Any] = checkpoint["channel_values"]
+    return {name: pending.opened(value) for name, value in found.items()}
 
 
 def _play(graph: Any, stage: Rehearsal, due: Sequence[str]) -> None:

@@ -16,6 +16,19 @@ INTERRUPT = "interrupt"
 BREAKPOINT = "breakpoint"
 
 
+class ReconciledChannel(Struct, kw_only=True):
+    """One channel of messages: its name, what it holds now, and the counts of what was done."""
+
+    name: str
+    messages: list[BaseMessage] = field(default_factory=list)
+    changed: bool = False
+    healed: bool = True
+    results: int = 0
+    synthetic: int = 0
+    partial: int = 0
+    duplicates: int = 0
+
+
 class Reconciled(Struct, kw_only=True):
     """The report of a reconciliation of one namespace of a thread.
 
@@ -29,6 +42,13 @@ class Reconciled(Struct, kw_only=True):
     that were used twice, ``removed`` and ``added`` messages of the checkpoint that the
     application did not have, and the reverse. ``unapplied`` names channels for which finished
     tasks wrote something that could not be applied without the graph.
+
+    ``channel`` and ``messages`` are those of the main channel; ``channels`` has every channel of
+    messages in this namespace, with counts of its own, of which those of the report are the sum.
+    ``unread`` names channels that seem to hold a conversation in a form that only the graph
+    understands (dicts, or messages among other things): they are left as they are.
+    ``next`` names the nodes that ``invoke(None)`` goes on with; if there are none, something new
+    has to be said.
     """
 
     before: RunnableConfig | None = None
@@ -45,6 +65,9 @@ class Reconciled(Struct, kw_only=True):
     removed: int = 0
     added: int = 0
     unapplied: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    channels: list[ReconciledChannel] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     subgraphs: list[Reconciled] = field(default_factory=list)
 
@@ -74,6 +97,8 @@ class Reconciled(Struct, kw_only=True):
         ]
         waits = [f"waiting at an {self.paused}" if self.waiting else ""]
         named = [",".join(self.codes), *(f"unapplied {name}" for name in self.unapplied)]
+        named += [f"left alone {name}" for name in self.unread]
+        named += [f"goes on with {name}" for name in self.next]
         shown = [done, f"{len(self.messages)} messages", *waits, *counts, *named]
         return ", ".join(part for part in shown if part)
 

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import Caller, loading_run
-from lockstitch.integrations.langgraph.lineage import (
-    DECIDED,
-    Lineage,
-    Place,
-    Ticket,
-    place_of,
-    ticketed,
-)
+from lockstitch.integrations.langgraph.caller import GUARD, announce, current
+from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
@@ -52,10 +45,11 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from lockstitch.stores.base import Backend
+
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
-_NAMED = "named by its id"
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -96,7 +90,8 @@ class Saver(BaseCheckpointSaver[Any]):
         self.reconcile = reconcile
         self._backend = open_given(url)
         self._threads = Threads(self._backend, wait, cache)
-        self._lineage = Lineage()
+        announce()
+        self._lineage = Lineage(Progress)
         self._wait = wait
         self._errands = Errands()
 
@@ -116,6 +111,11 @@ class Saver(BaseCheckpointSaver[Any]):
         """Close the saver."""
         await asyncio.to_thread(self.close)
 
+    @property
+    def store(self) -> Backend:
+        """The store that keeps the threads, each as a session."""
+        return self._backend
+
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
         self._backend.close()
@@ -125,30 +125,34 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
-        return self._loaded(config, loading_run(self))
+        return self._loaded(config)
 
-    def _loaded(self, config: RunnableConfig, caller: Caller) -> CheckpointTuple | None:
+    def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint; before a run begins anew on a thread's last one, that is mended."""
-        saved = self._saved(config)
-        is_head = saved is not None and place_of(config).checkpoint is None
-        if saved is not None and is_head and self.reconcile and mended(self, caller, saved):
-            return self._saved(config)
+        if current() is GUARD:
+            return self._saved(config)[0]
+        run = self._lineage.begins(config) if self.reconcile else None
+        saved, is_head = self._saved(config)
+        is_new = run and saved and run.brings_input(config, saved)
+        is_last = place_of(config).checkpoint is None
+        if run and saved and is_new and is_last and mended(self, run.graph, saved):
+            saved, is_head = self._saved(config)
+        place = place_of(config if saved is None else saved.config)
+        self._lineage.loaded(config, place, is_head=is_head)
         return saved
 
-    def _saved(self, config: RunnableConfig) -> CheckpointTuple | None:
+    def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
+        """Give a checkpoint, and whether it, or that there is none, is the end of the thread."""
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.lock:
             thread = live.current()
             latest = thread.latest(place.namespace)
             node = thread.node(place.namespace, place.checkpoint or latest)
-            saved = None if node is None else self._tuple(config, place.namespace, node, live)
-        if saved is None:
-            if place.checkpoint is None:
-                self._lineage.loaded(place)
-            return None
-        is_named = place.checkpoint is not None and place.checkpoint != latest
-        return self._lineage.handed_out(saved, named=is_named)
+            is_head = place.checkpoint in {None, latest}
+            if node is None:
+                return None, is_head
+            return self._tuple(config, place.namespace, node, live), is_head
 
     def _tuple(
         self, config: RunnableConfig, namespace: str, node: Node, live: Live
@@ -166,6 +170,8 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints, newest first."""
         border = get_checkpoint_id(before) if before else None
+        if config is not None:
+            self._lineage.looked(place_of(config))
         found = (
             saved
             for thread, namespace, checkpoint in self._listed(config)
@@ -189,6 +195,12 @@ class Saver(BaseCheckpointSaver[Any]):
         with live.lock:
             return _places(thread, live.current(), namespace, checkpoint)
 
+    def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
+        live = self._threads.get(str(thread_id))
+        with live.lock:
+            return list(live.thread.spaces)
+
     def _matching(
         self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
     ) -> CheckpointTuple | None:
@@ -202,8 +214,7 @@ class Saver(BaseCheckpointSaver[Any]):
             objects = live.objects(self.serde)
             if wanted and not is_about(metadata_of(node, objects), wanted):
                 return None
-            saved = tuple_of(thread, namespace, node, objects)
-        return saved._replace(config=ticketed(saved.config, Ticket(_NAMED, named=True)))
+            return tuple_of(thread, namespace, node, objects)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -230,33 +241,26 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
         putting = Putting(config, checkpoint, metadata, new_versions)
-        ticket = self._lineage.ticket(config)
+        is_guarded = current() is GUARD
+        run = None if is_guarded else self._lineage.writing(place)
+        self._lineage.note_input(run if self.reconcile else None, place, metadata)
 
         def prepare(live: Live) -> Prepared:
-            self._require_head(live.thread, place, checkpoint["id"], ticket)
+            if run is not None:
+                self._require_head(live.thread, place, checkpoint["id"], run)
             encoder = self._encoder(live)
             return Prepared(putting.line(place, live.thread, encoder), encoder)
 
         self._threads.get(place.thread).write(prepare)
-        thread = config["configurable"]["thread_id"]
-        stored = config_of(thread, place.namespace, checkpoint["id"])
-        if ticket is None or ticket == DECIDED:
-            return stored
-        self._lineage.wrote(place.at(checkpoint["id"]), ticket)
-        return ticketed(stored, ticket)
+        if run is not None:
+            self._lineage.wrote(run, place.at(checkpoint["id"]))
+        return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
-    def _require_head(
-        self, thread: Thread, place: Place, checkpoint: str, ticket: Ticket | None
-    ) -> None:
+    def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
         """Refuse a checkpoint that would hide another writer's turn."""
         latest = thread.latest(place.namespace)
         parent = place.checkpoint or ""
-        if ticket is None or ticket == DECIDED or parent == latest:
-            return
-        if thread.node(place.namespace, checkpoint):
-            return
-        writer = self._lineage.writer(place)
-        if ticket.named and (writer is None or writer.run != ticket.run):
+        if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
             return
         what = "has gone on" if latest else "was removed"
         raise Conflict(
@@ -287,7 +291,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def _require_there(self, thread: Thread, place: Place) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
         is_there = thread.node(place.namespace, place.checkpoint or "") is not None
-        if not is_there and self._lineage.last(place) is not None:
+        if not is_there and self._lineage.is_known(place):
             raise Conflict(
                 f"thread {place.thread}{_shown(place.namespace)}: checkpoint {place.checkpoint}"
                 " was removed since this run read it; nothing was written"
@@ -369,7 +373,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
-        return await self._errands.run(self._loaded, config, loading_run(self))
+        return await self._errands.run(self._loaded, config)
 
     async def alist(
         self,
