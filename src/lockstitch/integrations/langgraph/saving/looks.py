@@ -21,7 +21,6 @@ from uuid import UUID
 
 from langchain_core import messages as lc
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from pydantic import BaseModel
 
 # Only these very classes: an application's own subclass goes through the serialiser.
 KINDS: dict[type[lc.BaseMessage], str] = {
@@ -56,12 +55,19 @@ _UNCHANGING: frozenset[type] = _ATOMS | {
     timedelta,
 }
 
-# A message is filled as pydantic itself fills one that needs no validation.
+
+def _setter(name: str) -> Callable[[Any, Any], None]:
+    """Give what fills a slot of a message, as pydantic itself does where nothing is validated."""
+    slots = (vars(one).get(name) for one in lc.BaseMessage.__mro__)
+    made: Callable[[Any, Any], None] = next(one for one in slots if one is not None).__set__
+    return made
+
+
 _new = object.__new__
-_set_fields = BaseModel.__dict__["__dict__"].__set__
-_set_names = BaseModel.__dict__["__pydantic_fields_set__"].__set__
-_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
-_set_private = BaseModel.__dict__["__pydantic_private__"].__set__
+_set_fields = _setter("__dict__")
+_set_names = _setter("__pydantic_fields_set__")
+_set_extra = _setter("__pydantic_extra__")
+_set_private = _setter("__pydantic_private__")
 
 
 def structure(value: Any) -> Any:

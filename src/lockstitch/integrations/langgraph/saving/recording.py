@@ -172,6 +172,19 @@ def metadata_of(node: Node, objects: Objects) -> Any:
     return {name: objects.value(raw) for name, raw in node.meta.items()}
 
 
+def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether metadata has what is wanted; a name with dots is one inside another."""
+    return all(_found(metadata, name) == value for name, value in wanted.items())
+
+
+def _found(metadata: Any, name: str) -> Any:
+    if name in metadata or "." not in name:
+        return metadata.get(name)
+    for part in name.split("."):
+        metadata = metadata.get(part) if isinstance(metadata, Mapping) else None
+    return metadata
+
+
 def histories(
     namespace: str, checkpoint: str, channels: Sequence[str], objects: Objects
 ) -> dict[str, History]:

@@ -18,9 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
+from lockstitch.integrations.langgraph.saving.listing import milliseconds_of
 from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
-from lockstitch.journal.checkpoints import Begun, Line, Thread, session_of
+from lockstitch.journal.checkpoints import Begun, Line, Put, Thread, session_of
 from lockstitch.journal.records import NEW, Entry, Head
 from lockstitch.stores.base import Backend
 
@@ -251,7 +252,10 @@ class Live:
         return entries
 
     def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> Entry:
-        return Entry(next(self._keys), time.time_ns() // 1_000_000, _encode(line), blobs)
+        made = milliseconds_of(line.id) if isinstance(line, Put) else 0
+        # A list of all threads relies on it: nothing in a thread is newer than its last record.
+        self.thread.at = max(time.time_ns() // 1_000_000, made, self.thread.at)
+        return Entry(next(self._keys), self.thread.at, _encode(line), blobs)
 
     def _are_there(self, entries: list[Entry], before: Head) -> bool:
         """Tell whether a write of unknown outcome is in the store."""
