@@ -32,7 +32,9 @@ _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
-_TRIGGERS = ("branch:", "start:")
+# A channel that makes one node run next: ``branch:to:next``.
+BRANCH = "branch:"
+_TRIGGERS = (BRANCH, "start:")
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
