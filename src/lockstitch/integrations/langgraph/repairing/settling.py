@@ -27,6 +27,7 @@ from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.channel import MessageChannel, are_same
 from lockstitch.integrations.langgraph.repairing.report import (
     BREAKPOINT,
+    COUNTED,
     INTERRUPT,
     Reconciled,
     ReconciledChannel,
@@ -207,7 +208,13 @@ class Settling:
         self.report.messages = self.channels[self.main].held if self.main is not None else []
 
     def open_calls(self) -> dict[str, set[pending.Asked]]:
-        """Give the calls that nothing real answers, by channel, of the channels that have any."""
+        """Give the calls that nothing real answers, by channel, of the channels that have any.
+
+        Errors that tools ended with are real.
+        """
+        for one in self.channels.values():
+            if not one.failed:
+                one.add_failed(self.saved)
         found = {name: one.open_calls() for name, one in self.channels.items()}
         return {name: calls for name, calls in found.items() if calls}
 
@@ -304,6 +311,10 @@ class Settling:
         for number, _ in enumerate(beside):
             text = "a finished result that the conversation lacks"
             report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
+        failed = [found for one in self.channels.values() for found in one.failed]
+        for number, _ in enumerate(failed):
+            text = "an error of a tool that the conversation lacks"
+            report.findings.append(find(HIDDEN_RESULT, f"errors.{number}", text))
         if START in self.stored and not self.is_workflow and not self.is_unknown:
             text = "a message that no step has taken up"
             report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
@@ -318,7 +329,7 @@ class Settling:
             report.removed += one.lined.removed
             report.added += one.lined.added
         report.healed = all(one.healed for one in report.channels)
-        for name in ("results", "synthetic", "partial", "duplicates") if report.healed else ():
+        for name in COUNTED if report.healed else ():
             setattr(report, name, sum(getattr(one, name) for one in report.channels))
 
     def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
@@ -432,6 +443,7 @@ def _described(one: MessageChannel) -> ReconciledChannel:
         changed=one.is_behind,
         healed=done.healed,
         results=len({found.id for found in one.beside()} & final),
+        errors=len({found.id for found in one.failed} & final),
         synthetic=done.synthetic,
         partial=done.partial,
         duplicates=done.duplicates,
