@@ -32,7 +32,10 @@ _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
-_TRIGGERS = ("branch:", "start:")
+# A channel that makes one node run next: ``branch:to:next``.
+BRANCH = "branch:"
+_TRIGGERS = (BRANCH, "start:")
+_BROKEN_OFF = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
@@ -68,6 +71,15 @@ def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
     be resumed only as long as it is there.
     """
     return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
+
+
+def error_told(text: str) -> str | None:
+    """Return a recorded error as it is told to a model; None if it was no error of a tool.
+
+    LangGraph records the ``repr`` of whatever a task ended with, also of what only says that the
+    run was broken off from outside.
+    """
+    return None if text.partition("(")[0] in _BROKEN_OFF else text
 
 
 def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:

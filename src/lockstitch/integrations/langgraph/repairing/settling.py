@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from lockstitch.errors import UsageError
 from lockstitch.formats.base import find
 from lockstitch.formats.langgraph.naming import (
+    BRANCH,
     COUNTERS,
     MESSAGES,
     PREVIOUS,
@@ -26,6 +27,7 @@ from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.channel import MessageChannel, are_same
 from lockstitch.integrations.langgraph.repairing.report import (
     BREAKPOINT,
+    COUNTED,
     INTERRUPT,
     Reconciled,
     ReconciledChannel,
@@ -59,8 +61,8 @@ class Applied(Struct):
     """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
 
     ``values`` are those of all channels, also of those that store only changes, which
-    ``deltas`` names, and ``held`` those before anything was applied. ``paused`` says that the
-    graph stops there to let a person look.
+    ``deltas`` names, and ``held`` those before anything was applied. ``due`` names the nodes that
+    the checkpoint goes on with, ``paused`` says that the graph stopped to let a person look.
     """
 
     checkpoint: Checkpoint
@@ -68,6 +70,7 @@ class Applied(Struct):
     values: dict[str, Any] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
     deltas: frozenset[str] = frozenset()
+    due: tuple[str, ...] = ()
     paused: bool = False
 
 
@@ -205,7 +208,13 @@ class Settling:
         self.report.messages = self.channels[self.main].held if self.main is not None else []
 
     def open_calls(self) -> dict[str, set[pending.Asked]]:
-        """Give the calls that nothing real answers, by channel, of the channels that have any."""
+        """Give the calls that nothing real answers, by channel, of the channels that have any.
+
+        Errors that tools ended with are real.
+        """
+        for one in self.channels.values():
+            if not one.failed:
+                one.add_failed(self.saved)
         found = {name: one.open_calls() for name, one in self.channels.items()}
         return {name: calls for name, calls in found.items() if calls}
 
@@ -302,6 +311,10 @@ class Settling:
         for number, _ in enumerate(beside):
             text = "a finished result that the conversation lacks"
             report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
+        failed = [found for one in self.channels.values() for found in one.failed]
+        for number, _ in enumerate(failed):
+            text = "an error of a tool that the conversation lacks"
+            report.findings.append(find(HIDDEN_RESULT, f"errors.{number}", text))
         if START in self.stored and not self.is_workflow and not self.is_unknown:
             text = "a message that no step has taken up"
             report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
@@ -316,7 +329,7 @@ class Settling:
             report.removed += one.lined.removed
             report.added += one.lined.added
         report.healed = all(one.healed for one in report.channels)
-        for name in ("results", "synthetic", "partial", "duplicates") if report.healed else ():
+        for name in COUNTED if report.healed else ():
             setattr(report, name, sum(getattr(one, name) for one in report.channels))
 
     def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
@@ -324,9 +337,13 @@ class Settling:
         base = old if self.applied is None else self.applied.checkpoint
         values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
         top = self.next_version(max(versions.values()) if versions else None, None)
+        due = self._due(values)
         for name in pending.triggers(values):
-            del values[name]
-            versions[name] = top
+            if name not in due:
+                del values[name]
+                versions[name] = top
+        for name in due.keys() - values.keys():
+            values[name], versions[name] = due[name], top
         for one in self.channels.values():
             self._store(one, values, versions, top)
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
@@ -338,9 +355,34 @@ class Settling:
             "channel_values": values,
             "channel_versions": versions,
             "versions_seen": seen,
-            "updated_channels": sorted(self.channels.keys() & new.keys()),
+            # LangGraph looks at these alone to tell which nodes are due.
+            "updated_channels": sorted({*(self.channels.keys() & new.keys()), *due}),
         }
         return cast("Checkpoint", body), new
+
+    def _due(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the channels that make a node run next, of those that may stay in the checkpoint.
+
+        A node that answers calls must not run any more: they are answered. What comes behind it
+        may, and whatever has nothing to do with calls. Nothing does where the application has
+        changed the conversation, or a person is asked no more.
+        """
+        lined = [one.lined for one in self.channels.values()]
+        if self.is_workflow or self.report.paused or any(one.removed or one.added for one in lined):
+            return {}
+        if self.applied is not None:
+            return {n: values[n] for n in pending.triggers(values)} if self.applied.due else {}
+        if START in self.stored:
+            return {}
+        if not (self.finished or pending.commanded(self.saved)):
+            is_tool = pending.ends_with_calls({n: one.held for n, one in self.channels.items()})
+            return {} if is_tool else {name: values[name] for name in pending.triggers(values)}
+        whole = {call for one in self.channels.values() for call in pending.unanswered(one.whole())}
+        held = {call for one in self.channels.values() for call in pending.unanswered(one.held)}
+        if not whole <= held:
+            return {}
+        writes = self.saved.pending_writes or ()
+        return {name: value for _, name, value in writes if name.startswith(BRANCH)}
 
     def _store(
         self, one: MessageChannel, values: dict[str, Any], versions: dict[str, Any], top: Any
@@ -401,6 +443,7 @@ def _described(one: MessageChannel) -> ReconciledChannel:
         changed=one.is_behind,
         healed=done.healed,
         results=len({found.id for found in one.beside()} & final),
+        errors=len({found.id for found in one.failed} & final),
         synthetic=done.synthetic,
         partial=done.partial,
         duplicates=done.duplicates,
