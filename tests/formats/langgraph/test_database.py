@@ -39,7 +39,7 @@ from .graphs import BATCH, Making, Scripted, calling, config, graph_of, saving
 Run = Callable[..., tuple[int, str]]
 FORM = LangGraph()
 SERDE = JsonPlusSerializer()
-BROKEN = 10
+BROKEN = 11
 TABLES = {
     "checkpoints": "parent_checkpoint_id, checkpoint, metadata",
     "writes": "task_id, task_path, idx, channel, value",

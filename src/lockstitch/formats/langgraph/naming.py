@@ -16,6 +16,10 @@ ERROR = "__error__"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
+# What a workflow of the functional API keeps for its next run, and what its finished tasks return.
+PREVIOUS = "__previous__"
+RETURN = "__return__"
+END = "__end__"
 # What stands behind ``type``, or alone, in a value that replaces what a channel holds.
 OVERWRITE = "__overwrite__"
 # A channel that waits for several nodes: ``join:one+other:next``.
@@ -25,7 +29,7 @@ COUNTERS = "counters_since_delta_snapshot"
 # What a guard of ours writes beside a checkpoint.
 CLAIM = "__lockstitch_claim__"
 # What else stands among the writes without being what a node returned to the state.
-_MARKS = ("__no_writes__", "__return__", "__previous__", "__error_source_node__")
+_MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
@@ -46,6 +50,15 @@ def is_control(channel: str) -> bool:
     """Tell the writes that steer a run from those that hold what a node returned."""
     own = (ERROR, SCHEDULED, INTERRUPT, RESUME, CLAIM, *_MARKS)
     return channel in own or is_trigger(channel)
+
+
+def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
+    """Whether a checkpoint holds an input and nothing else, so that nobody can tell whose it is.
+
+    A graph of states takes an input up at once. A workflow keeps it until it has ended, and can
+    be resumed only as long as it is there.
+    """
+    return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
 
 
 def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:
