@@ -33,6 +33,7 @@ class LangGraph(ThreadFormat, RowFormat):
     name = "langgraph"
     title = "LangGraph"
     layout = Layout((CHECKPOINTS, WRITES), "")
+    adds = True
 
     def claims(self, name: str, head: Any) -> bool:
         return {"checkpoints", "writes"} <= {value for value in head if type(value) is str}

@@ -19,6 +19,7 @@ RESUME = "__resume__"
 # What a workflow of the functional API keeps for its next run, and what its finished tasks return.
 PREVIOUS = "__previous__"
 RETURN = "__return__"
+END = "__end__"
 # What stands behind ``type``, or alone, in a value that replaces what a channel holds.
 OVERWRITE = "__overwrite__"
 # A channel that waits for several nodes: ``join:one+other:next``.

@@ -17,10 +17,12 @@ from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
 from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
-from lockstitch.formats.langgraph.understanding import HIDDEN, understood
+from lockstitch.formats.langgraph.understanding import DROPPED, HIDDEN, understood
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
+
+DONE = "was put into the conversation"
 
 
 class ThreadFormat(Format):
@@ -62,8 +64,8 @@ class ThreadFormat(Format):
             place = transcript.records[reading.snapshot.head.record].place
             ledger.note(RULES["LS101"], "closed", place, "nobody is asked any more")
         for found in transcript.findings:
-            if HIDDEN in found.message:
-                text = found.message.replace(HIDDEN, "was put into the conversation")
+            if HIDDEN in found.message or DROPPED in found.message:
+                text = found.message.replace(HIDDEN, DONE).replace(DROPPED, DONE)
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
