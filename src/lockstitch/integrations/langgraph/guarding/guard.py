@@ -82,7 +82,8 @@ class Guard(BaseCheckpointSaver[Any]):
 
     def __new__(cls, saver: Saver | None = None, **_options: Any) -> Self:
         """Make a guard that can do what its checkpointer can; a copy of one has its class."""
-        return super().__new__(cls if saver is None else fitted(cls, Guard, saver))
+        made: type[Self] = cls if saver is None else fitted(cls, Guard, saver)
+        return super().__new__(made)
 
     def __init__(
         self,
