@@ -35,13 +35,14 @@ import copy
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce
 from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.abilities import fitted, require_history
 from lockstitch.integrations.langgraph.guarding.forks import Fork
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.guarding.protocol import Guarding
@@ -54,7 +55,7 @@ from lockstitch.integrations.langgraph.guarding.steps import (
     acarried_out,
     carried_out,
 )
-from lockstitch.integrations.langgraph.lineage import Place, place_of
+from lockstitch.integrations.langgraph.lineage import Place
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -75,8 +76,14 @@ class Guard(BaseCheckpointSaver[Any]):
     """A checkpointer that stores in another one, and guards its threads.
 
     ``reconcile=False`` leaves out the settling at load, ``channel`` names the one that holds the
-    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too.
+    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
+    what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
+
+    def __new__(cls, saver: Saver | None = None, **_options: Any) -> Self:
+        """Make a guard that can do what its checkpointer can; a copy of one has its class."""
+        made: type[Self] = cls if saver is None else fitted(cls, Guard, saver)
+        return super().__new__(made)
 
     def __init__(
         self,
@@ -90,6 +97,7 @@ class Guard(BaseCheckpointSaver[Any]):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        require_history(saver)
         announce()
         self.saver = saver
         self._guarding = Guarding(
@@ -188,7 +196,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config, is_put=True)
         step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
@@ -202,7 +210,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config, is_put=True)
         step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
@@ -216,7 +224,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             step.done(self.saver)
@@ -231,7 +239,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             await step.adone(self.saver)
