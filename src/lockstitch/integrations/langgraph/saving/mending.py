@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
 
+    from lockstitch.integrations.langgraph.repairing.report import Reconciled
 
-def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> bool:
-    """Reconcile a thread before a run begins on it with something new; False if all is well."""
+
+def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
+    """Reconcile a thread before a run begins on it with something new; None if all is well."""
     if not (_may_be_broken(saved) or any(map(_may_be_broken, _subgraphs(saver, saved)))):
-        return False
+        return None
     conf = saved.config["configurable"]
     names = ("thread_id", "checkpoint_ns")
     config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
     # LangGraph drops whatever waits for a person when something new is said.
     task = Reconciler(graph, config, channel=None, force=True, saver=saver)
     with announced(None):
-        return bool(carried_out(task).changed)
+        report = carried_out(task)
+    return report if report.changed else None
 
 
 def _may_be_broken(saved: CheckpointTuple) -> bool:

@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce, is_guarded
+from lockstitch.integrations.langgraph.counting import Counters, Counting
 from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
@@ -89,7 +90,8 @@ class Saver(BaseCheckpointSaver[Any]):
         self.ttl = ttl
         self.reconcile = reconcile
         self._backend = open_given(url)
-        self._threads = Threads(self._backend, wait, cache)
+        self._counting = Counting()
+        self._threads = Threads(self._backend, wait, cache, self._counting)
         announce()
         self._lineage = Lineage(Progress)
         self._wait = wait
@@ -116,6 +118,11 @@ class Saver(BaseCheckpointSaver[Any]):
         """The store that keeps the threads, each as a session."""
         return self._backend
 
+    @property
+    def counters(self) -> Counters:
+        """What this saver has healed, refused and tried again so far."""
+        return self._counting.counters()
+
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
         self._backend.close()
@@ -135,7 +142,8 @@ class Saver(BaseCheckpointSaver[Any]):
         saved, is_head = self._saved(config)
         is_new = run and saved and run.brings_input(config, saved)
         is_last = place_of(config).checkpoint is None
-        if run and saved and is_new and is_last and mended(self, run.graph, saved):
+        if run and saved and is_new and is_last and (report := mended(self, run.graph, saved)):
+            self._counting.heal(report)
             saved, is_head = self._saved(config)
         place = place_of(config if saved is None else saved.config)
         self._lineage.loaded(config, place, is_head=is_head)

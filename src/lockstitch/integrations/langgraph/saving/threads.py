@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
+from lockstitch.integrations.langgraph.counting import Counting
 from lockstitch.integrations.langgraph.saving.listing import milliseconds_of
 from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
@@ -93,7 +94,7 @@ class Patience:
 class Live:
     """One thread: what its journal says, and the objects that were made of it."""
 
-    def __init__(self, backend: Backend, id_: str, wait: float) -> None:
+    def __init__(self, backend: Backend, id_: str, wait: float, counting: Counting) -> None:
         self.id = id_
         self.session = session_of(id_)
         self.lock = threading.RLock()
@@ -101,6 +102,7 @@ class Live:
         self.memory = Memory()
         self._backend = backend
         self._wait = wait
+        self._counting = counting
         self.patience = Patience()
         self._queue: deque[_Job] = deque()
         self._is_read = False
@@ -179,6 +181,8 @@ class Live:
             # Nobody waits for it any more: later it would be in the way of whoever goes on.
             job.error = error
             raise
+        if isinstance(job.error, Conflict):
+            self._counting.conflict()
         if job.error is not None or not job.is_done:
             raise job.error or _broken_off()
 
@@ -210,7 +214,9 @@ class Live:
                 job.end()
 
     def _store(self, jobs: list[_Job]) -> None:
-        for _ in range(_TRIES):
+        for tried in range(_TRIES):
+            if tried:
+                self._counting.retry()
             if not self._is_read:
                 self.catch_up()
             before = self.thread.head
@@ -284,9 +290,10 @@ def _broken_off() -> Unsure:
 class Threads:
     """The threads of a store that were used last, up to a number of bytes of their journals."""
 
-    def __init__(self, backend: Backend, wait: float, most: int) -> None:
+    def __init__(self, backend: Backend, wait: float, most: int, counting: Counting) -> None:
         self._backend = backend
         self._wait = wait
+        self._counting = counting
         self._most = most
         self._guard = threading.Lock()
         self._kept: OrderedDict[str, Live] = OrderedDict()
@@ -296,7 +303,8 @@ class Threads:
         with self._guard:
             live = self._kept.get(thread)
             if live is None:
-                live = self._kept[thread] = Live(self._backend, thread, self._wait)
+                live = Live(self._backend, thread, self._wait, self._counting)
+                self._kept[thread] = live
             self._kept.move_to_end(thread)
             self._shrink()
             return live
