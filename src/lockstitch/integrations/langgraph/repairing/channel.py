@@ -45,6 +45,7 @@ class MessageChannel:
         self.late: list[ToolMessage] = []
         self.failed: list[ToolMessage] = []
         self.lined = Aligned([])
+        self.synthetic = 0
         self._returned = list(returned)
         self._by_id = by_id
         self._done: tuple[list[BaseMessage], Mended] | None = None
@@ -73,6 +74,15 @@ class MessageChannel:
             *(found for found in self.beside() if found.id not in ids),
             *self.failed,
         ]
+
+    def bring(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
+        """Merge what a subgraph already has, as if the node that it is had returned it.
+
+        ``synthetic`` is how many of its results were made up, which are new here, too.
+        """
+        self.writes.append(list(messages))
+        self._returned.append(list(messages))
+        self.synthetic += synthetic
 
     def add_failed(self, saved: CheckpointTuple) -> None:
         """Add the errors that tasks of the checkpoint ended with, for calls that are open."""

@@ -18,6 +18,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END
+from langgraph.types import StateUpdate
 
 from lockstitch.formats.langgraph.naming import COUNTERS, INTERRUPT, START
 from lockstitch.integrations.langgraph.repairing import pending
@@ -97,10 +98,31 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         return {**before, "writes": [*before["writes"], *history["writes"]]}
 
 
-def rehearsed(
+def unfinished_tasks(
     graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: Histories
+) -> list[tuple[str, str]]:
+    """Give the node and the id of every task of a checkpoint that has returned nothing."""
+    stage = Rehearsal(saved, real, histories)
+    returned = {task for task, _, _ in pending.finished(saved)}
+    try:
+        found = graph.get_state(_config(stage)).tasks
+    except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
+        _LOG.warning("the tasks of the checkpoint cannot be told: %s", type(error).__name__)
+        return []
+    return [(task.name, task.id) for task in found if task.id not in returned]
+
+
+def rehearsed(
+    graph: Any,
+    saved: CheckpointTuple,
+    real: BaseCheckpointSaver[Any],
+    histories: Histories,
+    brought: Sequence[tuple[str, dict[str, Any]]] = (),
 ) -> Applied | None:
-    """Give what a graph makes of a checkpoint; None if the graph as it is now cannot take it."""
+    """Give what a graph makes of a checkpoint; None if the graph as it is now cannot take it.
+
+    ``brought`` is what nodes that have not finished are to be taken to have returned.
+    """
     stage = Rehearsal(
         saved._replace(pending_writes=list(saved.pending_writes or ())), real, histories
     )
@@ -109,7 +131,12 @@ def rehearsed(
         first = graph.get_state(_config(stage))
         due = first.next
         paused = bool(due) and _stops_at(graph, saved, due)
-        due = _play(graph, stage, due, closes=paused or bool(pending.asked(saved)))
+        closes = paused or bool(pending.asked(saved))
+        due = _play(graph, stage, due, closes=closes or bool(brought))
+        if brought:
+            updates = [StateUpdate(values, node) for node, values in brought]
+            graph.bulk_update_state(_config(stage), [updates])
+            due = () if closes else _next_of(graph, stage)
         values = graph.get_state(_config(stage)).values
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
         _LOG.warning(

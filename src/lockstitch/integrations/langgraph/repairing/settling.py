@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ from lockstitch.formats.langgraph.naming import (
 )
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.channel import MessageChannel, are_same
+from lockstitch.integrations.langgraph.repairing.healing import is_real
 from lockstitch.integrations.langgraph.repairing.report import (
     BREAKPOINT,
     COUNTED,
@@ -130,6 +131,10 @@ class Settling:
         self._values |= {name: found for name, found in replayed.items() if found is not None}
         self._strange = {name for name, found in replayed.items() if found is None}
         self._whole: set[str] = set()
+        # What subgraphs of single calls already have, by the node that each is, and the nodes
+        # that work on the conversation itself: called again, they go on from there.
+        self.brought: list[tuple[str, dict[str, Any]]] = []
+        self._again: set[str] = set()
         held = {name: self._values[name] for name in pending.message_channels(self._values)}
         self.saved = pending.stamped(saved, held)
         self.finished = pending.finished(self.saved)
@@ -206,6 +211,40 @@ class Settling:
             self.channels[name].applied = list(applied.values.get(name) or ())
         self.report.channel = self.main
         self.report.messages = self.channels[self.main].held if self.main is not None else []
+
+    def bring(self, node: str, space: str, child: Settling, given: Collection[str | None]) -> None:
+        """Take over what an unfinished subgraph already has, beyond what it was given.
+
+        LangGraph drops the subgraph when something new is said. Its messages are merged as if its
+        node had returned them. Where calls are open, the node is a tool, which would return
+        something else, and where there is no channel of that name, nobody knows what: then it is
+        said what is left there.
+        """
+        updates: dict[str, Any] = {}
+        left, is_shared = 0, bool(given)
+        for name, below in child.channels.items():
+            own = self.channels.get(name)
+            known = {message.id for message in own.whole()} if own is not None else set()
+            is_shared = is_shared and known.issuperset(given)
+            known |= set(given)
+            new = [message for message in below.done.messages if message.id not in known]
+            if own is not None and not pending.ends_with_calls({name: own.held}):
+                if new:
+                    updates[name] = new
+            else:
+                left += sum(map(is_real, new))
+        for name, new in updates.items():
+            below = child.channels[name]
+            self.channels[name].bring(new, below.done.synthetic + below.synthetic)
+        if updates:
+            self.brought.append((node, updates))
+            self._again |= {f"{BRANCH}to:{node}"} if is_shared else set()
+        if left:
+            noun = "result is" if left == 1 else "results are"
+            text = f"{left} finished {noun} in namespace {space}, and a new message drops them"
+            self.report.findings.append(
+                find(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
+            )
 
     def open_calls(self) -> dict[str, set[pending.Asked]]:
         """Give the calls that nothing real answers, by channel, of the channels that have any.
@@ -342,7 +381,7 @@ class Settling:
             if name not in due:
                 del values[name]
                 versions[name] = top
-        for name in due.keys() - values.keys():
+        for name in due.keys() - values.keys() | (self._again & due.keys()):
             values[name], versions[name] = due[name], top
         for one in self.channels.values():
             self._store(one, values, versions, top)
@@ -370,9 +409,11 @@ class Settling:
         lined = [one.lined for one in self.channels.values()]
         if self.is_workflow or self.report.paused or any(one.removed or one.added for one in lined):
             return {}
+        if self._again:
+            return {name: self.stored[name] for name in self._again & self.stored.keys()}
         if self.applied is not None:
             return {n: values[n] for n in pending.triggers(values)} if self.applied.due else {}
-        if START in self.stored:
+        if START in self.stored or self.brought:
             return {}
         if not (self.finished or pending.commanded(self.saved)):
             is_tool = pending.ends_with_calls({n: one.held for n, one in self.channels.items()})
@@ -444,7 +485,7 @@ def _described(one: MessageChannel) -> ReconciledChannel:
         healed=done.healed,
         results=len({found.id for found in one.beside()} & final),
         errors=len({found.id for found in one.failed} & final),
-        synthetic=done.synthetic,
+        synthetic=done.synthetic + one.synthetic,
         partial=done.partial,
         duplicates=done.duplicates,
     )
