@@ -5,7 +5,9 @@ what the run was given. The graph knows: every way to run one goes through ``Pre
 ``Pregel.astream``, and every update by hand through ``bulk_update_state`` or its async twin.
 ``announce`` wraps these four, once in a process. Whatever a run calls, from whatever thread or
 task it starts, finds its ``Run`` in the context, since LangGraph copies the context into all of
-them: so it does not matter through which subclass or wrapper a checkpointer is called.
+them: so it does not matter through which subclass or wrapper a checkpointer is called. There is
+one exception: what tasks write that ran in threads is handed over by a thread that has no context.
+Such a call is known by the ``Runtime`` in its config, an object that every run has of its own.
 
 Whoever calls without a context (a wrapper that changes threads and leaves it behind, a subclass
 of ``Pregel`` with a ``stream`` of its own) has no ``Run``; ``lineage`` says what is done then.
@@ -22,7 +24,7 @@ from functools import wraps
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import id as ids
@@ -58,6 +60,7 @@ class Run:
         "graph",
         "input",
         "name",
+        "runtime",
     )
 
     def __init__(
@@ -66,6 +69,8 @@ class Run:
         self.name = uuid4().hex
         self.graph = graph
         self.input = given
+        # What LangGraph puts in all configs of the run, once it is known.
+        self.runtime: Any = None
         above = _CURRENT.get()
         # Not held: a task that is started by the run before it would hold all of them, for ever.
         self._parent = None if above is None else ref(above)
@@ -109,12 +114,28 @@ class Run:
 
 
 _CURRENT: ContextVar[Run | None] = ContextVar("lockstitch_langgraph_run", default=None)
+_BY_RUNTIME: WeakValueDictionary[int, Run] = WeakValueDictionary()
 _INSTALLING = Lock()
 
 
-def current() -> Run | None:
-    """Return the run that calls, None if nobody has announced one."""
-    return _CURRENT.get()
+def calling(config: Mapping[str, Any]) -> Run | None:
+    """Return the run that calls with a config, None if nobody has announced one."""
+    run = _CURRENT.get()
+    runtime = (config.get("configurable") or {}).get(_RUNTIME)
+    if runtime is None:
+        return run
+    if run is None:
+        found = _BY_RUNTIME.get(id(runtime))
+        return found if found is not None and found.runtime is runtime else None
+    if run.runtime is None and run is not GUARD:
+        run.runtime = runtime
+        _BY_RUNTIME[id(runtime)] = run
+    return run
+
+
+def is_guarded() -> bool:
+    """Whether a guard calls, which has decided all that there is to decide."""
+    return _CURRENT.get() is GUARD
 
 
 @contextmanager

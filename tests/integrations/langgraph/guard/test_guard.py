@@ -271,18 +271,22 @@ def test_lineage_tells_a_branch_from_a_stale_run() -> None:
     head, old = Place("t", "", "2"), Place("t", "", "1")
     lineage.loaded(old.config, old, is_head=False)
     lineage.loaded(head.config, head, is_head=True)
-    assert lineage.writing(old).is_branch(old)  # type: ignore[union-attr]
-    assert not lineage.writing(head).is_branch(head)  # type: ignore[union-attr]
+    assert lineage.writing(old.config).is_branch(old)  # type: ignore[union-attr]
+    assert not lineage.writing(head.config).is_branch(head)  # type: ignore[union-attr]
     run = Progress("run")
-    lineage.wrote(run, old)
-    lineage.loaded(old.config, old, is_head=False)
-    # That somebody reads it does not make him its writer.
-    assert lineage.writing(old) is lineage.writer(old) is run
+    lineage.wrote(run, old, Place("t", "", "0"))
+    assert lineage.writing(old.config) is lineage.writer(old) is run
+    # Without a run, whoever came last is meant, until he has built on it.
+    other = lineage.loaded(old.config, old, is_head=True)
+    assert lineage.writing(old.config) is other
+    assert lineage.writer(old) is run
+    lineage.wrote(other, head, old)
+    assert lineage.writing(old.config) is other
+    assert lineage.writing(old.config, is_put=True) is run
     for number in range(3):
         new = Place("t", "", f"new {number}")
         lineage.loaded(new.config, new, is_head=True)
-    assert lineage.writing(head) is None
-    assert lineage.writing(old) is run
+    assert lineage.writing(head.config) is None
 
 
 # Looking

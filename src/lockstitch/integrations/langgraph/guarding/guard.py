@@ -54,7 +54,7 @@ from lockstitch.integrations.langgraph.guarding.steps import (
     acarried_out,
     carried_out,
 )
-from lockstitch.integrations.langgraph.lineage import Place, place_of
+from lockstitch.integrations.langgraph.lineage import Place
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -188,7 +188,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config, is_put=True)
         step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
@@ -202,7 +202,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config, is_put=True)
         step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
@@ -216,7 +216,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             step.done(self.saver)
@@ -231,7 +231,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             await step.adone(self.saver)

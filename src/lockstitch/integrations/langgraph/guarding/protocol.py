@@ -120,7 +120,7 @@ class Guarding:
     def looked(self, config: RunnableConfig | None) -> None:
         """Take note of a look into the history."""
         if config is not None:
-            self.runs.looked(place_of(config))
+            self.runs.looked(config)
 
     def put(self, run: GuardedRun, config: RunnableConfig, step: Put) -> Steps[RunnableConfig]:
         """Put a checkpoint of a run, where that may build, or on the branch that it is on."""
@@ -156,7 +156,7 @@ class Guarding:
         else:
             yield from self._may_write(run, place)
             written = yield from claims.put(place, made, run.name, run.tasks.get(place))
-        self.runs.wrote(run, place.at(checkpoint))
+        self.runs.wrote(run, place.at(checkpoint), place)
         run.early.pop(place.at(checkpoint), None)
         return written
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import GUARD, announce, current
+from lockstitch.integrations.langgraph.caller import announce, is_guarded
 from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
@@ -126,7 +126,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint; before a run begins anew on a thread's last one, that is mended."""
-        if current() is GUARD:
+        if is_guarded():
             return self._saved(config)[0]
         run = self._lineage.begins(config) if self.reconcile else None
         saved, is_head = self._saved(config)
@@ -168,7 +168,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """List checkpoints, newest first."""
         border = get_checkpoint_id(before) if before else None
         if config is not None:
-            self._lineage.looked(place_of(config))
+            self._lineage.looked(config)
         found = (
             saved
             for thread, namespace, checkpoint in self._listed(config)
@@ -236,8 +236,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
         putting = Putting(config, checkpoint, metadata, new_versions)
-        is_guarded = current() is GUARD
-        run = None if is_guarded else self._lineage.writing(place)
+        run = None if is_guarded() else self._lineage.writing(config, is_put=True)
         self._lineage.note_input(run if self.reconcile else None, place, metadata)
 
         def prepare(live: Live) -> Prepared:
@@ -248,7 +247,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
         self._threads.get(place.thread).write(prepare)
         if run is not None:
-            self._lineage.wrote(run, place.at(checkpoint["id"]))
+            self._lineage.wrote(run, place.at(checkpoint["id"]), place)
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
     def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
