@@ -223,7 +223,8 @@ class Reconciler:
             task.take(found, calls)
 
     def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
-        after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
+        place = _of_no_run(config)
+        after = yield Store(place, settled.checkpoint, settled.metadata, settled.new_versions)
         settled.report.after = after
         return settled.report
 
@@ -331,6 +332,19 @@ def _at(config: RunnableConfig, space: str) -> RunnableConfig:
     place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
     made = {**config, "configurable": {**place, "checkpoint_ns": space}}
     return cast("RunnableConfig", made)
+
+
+def _of_no_run(config: RunnableConfig) -> RunnableConfig:
+    """Give a config without the run's id, which a saver would write into the checkpoint.
+
+    A run that finds a checkpoint of its own takes whatever it is given for a resume.
+    """
+    parts: Any = {
+        part: {name: one for name, one in config[part].items() if name != "run_id"}
+        for part in ("configurable", "metadata")
+        if part in config
+    }
+    return cast("RunnableConfig", {**config, **parts})
 
 
 def _merged(
