@@ -33,12 +33,21 @@ _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
+# What stands between a thread and a subgraph of it, in the name of a session.
+MARK = "#"
 _TRIGGERS = ("branch:", "start:")
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
 
 Version = str | int | float
+
+
+def named(thread: str, namespace: str) -> str:
+    """Name a thread; a subgraph of it stands behind a mark."""
+    if not namespace:
+        return thread
+    return f"{thread.replace('%', '%25').replace(MARK, '%23')}{MARK}{namespace}"
 
 
 def is_trigger(channel: str) -> bool:

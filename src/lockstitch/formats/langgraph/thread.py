@@ -15,6 +15,7 @@ from lockstitch.formats.history import Strand, weave
 from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
 from lockstitch.formats.langgraph.understanding import DROPPED, HIDDEN, understood
@@ -41,6 +42,10 @@ class ThreadFormat(Format):
 
         A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
         """
+
+    def is_part_of(self, own: str | None, session: str) -> bool:
+        """Whether it is that thread, or a subgraph of it with a memory of its own."""
+        return own == session or (own or "").startswith(named(session, "-")[:-1])
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
