@@ -12,6 +12,7 @@ from typing import Any
 
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand, weave
+from lockstitch.formats.langgraph.beside import healed
 from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
@@ -63,7 +64,8 @@ class ThreadFormat(Format):
         """Put what hangs on the head into its conversation, with an id for each message."""
         reading: Reading = transcript.state
         views = [item.view for item in reading.items]
-        if not reading.is_folded and not doubles(views) and not transcript.forced:
+        beside = [other for other in reading.others if healed(other, transcript, ledger)]
+        if not (reading.is_folded or doubles(views) or transcript.forced or beside):
             return list(transcript.records)
         if transcript.forced:
             place = transcript.records[reading.snapshot.head.record].place
