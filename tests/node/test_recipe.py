@@ -101,9 +101,7 @@ def test_a_run_that_is_under_way_loses_nothing(kind: str, graph: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_result_that_comes_after_the_repair_is_found_by_the_next_one(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_second_repair_has_nothing_to_do(kind: str, tmp_path: Path) -> None:
     _, node, first = app(kind, tmp_path)
     *_, repaired, again = node.does(
         *first,

@@ -80,7 +80,7 @@ def decoded(printed: str) -> Any:
 
 def codes(lockstitch: Run, path: Path, thread: str) -> list[str]:
     _, printed = lockstitch("check", path, "--session", thread, "--json")
-    [session] = decoded(printed)["sessions"]
+    [session] = [one for one in decoded(printed)["sessions"] if one["session"] == thread]
     return sorted(finding["code"] for finding in session["findings"])
 
 

@@ -49,7 +49,8 @@ class Reading(Struct):
     ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
     ``changes`` says that the channel stores changes only, ``due`` names the channels that make a
     node run next. ``runs`` are those of subgraphs whose messages go on with this conversation,
-    ``apart`` those of which that cannot be said.
+    ``apart`` those of which that cannot be said. ``others`` are further channels with
+    conversations of their own.
     """
 
     snapshot: Snapshot
@@ -62,6 +63,7 @@ class Reading(Struct):
     asked: frozenset[str] = frozenset()
     runs: list[Reading] = field(default_factory=list)
     apart: list[Reading] = field(default_factory=list)
+    others: list[Reading] = field(default_factory=list)
 
     @property
     def coding(self) -> Coding:
@@ -195,7 +197,7 @@ def fields_in(reading: Reading, value: Coded) -> dict[str, bytes] | None:
 
 
 def _channel(reading: Reading) -> str | None:
-    """Find the channel of the conversation: the one that is named so, or the only one of its kind.
+    """Find the channel of the conversation: the one that is named so, or the first of its kind.
 
     Raises Undecodable if the channel of that name is there, but cannot be read at all.
     """
@@ -205,7 +207,8 @@ def _channel(reading: Reading) -> str | None:
     value = head.values.get(MESSAGES)
     if value is not None and value.tag not in OPAQUE:
         coding = coding_of(reading.codings, value)
-        if coding.items(coding.opened(value.data)) is not None:
+        items = coding.items(coding.opened(value.data))
+        if items is not None and all(coding.message(item) is not None for item in items):
             return MESSAGES
     written = {write.channel for write in head.writes}
     start = head.values.get(START)
@@ -213,16 +216,16 @@ def _channel(reading: Reading) -> str | None:
     if value is None and (MESSAGES in {*written, *wanted(head), *begun}):
         return MESSAGES
     holding = [name for name in head.values if not is_control(name) and _holds(reading, name)]
-    return holding[0] if len(holding) == 1 else None
+    return holding[0] if holding else None
 
 
 def _holds(reading: Reading, channel: str) -> bool:
-    """Tell whether the first thing in a channel's list is a message."""
+    """Whether a channel holds a list of messages, and nothing else."""
     value = reading.snapshot.head.values[channel]
     try:
         coding = coding_of(reading.codings, value)
         items = coding.items(coding.opened(value.data)) or []
-        return bool(items) and coding.message(items[0]) is not None
+        return bool(items) and all(coding.message(item) is not None for item in items)
     except Undecodable:
         return False
 

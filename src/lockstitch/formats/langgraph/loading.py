@@ -17,6 +17,7 @@ from msgspec import field
 
 from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.naming import MARK, named
 from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
@@ -42,7 +43,6 @@ CHECKPOINTS = Table("checkpoints", session="thread_id", key="checkpoint_id")
 WRITES = Table("writes", session="thread_id", key="task_id")
 _ALL = ("thread_id", "checkpoint_ns")
 _LAST = "\U0010ffff"
-_MARK = "#"
 _MOST_LOST = 500
 # How many steps back a result is looked for.
 _FAR = 1000
@@ -90,19 +90,12 @@ def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
         found = base.execute(beyond, bound((thread, namespace))).fetchone()
 
 
-def named(thread: str, namespace: str) -> str:
-    """Name a thread; a subgraph of it stands behind a mark."""
-    if not namespace:
-        return thread
-    return f"{thread.replace('%', '%25').replace(_MARK, '%23')}{_MARK}{namespace}"
-
-
 def _found(base: sqlite3.Connection, session: str) -> Head:
     """Give the head of the thread, or of the subgraph in a thread, that a name means."""
     head = _head(base, session, "")
-    if head is None and _MARK in session:
-        thread, _, namespace = session.partition(_MARK)
-        head = _head(base, thread.replace("%23", _MARK).replace("%25", "%"), namespace)
+    if head is None and MARK in session:
+        thread, _, namespace = session.partition(MARK)
+        head = _head(base, thread.replace("%23", MARK).replace("%25", "%"), namespace)
     if head is None:
         raise Unreadable("holds no such thread")
     return head

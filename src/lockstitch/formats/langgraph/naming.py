@@ -33,6 +33,8 @@ _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
+# What stands between a thread and a subgraph of it, in the name of a session.
+MARK = "#"
 # A channel that makes one node run next: ``branch:to:next``.
 BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
@@ -42,6 +44,13 @@ _LOW = 0xFFF
 _VERSION_WIDTH = 32
 
 Version = str | int | float
+
+
+def named(thread: str, namespace: str) -> str:
+    """Name a thread; a subgraph of it stands behind a mark."""
+    if not namespace:
+        return thread
+    return f"{thread.replace('%', '%25').replace(MARK, '%23')}{MARK}{namespace}"
 
 
 def is_trigger(channel: str) -> bool:

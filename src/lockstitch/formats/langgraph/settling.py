@@ -12,6 +12,7 @@ from typing import Any
 
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import Strand
+from lockstitch.formats.langgraph.beside import healed
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import named
@@ -48,8 +49,13 @@ def settled(
     start = _start(reading, value)
     due = [name for name in reading.due if not (start and name == START)]
     values = {name: kept for name, kept in head.values.items() if name not in due}
-    changed = {reading.channel: value, **({START: start} if start else {})}
-    touched = {*changed, *due} if start != head.values.get(START) else {reading.channel, *due}
+    beside = {
+        str(other.channel): _value(other, mended)
+        for other in reading.others
+        if (mended := healed(other, transcript))
+    }
+    changed = {reading.channel: value, **beside, **({START: start} if start else {})}
+    touched = {*changed, *due} - ({START} if start == head.values.get(START) else set())
     return Settled(
         new,
         head.id,

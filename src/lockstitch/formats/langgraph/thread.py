@@ -12,9 +12,11 @@ from typing import Any
 
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand, weave
+from lockstitch.formats.langgraph.beside import healed
 from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
 from lockstitch.formats.langgraph.understanding import DROPPED, HIDDEN, understood
@@ -42,6 +44,10 @@ class ThreadFormat(Format):
         A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
         """
 
+    def is_part_of(self, own: str | None, session: str) -> bool:
+        """Whether it is that thread, or a subgraph of it with a memory of its own."""
+        return own == session or (own or "").startswith(named(session, "-")[:-1])
+
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
 
@@ -58,7 +64,8 @@ class ThreadFormat(Format):
         """Put what hangs on the head into its conversation, with an id for each message."""
         reading: Reading = transcript.state
         views = [item.view for item in reading.items]
-        if not reading.is_folded and not doubles(views) and not transcript.forced:
+        beside = [other for other in reading.others if healed(other, transcript, ledger)]
+        if not (reading.is_folded or doubles(views) or transcript.forced or beside):
             return list(transcript.records)
         if transcript.forced:
             place = transcript.records[reading.snapshot.head.record].place

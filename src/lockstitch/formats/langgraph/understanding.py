@@ -13,6 +13,7 @@ from typing import Any
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History
+from lockstitch.formats.langgraph.beside import findings_in, read_others
 from lockstitch.formats.langgraph.calling import PICKLE, called
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import (
@@ -131,6 +132,9 @@ def _describe(transcript: Transcript) -> None:
     if not transcript.waiting:
         transcript.findings += [*_hidden(transcript), *_doubled(transcript)]
         transcript.findings += [*_left_behind(transcript), *_unfinished(transcript)]
+        read_others(reading)
+        for other in reading.others:
+            transcript.findings += findings_in(other, transcript)
     transcript.left = sum(lost.turns for lost in reading.snapshot.lost)
     if following(reading.snapshot.head.id) is None or _is_resumable(reading):
         transcript.sealed = True

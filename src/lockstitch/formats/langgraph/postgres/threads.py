@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from lockstitch.formats.base import Context, Format, Transcript
-from lockstitch.formats.langgraph.loading import named
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND
 from lockstitch.formats.langgraph.postgres.reading import Loaded
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot, Stored
