@@ -227,7 +227,7 @@ def test_a_deleted_thread_is_not_brought_back(saver: Any) -> None:
     def delete() -> None:
         saver.delete_thread("shared")
         # The node is at work for longer than a run relies on what it saw last.
-        time.sleep(0.05)
+        time.sleep(0.2)
 
     graph = chat(Guard(saver), delete)
     with pytest.raises(Conflict, match="is gone"):

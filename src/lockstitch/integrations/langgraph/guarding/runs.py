@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Seconds for which what was seen is taken to be so still. It only spares reads: whatever is put is
 # looked after, too.
-_MOMENT = 0.02
+_MOMENT = 0.1
 
 
 @dataclass(slots=True, eq=False)
