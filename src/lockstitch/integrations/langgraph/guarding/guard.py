@@ -35,13 +35,14 @@ import copy
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce
 from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.abilities import fitted, require_history
 from lockstitch.integrations.langgraph.guarding.forks import Fork
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.guarding.protocol import Guarding
@@ -75,8 +76,14 @@ class Guard(BaseCheckpointSaver[Any]):
     """A checkpointer that stores in another one, and guards its threads.
 
     ``reconcile=False`` leaves out the settling at load, ``channel`` names the one that holds the
-    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too.
+    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
+    what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
+
+    def __new__(cls, saver: Saver | None = None, **_options: Any) -> Self:
+        """Make a guard that can do what its checkpointer can; a copy of one has its class."""
+        made: type[Self] = cls if saver is None else fitted(cls, Guard, saver)
+        return super().__new__(made)
 
     def __init__(
         self,
@@ -90,6 +97,7 @@ class Guard(BaseCheckpointSaver[Any]):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        require_history(saver)
         announce()
         self.saver = saver
         self._guarding = Guarding(
