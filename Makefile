@@ -14,7 +14,7 @@ RETRIED := $(if $(CI),scripts/retried)
 # longest to compile what they import, so that is kept, whatever the machine is set to.
 PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-newest lock fuzz clients server sessions precision docs bench
+.PHONY: demo test test-newest lock fuzz clients server sessions precision docs bench langgraph-suite
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/run.py
@@ -36,6 +36,14 @@ test-newest:
 		--upgrade --upgrade-strategy eager --editable '.[$(EXTRAS)]'
 	touch .venv-newest/.installed-dev
 	$(MAKE) VENV=.venv-newest test
+
+# LangGraph's own tests with our checkpointers in place of its own, compared with its own:
+# make langgraph-suite CHECKOUT=../langgraph (a checkout of its repository, of about the version
+# that is installed). Its tests need plugins of pytest that ours must not have.
+langgraph-suite:
+	$(MAKE) VENV=.venv-suite .venv-suite/.installed-dev
+	.venv-suite/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[suite]'
+	.venv-suite/bin/python -m tests.integrations.langgraph.suite $(CHECKOUT) $(ARGS)
 
 # Names the newest releases in requirements/*.lock, for every Python and platform at once.
 lock:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lockstitch.integrations.langgraph.counting import Counters
     from lockstitch.integrations.langgraph.guarding.guard import Guard
     from lockstitch.integrations.langgraph.migrating.migration import Migration, migrate
     from lockstitch.integrations.langgraph.repairing.hooks import heal_hook
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.saving.saver import Saver
 
 __all__ = [
+    "Counters",
     "Guard",
     "HealMiddleware",
     "Migration",
@@ -32,6 +34,7 @@ __all__ = [
     "reconcile",
 ]
 _HOMES = {
+    "Counters": "counting",
     "Guard": "guarding.guard",
     "HealMiddleware": "repairing.middleware",
     "Migration": "migrating.migration",
