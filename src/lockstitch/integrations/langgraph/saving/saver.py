@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
+# The last one is LangGraph Server's word for the second.
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -356,10 +358,10 @@ class Saver(BaseCheckpointSaver[Any]):
 
         What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
         """
-        if strategy not in {"keep_latest", "delete"}:
+        if strategy not in _STRATEGIES:
             raise UsageError("strategy is 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
-            if strategy == "delete":
+            if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
             else:
                 self._rewrite(self._threads.get(str(thread_id)), keeping.last)
