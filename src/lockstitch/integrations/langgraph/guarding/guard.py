@@ -92,16 +92,19 @@ class Guard(BaseCheckpointSaver[Any]):
         on_conflict: OnConflict = "raise",
         reconcile: bool = True,
         channel: str | None = None,
+        wait: float = 0.0,
     ) -> None:
         if isinstance(saver, Guard) or not isinstance(saver, BaseCheckpointSaver):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        if wait < 0:
+            raise UsageError("wait is a number of seconds, 0 for not waiting")
         require_history(saver)
         announce()
         self.saver = saver
         self._guarding = Guarding(
-            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel
+            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel, wait=wait
         )
         self._eyes = eyes_of(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters

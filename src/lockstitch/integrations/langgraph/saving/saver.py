@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce, is_guarded
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
+from lockstitch.integrations.langgraph.lineage import Lineage, Overtaken, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.integrations.langgraph.saving.mending import mended
@@ -241,6 +241,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self._threads.get(place.thread).write(prepare)
         if run is not None:
             self._lineage.wrote(run, place.at(checkpoint["id"]), place)
+            run.stored = checkpoint["id"]
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
     def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
@@ -250,11 +251,12 @@ class Saver(BaseCheckpointSaver[Any]):
         if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
             return
         what = "has gone on" if latest else "was removed"
-        raise Conflict(
-            f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
-            f" (this one builds on {parent or 'nothing'}, the thread ends with"
-            f" {latest or 'nothing'}): another writer was quicker, and nothing was written;"
-            " run the turn again"
+        raise run.told(
+            Overtaken(
+                f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
+                f" (this one builds on {parent or 'nothing'}, the thread ends with"
+                f" {latest or 'nothing'}): another writer was quicker"
+            )
         )
 
     def put_writes(
