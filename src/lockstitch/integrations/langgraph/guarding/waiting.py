@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.errors import Conflict
@@ -77,13 +78,26 @@ def _state(saved: CheckpointTuple) -> State:
 
 def _is_free(run: Run, saved: CheckpointTuple) -> bool:
     """Whether nobody is under way on a head, as far as that can be seen."""
-    holder = claims.named_by(saved)
-    if holder is not None and not (is_here(holder) and not is_running(holder)):
+    # A graph that a node calls on its own thread would wait for itself.
+    callers = {one.name for one in _callers(run)}
+    holder, writer = claims.named_by(saved), claims.run_of(saved)
+    if holder is not None and holder not in callers and not _is_over(holder):
         return False
-    writer = claims.run_of(saved)
-    if writer is None or (is_here(writer) and not is_running(writer)):
+    if writer is None or writer in callers or _is_over(writer):
         return True
     return not _is_under_way(run.graph, saved)
+
+
+def _callers(run: Run) -> Iterator[Run]:
+    above = run.parent
+    while above is not None:
+        yield above
+        above = above.parent
+
+
+def _is_over(name: str) -> bool:
+    """Whether a run was one of this process, and has come to its end."""
+    return is_here(name) and not is_running(name)
 
 
 def _is_under_way(graph: Any, saved: CheckpointTuple) -> bool:
