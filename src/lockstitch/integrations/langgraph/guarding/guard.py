@@ -38,9 +38,11 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from msgspec import structs
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce
+from lockstitch.integrations.langgraph.counting import Counters
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.abilities import fitted, require_history
 from lockstitch.integrations.langgraph.guarding.forks import Fork
@@ -113,6 +115,15 @@ class Guard(BaseCheckpointSaver[Any]):
     def forks(self) -> deque[Fork]:
         """Where runs that lost went on, the last of them."""
         return self._guarding.forks
+
+    @property
+    def counters(self) -> Counters:
+        """What this guard has healed and refused so far, and tried again with its saver."""
+        own = self._guarding.counting.counters()
+        behind = getattr(self.saver, "counters", None)
+        if not isinstance(behind, Counters):
+            return own
+        return structs.replace(own, retries=own.retries + behind.retries)
 
     def __getattr__(self, name: str) -> Any:
         """Give what only the checkpointer behind has."""

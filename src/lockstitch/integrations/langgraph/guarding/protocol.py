@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.naming import INTERRUPT, START
 from lockstitch.integrations.langgraph import caller
+from lockstitch.integrations.langgraph.counting import Counting
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
 from lockstitch.integrations.langgraph.guarding.runs import GuardedRun, Runs
@@ -48,6 +49,7 @@ class Guarding:
         self.on_conflict = on_conflict
         self.forks: deque[Fork] = deque(maxlen=_FORKS)
         self.runs = Runs()
+        self.counting = Counting()
         self._reconcile = reconcile
         self._channel = channel
         self._wait = wait
@@ -62,6 +64,7 @@ class Guarding:
                 # Somebody was quicker with the same checkpoint: what he made of it is read next.
                 if not rest:
                     raise
+                self.counting.retry()
         raise AssertionError
 
     def _loaded_once(
@@ -155,7 +158,7 @@ class Guarding:
         # Named by its id it would be one of the past, whose subgraphs are left alone.
         asked = place.at(None).config if is_head else here.config
         task = Reconciler(graph, asked, channel=self._channel, force=True, saver=self.saver)
-        loaded = saved if is_head else _of_the_past(saved, self._channel)
+        loaded = saved if is_head else _of_the_past(saved)
         report = yield from reconciled(task, loaded._replace(config=here.config), store)
         if not report.changed or report.after is None:
             return None
@@ -163,6 +166,7 @@ class Guarding:
         if new is None:
             raise claims.moved(here, None)
         caller.follow(claims.id_of(new))
+        self.counting.heal(report)
         _LOG.info("thread %r was settled before a new input: %s", place.thread, claims.id_of(new))
         return claims.stripped(new)
 
@@ -280,9 +284,11 @@ class Guarding:
         error = run.told(error)
         if self.on_conflict == "raise" or outer is None:
             run.lost = error
+            self.counting.conflict()
             _LOG.warning("%s", error)
             raise error
         if outer.branch is None:
+            self.counting.conflict()
             name = f"{place.thread}-fork-{outer.name[-12:]}"
             outer.branch = Branch(name, self.saver.get_next_version)
             self.forks.append(Fork(place.thread, name, place.checkpoint, str(error)))
@@ -304,7 +310,7 @@ def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]
     return saved._replace(config=replace(here, more={}).config) if saved else None
 
 
-def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple:
+def _of_the_past(saved: CheckpointTuple) -> CheckpointTuple:
     """Give a checkpoint of the past without what a run began or went on with there.
 
     Whoever goes back to it with something else to say has put that in its place. Only results of
@@ -312,5 +318,5 @@ def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple
     """
     values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values, channel)
+    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values)
     return saved if wants_results else saved._replace(checkpoint=checkpoint, pending_writes=[])

@@ -14,18 +14,22 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce, is_guarded
+from lockstitch.integrations.langgraph.counting import Counters, Counting
 from lockstitch.integrations.langgraph.lineage import Lineage, Overtaken, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
+from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
 from lockstitch.integrations.langgraph.saving.mending import mended
 from lockstitch.integrations.langgraph.saving.recording import (
     Putting,
     config_of,
     histories,
+    is_about,
     metadata_of,
     tuple_of,
     written,
 )
+from lockstitch.integrations.langgraph.saving.schemas import Schemas, connect
 from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
 from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
 from lockstitch.integrations.langgraph.saving.values import Encoder
@@ -42,12 +46,13 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from lockstitch.stores.base import Backend
+
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
-
-# A thread, a namespace in it, and a checkpoint in that.
-Spot = tuple[Any, str, str]
+# The last one is LangGraph Server's word for the second.
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -62,7 +67,8 @@ class Saver(BaseCheckpointSaver[Any]):
     brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
     it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
     how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
-    that may be built from stored values, beside those that LangGraph knows as safe. ``ttl`` is
+    that may be built from stored values, beside those that LangGraph knows as safe and those that
+    the schemas of the graphs name that use this saver. ``ttl`` is
     after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
     bytes of journals are kept in memory. With a ``serde`` of your own, every value goes through it.
     """
@@ -80,11 +86,14 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> None:
         if ttl is not None and not ttl > 0:
             raise UsageError("ttl is a number of seconds greater than 0")
-        super().__init__(serde=serde or SafeSerializer(allow))
+        self.schemas = Schemas()
+        super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
+        connect()
         self.ttl = ttl
         self.reconcile = reconcile
         self._backend = open_given(url)
-        self._threads = Threads(self._backend, wait, cache)
+        self._counting = Counting()
+        self._threads = Threads(self._backend, wait, cache, self._counting)
         announce()
         self._lineage = Lineage(Progress)
         self._wait = wait
@@ -106,6 +115,16 @@ class Saver(BaseCheckpointSaver[Any]):
         """Close the saver."""
         await asyncio.to_thread(self.close)
 
+    @property
+    def store(self) -> Backend:
+        """The store that keeps the threads, each as a session."""
+        return self._backend
+
+    @property
+    def counters(self) -> Counters:
+        """What this saver has healed, refused and tried again so far."""
+        return self._counting.counters()
+
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
         self._backend.close()
@@ -125,7 +144,8 @@ class Saver(BaseCheckpointSaver[Any]):
         saved, is_head = self._saved(config)
         is_new = run and saved and run.brings_input(config, saved)
         is_last = place_of(config).checkpoint is None
-        if run and saved and is_new and is_last and mended(self, run.graph, saved):
+        if run and saved and is_new and is_last and (report := mended(self, run.graph, saved)):
+            self._counting.heal(report)
             saved, is_head = self._saved(config)
         place = place_of(config if saved is None else saved.config)
         self._lineage.loaded(config, place, is_head=is_head)
@@ -170,23 +190,26 @@ class Saver(BaseCheckpointSaver[Any]):
         )
         return islice(found, limit)
 
-    def _listed(self, config: RunnableConfig | None) -> Sequence[Spot]:
+    def _listed(self, config: RunnableConfig | None) -> Iterable[Spot]:
         """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
-        found: Any = []
         if config is None:
-            for thread in keeping.threads(self._backend):
-                found += self._places(thread, None, None)
-        else:
-            conf = config["configurable"]
-            ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
-            found += self._places(conf["thread_id"], *ids)
-        spots: Sequence[Spot] = sorted(found, key=lambda spot: spot[2], reverse=True)
-        return spots
+            threads = newest_threads(self._backend)
+            return newest(threads, lambda thread: self._places(thread, None, None))
+        conf = config["configurable"]
+        ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
+        found = self._places(conf["thread_id"], *ids)
+        return sorted(found, key=lambda spot: spot[2], reverse=True)
 
     def _places(self, thread: Any, namespace: str | None, checkpoint: str | None) -> Sequence[Spot]:
         live = self._threads.get(str(thread))
         with live.lock:
             return _places(thread, live.current(), namespace, checkpoint)
+
+    def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
+        live = self._threads.get(str(thread_id))
+        with live.lock:
+            return list(live.thread.spaces)
 
     def _matching(
         self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
@@ -199,8 +222,7 @@ class Saver(BaseCheckpointSaver[Any]):
             if node is None:
                 return None
             objects = live.objects(self.serde)
-            metadata = metadata_of(node, objects) if wanted else {}
-            if any(metadata.get(name) != value for name, value in (wanted or {}).items()):
+            if wanted and not is_about(metadata_of(node, objects), wanted):
                 return None
             return tuple_of(thread, namespace, node, objects)
 
@@ -338,10 +360,10 @@ class Saver(BaseCheckpointSaver[Any]):
 
         What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
         """
-        if strategy not in {"keep_latest", "delete"}:
+        if strategy not in _STRATEGIES:
             raise UsageError("strategy is 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
-            if strategy == "delete":
+            if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
             else:
                 self._rewrite(self._threads.get(str(thread_id)), keeping.last)
