@@ -273,13 +273,12 @@ class Saver(BaseCheckpointSaver[Any]):
         if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
             return
         what = "has gone on" if latest else "was removed"
-        raise run.told(
-            Overtaken(
-                f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
-                f" (this one builds on {parent or 'nothing'}, the thread ends with"
-                f" {latest or 'nothing'}): another writer was quicker"
-            )
+        error = Overtaken(
+            f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
+            f" (this one builds on {parent or 'nothing'}, the thread ends with"
+            f" {latest or 'nothing'}): another writer was quicker"
         )
+        raise run.told(error) if latest else error
 
     def put_writes(
         self,
