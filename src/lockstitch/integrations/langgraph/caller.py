@@ -58,6 +58,7 @@ class Run:
         "_parent",
         "_run_id",
         "durability",
+        "ends",
         "graph",
         "input",
         "name",
@@ -70,6 +71,8 @@ class Run:
         self.name = f"{_here()}{uuid4().hex}"
         self.graph = graph
         self.input = given
+        # What is to be done when the run has come to its end, however that is.
+        self.ends: list[Callable[[], None]] = []
         # What LangGraph puts in all configs of the run, once it is known.
         self.runtime: Any = None
         above = _CURRENT.get()
@@ -178,6 +181,8 @@ def _under_way(run: Run) -> Iterator[Run]:
         yield run
     finally:
         _RUNNING.discard(run.name)
+        for end in run.ends:
+            end()
 
 
 def announce() -> None:
