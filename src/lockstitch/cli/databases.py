@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch import places
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
@@ -232,19 +232,20 @@ def say_shared(task: Task) -> int:
 
 
 class Asked(Struct, frozen=True):
-    """What a scan or a check asks of a database."""
+    """What a scan or a check asks of a database; ``search`` goes for older checkpoints, too."""
 
     workers: int = 1
     pause: float = 0.0
     session: str | None = None
     run: str | None = None
+    search: bool = True
 
 
 def reports(target: str, asked: Asked, title: str = "Checking") -> Iterator[Report]:
     """Check the threads of a database; an error is a report, too."""
     name = places.public(target)
     try:
-        for task in tasks(target, pause=asked.pause, run=asked.run or ""):
+        for task in tasks(target, pause=asked.pause, run=asked.run or "", search=asked.search):
             how = How(asked.workers, asked.session, asked.run)
             for outcome in outcomes(task, how, title):
                 yield outcome.report
@@ -269,7 +270,8 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
 
             yield from journals(target, None, None, asked.session)
         if known.homes:
-            yield from reports(target, asked, "Scanning")
+            # Most of such a database is older checkpoints, of which a scan reads none.
+            yield from reports(target, structs.replace(asked, search=False), "Scanning")
     except LockstitchError as error:
         yield Report(name, error=places.brief(str(error), target))
 
@@ -364,15 +366,18 @@ def _show(outcome: Outcome) -> None:
     name = text.named(outcome.report)
     if outcome.report.error is not None:
         terminal.complain(f"{text.shown(name)}: {outcome.report.error}")
-    for made in outcome.changes:
+    is_left = outcome.state in {"went on", "at work"}
+    if outcome.changes and outcome.state == "broken":
+        terminal.note(f"{text.shown(name)}: {text.PLANNED}")
+    for made in () if is_left else outcome.changes:
         terminal.note(text.change(name, made, sys.stderr))
-    for kept in outcome.quarantine:
+    for kept in () if is_left else outcome.quarantine:
         terminal.note(text.quarantined(name, kept, sys.stderr, "still in the old checkpoint"))
-    for found in outcome.remaining:
+    for found in outcome.report.findings if is_left else outcome.remaining:
         terminal.note(text.finding(name, str(outcome.report.dialect), found, sys.stderr))
     for note in outcome.report.notes:
         terminal.note(f"{text.shown(name)}: note: {note}")
-    if outcome.state in {"went on", "at work"}:
+    if is_left:
         words = {"went on": "went on meanwhile", "at work": "was written a moment ago"}
         terminal.note(f"{text.shown(name)}: {words[outcome.state]}; it was left alone")
 

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch import backups
-from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.errors import Busy, Conflict, Moved, UsageError
 from lockstitch.formats.records import Record
 from lockstitch.formats.row_images import Change, Digest, Images, digest_of, image_of
 from lockstitch.formats.sqlite import (
@@ -80,26 +80,34 @@ def sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[Sessio
     return sorted(made, key=lambda row: (-row.updated, row.id))
 
 
-def load(path: str | Path, form: Any, session: str, *, follow: bool = True) -> list[Record]:
-    """Give the rows of one session, in the order in which its program reads them."""
+def load(
+    path: str | Path, form: Any, session: str, *, follow: bool = True, search: bool = False
+) -> list[Record]:
+    """Give the rows of one session, in the order in which its program reads them.
+
+    With ``search``, all else that the session has is looked into, too, as far as its format does.
+    """
     kept: sqlite3.Connection | None = getattr(_kept_open, "base", None)
     if kept is not None and _kept_open.path == str(path):
         try:
-            return _loaded(kept, form, session)
+            return _loaded(kept, form, session, search=search)
         except sqlite3.Error as error:
             raise said(error, str(path), writing=False) from error
     with reading(path, follow=follow) as base:
-        return _loaded(base, form, session)
+        return _loaded(base, form, session, search=search)
 
 
-def _loaded(base: sqlite3.Connection, form: Any, session: str) -> list[Record]:
+def _loaded(base: sqlite3.Connection, form: Any, session: str, *, search: bool) -> list[Record]:
     base.execute("BEGIN")
     try:
-        return [*_rows(base, checked_form(form), session)]
+        found = _rows(base, checked_form(form), session)
     finally:
         # What is read is one moment's; no moment is held for longer than one session takes.
         with suppress(sqlite3.Error):
             base.execute("ROLLBACK")
+    if search:
+        checked_form(form).search(base, found)
+    return [*found]
 
 
 @contextmanager
@@ -168,31 +176,38 @@ def repair(  # noqa: PLR0913, PLR0917 - what to write where, and how it is writt
     """Save changed rows with a backup of them; gives the path of its manifest.
 
     Refused while another process has the database open: what looks like an open call may be at
-    work there, and its result would be lost once the call counts as answered.
+    work there, and its result would be lost once the call counts as answered. Not so where a
+    repair only adds rows, behind which a run that is still at work puts its own.
     """
     kept: list[Backup] = []
     real = checked(path, follow=follow)
-    require_unused(real)
+    if not checked_form(form).adds:
+        require_unused(real)
     first = next((row for row in before if isinstance(row, Row)), None)
     session = None if first is None else checked_form(form).session_of(first)
 
     def keep(images: Images) -> None:
         kept.append(backups.keep_rows(real, run, images, session=session))
 
-    save(real, form, before, after, keep)
+    try:
+        save(real, form, before, after, keep)
+    except Busy:
+        raise
+    except Conflict as error:
+        raise (Moved if checked_form(form).adds else Conflict)(str(error)) from error
     if not kept:
         raise UsageError("nothing differs, so that nothing was written")
     backup = backups.settle(kept[0], None, details or {})
     return str(backup.file.with_suffix(".json"))
 
 
-def require_unused(path: str) -> None:
+def require_unused(path: str, way: str = "") -> None:
     """Raise Busy if another process has a database open, where that can be told."""
     pids = users(path)
     if pids:
         raise Busy(
             f"process {', '.join(map(str, pids))} has it open and may be at work on the session; "
-            "nothing was written: end that program first"
+            f"nothing was written: end that program first{way}"
         )
 
 

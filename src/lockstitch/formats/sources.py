@@ -98,12 +98,18 @@ def found(
     path = target.removeprefix("sqlite:///") if target.startswith("sqlite:///") else target
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         inside = [one for file in files_below(path) for one in _known(file, name, environ)]
-        return [one for one in inside if session is None or one.session == session]
+        return [one for one in inside if _is_meant(one, session)]
     if os.path.lexists(path):
-        return [one for one in sources_of(path, name, environ) if session in (None, one.session)]
+        return [one for one in sources_of(path, name, environ) if _is_meant(one, session)]
     if os.sep in target or target.endswith(_SUFFIXES):
         raise Unreadable("no such file")
     return [_by_id(target, home, environ)]
+
+
+def _is_meant(source: Source, session: str | None) -> bool:
+    if session is None or source.session == session:
+        return True
+    return bool(source.format) and source.form.is_part_of(source.session, session)
 
 
 def _known(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
@@ -264,15 +270,15 @@ def _named(source: Source) -> str:
     return source.session or Path(source.path).stem
 
 
-def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
-    """Read a session, once, and understand it."""
+def opened(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+    """Read a session, once, and understand it; ``search`` looks into all that a database has."""
     if source.error is not None:
         raise Unreadable(source.error)
     if source.kind == SQLITE:
         from lockstitch.formats import rows  # noqa: PLC0415 - see above
 
         session = str(source.session)
-        loaded = rows.load(source.path, source.form, session, follow=follow_symlinks)
+        loaded = rows.load(source.path, source.form, session, follow=follow_symlinks, search=search)
         name = str(source.session)
         return Opened(source, source.form.parse(loaded, Context(b"", name)))
     before = snapshot(source.path, follow_symlinks=follow_symlinks)
@@ -293,7 +299,7 @@ def glanced(source: Source) -> Opened:
     at_rest = time.time() - status.st_mtime > _RESTING
     is_plain = source.kind == LINES and not packed.is_packed(source.path)
     if not is_plain or status.st_size <= _LARGE or not at_rest:
-        return opened(source, follow_symlinks=True)
+        return opened(source, follow_symlinks=True, search=True)
     with open(source.path, "rb") as file:  # noqa: PTH123 - as above
         mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     transcript = understood(source, mapped, source.form.slim(mapped))

@@ -81,11 +81,13 @@ class Row(Record, eq=False):
 class RowFormat(Format):
     """A program that keeps its sessions in an SQLite database.
 
-    One whose sessions are more than the rows with an id finds and reads them by itself.
+    One whose sessions are more than the rows with an id finds and reads them by itself. ``adds``
+    says that a repair only adds rows, which get into nobody's way: its program may go on meanwhile.
     """
 
     kinds: tuple[str, ...] = (SQLITE,)
     layout: Layout
+    adds: bool = False
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
@@ -97,6 +99,10 @@ class RowFormat(Format):
     def rows(self, base: Connection, session: str) -> list[Row] | None:
         """Give the rows of a session; None for those that the layout names."""
         return None
+
+    def search(self, base: Connection, rows: list[Row]) -> None:
+        """Look into what a session has beside the rows that were read, for what should be told."""
+        return
 
     def session_of(self, row: Row) -> str:
         """Give the session that a row belongs to."""

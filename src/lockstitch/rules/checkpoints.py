@@ -172,3 +172,27 @@ HIDDEN_INPUT = rule(
     ),
     failures=("F108",),
 )
+
+UNFINISHED_RUN = rule(
+    code="LS909",
+    name="unfinished-run",
+    severity=WARNING,
+    formats=FORMATS,
+    fixable=False,
+    summary="finished work of a run that broke off is kept where only that run finds it again",
+    help="resume the run, with invoke(None, config), before anything new is said",
+    what=(
+        "What a task of a workflow has returned, and what a sub-agent has done whose node makes "
+        "something of its own of it, is stored for the run that it belongs to. A resume without "
+        "input uses it; a new input begins another run, which never sees it."
+    ),
+    cause=(
+        "The process died, or the run was cancelled, in a function with @entrypoint and @task, or "
+        "in a node that calls another graph with messages of its own."
+    ),
+    repair=(
+        "None: only the program knows what it would have made of it. A workflow is left alone, so "
+        "that it can be resumed."
+    ),
+    failures=("F108",),
+)

@@ -97,7 +97,7 @@ def check(source: Source) -> Report:
         quick = None if is_base else source.form.quick(source.path)
         if quick is not None:
             return _proven(source, quick)
-        session = opened(source) if source.kind == POSTGRES else glanced(source)
+        session = opened(source, search=True) if source.kind == POSTGRES else glanced(source)
         report = described(session)
         report.findings = doctor.findings_of(source.form, session.transcript)
     except LockstitchError as error:

@@ -62,13 +62,13 @@ def psycopg_hint() -> Iterator[None]:
         raise UsageError(hint) from error
 
 
-def opened(source: Source, *, follow_symlinks: bool = False) -> Opened:
-    """Read a session, once, and understand it."""
+def opened(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+    """Read a session, once, and understand it; ``search`` looks into all that a database has."""
     if source.kind != POSTGRES:
-        return opened_file(source, follow_symlinks=follow_symlinks)
+        return opened_file(source, follow_symlinks=follow_symlinks, search=search)
     from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
-    return Opened(source, work.opened(source))
+    return Opened(source, work.opened(source, search=search))
 
 
 def paths(

@@ -80,7 +80,7 @@ def decoded(printed: str) -> Any:
 
 def codes(lockstitch: Run, path: Path, thread: str) -> list[str]:
     _, printed = lockstitch("check", path, "--session", thread, "--json")
-    [session] = decoded(printed)["sessions"]
+    [session] = [one for one in decoded(printed)["sessions"] if one["session"] == thread]
     return sorted(finding["code"] for finding in session["findings"])
 
 
@@ -202,9 +202,19 @@ def test_the_memory_of_a_subgraph_is_a_session_of_its_own(threads: Path, locksti
     assert state.next == ()
 
 
-def test_runs_of_a_subgraph_without_memory_are_left_alone(threads: Path, lockstitch: Run) -> None:
+def test_runs_of_a_subgraph_without_memory_are_part_of_the_thread(
+    threads: Path, lockstitch: Run
+) -> None:
+    _, printed = lockstitch("check", threads, "--session", "forgetting")
+    assert "1 runs of subgraphs" not in printed
+    assert set(codes(lockstitch, threads, "forgetting")) == {"LS102", "LS901"}
+    assert lockstitch("repair", "--yes", threads, "--session", "forgetting")[0] == 0
     _, printed = lockstitch("check", threads, "--session", "forgetting")
     assert "1 runs of subgraphs" in printed
+    sent, state = asked_again(threads, "forgetting")
+    assert open_calls(sent) == set()
+    assert results(sent)["call_2"] == RESULT.format("call_2")
+    assert state.next == ()
     _, listed = lockstitch("scan", threads, "--json")
     names = [session["session"] for session in decoded(listed)["sessions"]]
     assert not any("forgetting#" in name for name in names)

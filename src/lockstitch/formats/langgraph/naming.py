@@ -13,12 +13,15 @@ MESSAGES = "messages"
 START = "__start__"
 TASKS = "__pregel_tasks"
 ERROR = "__error__"
+# What the path of a task begins with that was sent to a node.
+PUSH = "__pregel_push"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
 # What a workflow of the functional API keeps for its next run, and what its finished tasks return.
 PREVIOUS = "__previous__"
 RETURN = "__return__"
+END = "__end__"
 # What stands behind ``type``, or alone, in a value that replaces what a channel holds.
 OVERWRITE = "__overwrite__"
 # A channel that waits for several nodes: ``join:one+other:next``.
@@ -32,6 +35,8 @@ _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
+# What stands between a thread and a subgraph of it, in the name of a session.
+MARK = "#"
 # A channel that makes one node run next: ``branch:to:next``.
 BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
@@ -41,6 +46,13 @@ _LOW = 0xFFF
 _VERSION_WIDTH = 32
 
 Version = str | int | float
+
+
+def named(thread: str, namespace: str) -> str:
+    """Name a thread; a subgraph of it stands behind a mark."""
+    if not namespace:
+        return thread
+    return f"{thread.replace('%', '%25').replace(MARK, '%23')}{MARK}{namespace}"
 
 
 def is_trigger(channel: str) -> bool:

@@ -10,13 +10,12 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import Ext, decode, encode
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of, type_of
+from lockstitch.formats.langgraph.calling import NESTING, called_in_packs
 from lockstitch.formats.langgraph.coding import (
-    COMPUTED,
     DEEPEST,
     KINDS,
     Coding,
     Item,
-    Name,
     Named,
     Undecodable,
     filled,
@@ -25,9 +24,7 @@ from lockstitch.formats.langgraph.coding import (
 from lockstitch.formats.langgraph.naming import OVERWRITE
 from lockstitch.formats.langgraph.snapshot import MSGPACK
 
-_KEYWORDS, _METHOD, _OLD_MODEL, _MODEL, _ARRAY, _SNAPSHOT = 2, 3, 4, 5, 6, 7
-_NAMING = range(_MODEL + 1)
-_READ = (*_NAMING, _ARRAY, _SNAPSHOT)
+_KEYWORDS, _OLD_MODEL, _MODEL, _SNAPSHOT = 2, 4, 5, 7
 _NESTS = frozenset({list, dict, Ext})
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _OVERWRITE = ("langgraph.types", "Overwrite")
@@ -181,21 +178,11 @@ class Packs(Coding):
         return {item for item in listed if type(item) is str}
 
     def named(self, data: bytes) -> Named:
-        names: dict[Name, None] = {}
         fault = ""
         for value in _walk(_decoded(data, Any)):
             if isinstance(value, Undecodable):
                 fault = str(value)
-            elif isinstance(value, _Called):
-                names[value.name] = None
-        return Named(tuple(names), fault)
-
-
-class _Called(Struct):
-    """An extension that was taken apart: what it calls, and what with."""
-
-    name: Name
-    value: Any
+        return Named(called_in_packs(data), fault)
 
 
 def _marked(coding: Coding, data: bytes) -> bytes | None:
@@ -236,9 +223,7 @@ def _walk(value: Any) -> Iterator[Any]:
             stack += [(item, depth) for item in found if type(item) in _NESTS]
         elif type(found) is dict:
             stack += [(item, depth) for item in found.values() if type(item) in _NESTS]
-        elif isinstance(found, _Called):
-            stack.append((found.value, depth))
-        elif isinstance(found, Ext) and found.code in _READ:
+        elif isinstance(found, Ext) and found.code in NESTING:
             stack.append((_unwrapped(found, depth), depth + 1))
 
 
@@ -246,20 +231,9 @@ def _unwrapped(found: Ext, depth: int) -> Any:
     if depth == DEEPEST:
         return Undecodable("it is nested too deep")
     try:
-        value = _decoded(bytes(found.data), Any)
+        return _decoded(bytes(found.data), Any)
     except Undecodable as error:
         return error
-    return _Called(_name(found.code, value), value) if found.code in _NAMING else value
-
-
-def _name(code: int, value: Any) -> Name:
-    """Tell what is called as LangGraph does: by whatever stands at 0 and 1, in a list or a map."""
-    parts = dict(enumerate(value)) if type(value) in (list, str) else value
-    parts = parts if type(parts) is dict else {}
-    module, name, method = (parts.get(place) for place in (0, 1, 3))
-    if type(module) is not str or type(name) is not str:
-        return Name(COMPUTED, "")
-    return Name(module, name, str(method) if code == _METHOD else "")
 
 
 def _decoded(data: bytes, kind: Any) -> Any:

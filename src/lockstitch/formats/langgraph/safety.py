@@ -9,7 +9,7 @@ from lockstitch.formats.langgraph.coding import COMPUTED, Name
 from lockstitch.rules import ERROR, WARNING
 
 # The types that LangGraph itself builds even when it is told to be strict.
-_SAFE = {
+SAFE = {
     "builtins": ("frozenset", "set"),
     "collections": ("deque",),
     "datetime": ("date", "datetime", "time", "timedelta", "timezone"),
@@ -63,7 +63,7 @@ def unsafe(names: Iterable[Name]) -> dict[Name, str]:
 def _is_safe(name: Name) -> bool:
     if name.method:
         return name in _METHODS
-    return name.name in _SAFE.get(name.module, ())
+    return name.name in SAFE.get(name.module, ())
 
 
 def _severity(name: Name) -> str:

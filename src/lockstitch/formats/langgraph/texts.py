@@ -16,11 +16,11 @@ from msgspec.json import decode, encode
 
 from lockstitch.dialects.langchain import KWARGS, envelope_of, fields_of, type_of
 from lockstitch.formats import records
+from lockstitch.formats.langgraph.calling import called_in_texts, may_call_in_texts
 from lockstitch.formats.langgraph.coding import (
     KINDS,
     Coding,
     Item,
-    Name,
     Named,
     Undecodable,
     filled,
@@ -161,25 +161,10 @@ class Texts(Coding):
         return {item for item in found if type(item) is str} if type(found) is list else set()
 
     def named(self, data: bytes) -> Named:
-        if b'"lc"' not in data:
+        if not may_call_in_texts(data):
             return Named()
-        names: dict[Name, None] = {}
-        stack = [self.plain(data)]
-        while stack:
-            found = stack.pop()
-            if type(found) is list:
-                stack += found
-            elif type(found) is dict:
-                if found.get("lc") == _ENGINE and found.get("type") == "constructor":
-                    names.update(dict.fromkeys(_named(found.get("id"))))
-                stack += found.values()
-        return Named(tuple(names))
-
-
-def _named(path: Any) -> Iterator[Name]:
-    """A name in a module of Python; those of LangGraph.js are single words that it knows itself."""
-    if type(path) is list and len(path) > 1 and all(type(step) is str for step in path):
-        yield Name(".".join(path[:-1]), path[-1])
+        self.plain(data)
+        return Named(called_in_texts(data))
 
 
 def _sliced(data: bytes, opening: str) -> dict[str, bytes]:

@@ -13,6 +13,8 @@ from typing import Any
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History
+from lockstitch.formats.langgraph.beside import findings_in, read_others
+from lockstitch.formats.langgraph.calling import PICKLE, called
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import (
     OPAQUE,
@@ -22,17 +24,20 @@ from lockstitch.formats.langgraph.conversation import (
     open_calls,
     read_messages,
 )
+from lockstitch.formats.langgraph.failing import FAILED
 from lockstitch.formats.langgraph.identity import doubles
 from lockstitch.formats.langgraph.naming import (
     COUNTERS,
     INTERRUPT,
     NO_TASK,
+    RETURN,
     START,
     is_control,
     successor,
 )
 from lockstitch.formats.langgraph.reducing import BrokenChain, updated
 from lockstitch.formats.langgraph.safety import unsafe
+from lockstitch.formats.langgraph.searching import PICKLED, field_with
 from lockstitch.formats.langgraph.snapshot import Snapshot, Write
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
@@ -41,6 +46,7 @@ from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 
 HIDDEN = "is kept beside the checkpoint, where a new prompt hides it"
+DROPPED = "is kept in a run of a subgraph, which a new prompt drops"
 
 
 def understood(
@@ -64,6 +70,7 @@ def understood(
     transcript.size = sum(len(value.data) for value in parts)
     if snapshot.head.fault:
         _seal(transcript, "LS907", f"the checkpoint cannot be read: {snapshot.head.fault}")
+        transcript.findings += [*_unsafe_values(transcript)]
         return transcript
     try:
         reading.due = tuple(name for name in snapshot.head.values if is_due(reading, name))
@@ -125,10 +132,18 @@ def _describe(transcript: Transcript) -> None:
     transcript.findings += [*_missing(transcript), *_lost(transcript)]
     if not transcript.waiting:
         transcript.findings += [*_hidden(transcript), *_doubled(transcript)]
-        transcript.findings += [*_left_behind(transcript)]
+        transcript.findings += [*_left_behind(transcript), *_unfinished(transcript)]
+        read_others(reading)
+        for other in reading.others:
+            transcript.findings += findings_in(other, transcript)
     transcript.left = sum(lost.turns for lost in reading.snapshot.lost)
-    if following(reading.snapshot.head.id) is None:
+    if following(reading.snapshot.head.id) is None or _is_resumable(reading):
         transcript.sealed = True
+
+
+def _is_resumable(reading: Reading) -> bool:
+    """Whether a workflow broke off, which only its own input makes go on."""
+    return reading.is_workflow and START in reading.snapshot.head.values
 
 
 def _waits(reading: Reading, still_open: set[str]) -> bool:
@@ -147,10 +162,13 @@ def _waits(reading: Reading, still_open: set[str]) -> bool:
 
 
 def _notes(reading: Reading, still_open: set[str], *, is_waiting: bool) -> Iterator[str]:
-    below = reading.snapshot.below
+    in_use = {run.snapshot.namespace for run in reading.runs}
+    below = [name for name in reading.snapshot.below if name not in in_use]
     if is_waiting:
         yield "waits for a person, and is left alone; --force-cleanup closes what waits"
-    if reading.channel is None:
+    if _is_resumable(reading):
+        yield "is a workflow that broke off, and is left alone: invoke(None, config) resumes it"
+    elif reading.channel is None:
         yield "holds no conversation"
     if following(reading.snapshot.head.id) is None:
         yield "has a last checkpoint whose id is no time, so that none can be put behind it"
@@ -206,17 +224,51 @@ def _hidden(transcript: Transcript) -> Iterator[Finding]:
     lacking = open_calls(reading.base, real=True)
     known = {id(item) for item in reading.base}
     begun = START in reading.snapshot.head.values
+    in_runs = {id(item) for run in reading.runs for item in run.items}
     for item in reading.items:
         if id(item) in known:
             continue
         place = _place(transcript, item.record, *item.path)
         call = fields_of(item.view).get("tool_call_id")
-        if type(call) is str and call in lacking:
-            yield find("LS901", place, f"the result of call {shown(call)} {HIDDEN}")
+        what = "error" if _is_failure(item) else "result"
+        if id(item) in in_runs and type(call) is str:
+            yield find("LS901", place, f"the {what} of call {shown(call)} {DROPPED}")
+        elif id(item) in in_runs:
+            yield warn("LS901", place, f"a message of type {item.type} {DROPPED}")
+        elif type(call) is str and call in lacking:
+            yield find("LS901", place, f"the {what} of call {shown(call)} {HIDDEN}")
         elif begun:
             yield find("LS908", place, f"a message of the input {HIDDEN}")
         else:
             yield warn("LS901", place, f"a message of type {item.type} {HIDDEN}")
+
+
+def _is_failure(item: Item) -> bool:
+    content = fields_of(item.view).get("content")
+    return item.type == "tool" and type(content) is str and content.startswith(FAILED)
+
+
+def _unfinished(transcript: Transcript) -> Iterator[Finding]:
+    """What finished, and only the run that it belongs to can use."""
+    reading: Reading = transcript.state
+    head = reading.snapshot.head
+    resume = "only a resume without input finds them"
+    returned = sum(write.channel == RETURN for write in head.writes)
+    if returned:
+        noun = "result" if returned == 1 else "results"
+        text = f"{returned} {noun} of finished tasks of a function: {resume}"
+        yield find("LS909", _place(transcript, head.record), text)
+    for run in reading.apart:
+        results = sum(item.type == "tool" for item in run.items)
+        place = _place(transcript, run.snapshot.head.record)
+        start = run.snapshot.head.metadata["parents"].get(reading.snapshot.namespace)
+        text = (
+            f"{len(run.items)} messages, {results} of them results, in the run "
+            f"{shown(run.snapshot.namespace)} of a subgraph with messages of its own: {resume}, "
+            f"from checkpoint {shown(start)}"
+        )
+        if run.items:
+            yield find("LS909", place, text)
 
 
 def _left_behind(transcript: Transcript) -> Iterator[Finding]:
@@ -267,6 +319,19 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         if value.tag in OPAQUE:
             continue
         place = _place(transcript, record, name)
+        if value.tag == PICKLE:
+            told.add(PICKLED)
+            yield find("LS902", place, _loading(PICKLED))
+        for one, severity in unsafe(called(value.tag, value.data)).items():
+            if one in told:
+                continue
+            told.add(one)
+            text = _loading(str(one))
+            if severity == WARNING:
+                # Every thread of an application with classes of its own would count as broken.
+                transcript.notes.append(f"channel {shown(name)}: {text}")
+            else:
+                yield find("LS902", place, text)
         try:
             named = coding_of(reading.codings, value).named(value.data)
         except Undecodable as error:
@@ -275,13 +340,36 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
             continue
         if named.fault:
             yield find("LS907", place, f"a part of channel {shown(name)}: {named.fault}", WARNING)
-        for one, severity in unsafe(named.names).items():
-            if one in told:
-                continue
-            told.add(one)
-            text = f"LangGraph imports and calls {shown(str(one))} when it loads this"
-            if severity == WARNING:
-                # Every thread of an application with classes of its own would count as broken.
-                transcript.notes.append(f"channel {shown(name)}: {text}")
-            else:
-                yield find("LS902", place, text)
+    yield from _outside_channels(transcript, told)
+
+
+def _outside_channels(transcript: Transcript, told: set[Any]) -> Iterator[Finding]:
+    """What is called by the rest of the head, and by all else that the thread has."""
+    snapshot = transcript.state.snapshot
+    head = snapshot.head
+    harmful = {str(one) for one in told}
+    whole = head.whole
+    if whole is not None and whole.tag == PICKLE and PICKLED not in harmful:
+        harmful.add(PICKLED)
+        yield find("LS902", _place(transcript, head.record), _loading(PICKLED))
+    for one, severity in unsafe(called(whole.tag, whole.data) if whole else ()).items():
+        if severity != WARNING and str(one) not in harmful:
+            harmful.add(str(one))
+            place = _place(transcript, head.record, *field_with(one, whole))
+            yield find("LS902", place, _loading(str(one)))
+    for unsafe_one in snapshot.unsafe:
+        is_own = unsafe_one.namespace == snapshot.namespace
+        if is_own and unsafe_one.name in harmful:
+            continue
+        text = _loading(unsafe_one.name)
+        if not is_own:
+            text += f", in the namespace {shown(unsafe_one.namespace)}"
+        if unsafe_one.rows > 1:
+            text += f"; {unsafe_one.rows} stored values do"
+        yield find("LS902", unsafe_one.place, text)
+
+
+def _loading(name: str) -> str:
+    if name == PICKLED:
+        return f"LangGraph, where it is told to load it, loads {PICKLED}"
+    return f"LangGraph imports and calls {shown(name)} when it loads this"

@@ -127,6 +127,12 @@ WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
     AND c.checkpoint_id < %(before)s
 ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT %(size)s
 """
+# The namespaces of a thread in which something was stored behind a checkpoint.
+LATER = """
+SELECT c.checkpoint_ns FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns > '' GROUP BY c.checkpoint_ns
+HAVING max(c.checkpoint_id) > %(behind)s
+"""
 # Roughly how many threads there are, from what the server has counted anyway, or from the size.
 ESTIMATE = """
 SELECT CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples
@@ -136,3 +142,22 @@ LEFT JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname
     AND s.attname = 'thread_id'
 WHERE n.nspname = %(schema)s AND c.relname = 'checkpoints'
 """
+
+# All that a thread has, for whoever looks for what should not be there; {runs} are namespaces.
+_EVERYWHERE = """
+WHERE t.thread_id = %(thread)s AND (t.checkpoint_ns = %(namespace)s {runs})
+"""
+EVERY_CHECKPOINT = (
+    "SELECT t.checkpoint_ns, t.checkpoint_id, 'json', "
+    "convert_to(t.checkpoint::text, 'UTF8'), convert_to(t.metadata::text, 'UTF8') "
+    "FROM {checkpoints} t" + _EVERYWHERE
+)
+EVERY_BLOB = (
+    "SELECT t.checkpoint_ns, t.channel || '.' || t.version, t.type, t.blob, NULL::bytea "
+    "FROM {checkpoint_blobs} t" + _EVERYWHERE
+)
+EVERY_WRITE = (
+    "SELECT t.checkpoint_ns, t.task_id || '.' || t.idx, t.type, t.blob, NULL::bytea "
+    "FROM {checkpoint_writes} t" + _EVERYWHERE
+)
+RUNS = "OR position(':' in t.checkpoint_ns) > 0"

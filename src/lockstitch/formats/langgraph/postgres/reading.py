@@ -16,19 +16,24 @@ import msgspec
 from msgspec import Struct, field
 from psycopg import sql
 
-from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control
+from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control, is_trigger
 from lockstitch.formats.langgraph.postgres import queries
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MSGPACK,
+    OWN,
     Coded,
     Lost,
     Snapshot,
     Stored,
     Write,
     branches,
+    hangs_on,
+    is_run_in,
+    starts_of,
     wanted,
 )
 from lockstitch.formats.langgraph.understanding import unanswered
@@ -43,6 +48,13 @@ _ANCESTORS = 256
 # How many steps back a result is looked for.
 _FAR = 1000
 _NAMESPACES = 10_000
+# How many rows are fetched at a time of all that a thread has.
+_AT_ONCE = 20
+_EVERYTHING = {
+    "checkpoints": queries.EVERY_CHECKPOINT,
+    "checkpoint_blobs": queries.EVERY_BLOB,
+    "checkpoint_writes": queries.EVERY_WRITE,
+}
 
 Key = tuple[str, str]
 
@@ -184,6 +196,28 @@ class Reader:
         )
         return [write for writes in hung for write in writes]
 
+    def search(self, loaded: Loaded) -> None:
+        """Look for values that run code in all rows of a thread, and tell its snapshot."""
+        loaded.snapshot.unsafe = self._database.reading(
+            lambda connection: searched(self._kept(connection, loaded.key))
+        )
+
+    def _kept(self, connection: Connection, key: Key) -> Iterator[Kept]:
+        """Give all values of a thread; those of single runs of subgraphs are the thread's own."""
+        thread, namespace = key
+        runs = sql.SQL("" if namespace else queries.RUNS)
+        values = {"thread": thread, "namespace": namespace}
+        for table, query in _EVERYTHING.items():
+            statement = self.home.sql(query, runs=runs)
+            with connection.cursor(f"lockstitch_{table}", binary=True) as cursor:
+                cursor.itersize = _AT_ONCE
+                for space, own, tag, data, metadata in cursor.execute(statement, values):
+                    place = f"{table}.{own}"
+                    yield Kept(place, space, Coded(tag or "", data or b""))
+                    if metadata:
+                        # LangGraph.js loads it as it loads values, as did old versions of Python.
+                        yield Kept(f"{place}.metadata", space, Coded(JSON, metadata))
+
     def now(self, connection: Connection, key: Key) -> Loaded | None:
         """Read a thread once more, in the transaction of a connection; None if it is gone."""
         found = self._filled(connection, self._heads(connection, [key]))
@@ -199,7 +233,24 @@ class Reader:
         ]
         for one in made:
             self._add_ancestors(connection, one.snapshot)
+            self._add_runs(connection, one.snapshot)
         return made
+
+    def _add_runs(self, connection: Connection, snapshot: Snapshot) -> None:
+        """Read the runs of subgraphs that hang on a head; none do where nothing was left to run."""
+        head = snapshot.head
+        if not any(map(is_trigger, head.values)) and OWN not in head.metadata:
+            return
+        values = {"thread": snapshot.thread, "behind": min(starts_of(head))}
+        rows = connection.execute(self.home.sql(queries.LATER), values).fetchall()
+        keys = [(snapshot.thread, own) for (own,) in rows if is_run_in(own, snapshot.namespace)]
+        heads = self._heads(connection, keys) if keys else []
+        begun = [
+            one
+            for one in heads
+            if hangs_on(Stored(one.id, metadata=one.metadata), snapshot.namespace, head)
+        ]
+        snapshot.runs = [one.snapshot for one in self._filled(connection, begun)]
 
     # Statements
 

@@ -27,7 +27,7 @@ from lockstitch.errors import LockstitchError, Moved, Unreadable
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.langgraph.loading import named
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND, repairs, threads
 from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.reading import WHOLE_LINE, Key, Loaded, Reader, is_kept
@@ -56,7 +56,8 @@ class Task(Struct, frozen=True):
     """What to do with the threads of one schema; ``name`` is the address without a password.
 
     Without ``mends`` nothing is worked out, without ``writes`` nothing is written. A thread whose
-    head is younger than ``idle`` seconds is left alone.
+    head is younger than ``idle`` seconds is left alone. ``search`` looks for values that run code
+    in all that a thread has, not in its head alone.
     """
 
     url: str
@@ -68,6 +69,7 @@ class Task(Struct, frozen=True):
     writes: bool = False
     idle: float = 0.0
     pause: float = 0.0
+    search: bool = False
 
 
 class Outcome(Struct):
@@ -106,8 +108,8 @@ def sources(url: str, session: str | None = None) -> Iterator[Source]:
                         yield threads.ThreadSource(each, threads.FORM.name, KIND, name)
 
 
-def opened(source: Source) -> Transcript:
-    """Read one thread and understand it."""
+def opened(source: Source, *, search: bool = False) -> Transcript:
+    """Read one thread and understand it; ``search`` looks into all that it has."""
     with Database(source.path) as database:
         reader = Reader(database, home_of(source.path), line=WHOLE_LINE)
         session = str(source.session)
@@ -115,6 +117,8 @@ def opened(source: Source) -> Transcript:
             if named(*key) == session:
                 for loaded in reader.loaded([key]):
                     reader.complete(loaded)
+                    if search:
+                        reader.search(loaded)
                     return threads.opened(loaded)
     raise Unreadable(f"there is no thread {source.session}")
 
@@ -203,6 +207,8 @@ class Worker:
 
     def _one(self, loaded: Loaded) -> Outcome:
         task = self._task
+        if task.search:
+            self.reader.search(loaded)
         if not task.mends:
             outcome = judged(task.name, loaded)
             is_more = bool(outcome.report.findings) and self.reader.complete(loaded)

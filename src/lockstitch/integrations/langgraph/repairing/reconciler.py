@@ -74,7 +74,13 @@ class Reconciler:
     """One thread and its checkpointer, with the graph if it was given."""
 
     def __init__(
-        self, graph_or_saver: Any, config: RunnableConfig, *, channel: str | None, force: bool
+        self,
+        graph_or_saver: Any,
+        config: RunnableConfig,
+        *,
+        channel: str | None,
+        force: bool,
+        saver: BaseCheckpointSaver[Any] | None = None,
     ) -> None:
         self.config = _addressed(config)
         self.channel = channel
@@ -84,7 +90,7 @@ class Reconciler:
             self.saver: BaseCheckpointSaver[Any] = graph_or_saver
         else:
             self.graph = _checked_graph(graph_or_saver)
-            self.saver = _saver_of(graph_or_saver, config)
+            self.saver = saver or _saver_of(graph_or_saver, config)
 
     def steps(self, messages: Sequence[Any] | None) -> Steps:
         """Mend the namespace that was named, and then those of its subgraphs.
@@ -230,7 +236,8 @@ class Reconciler:
             task.take(found, calls)
 
     def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
-        after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
+        place = _of_no_run(config)
+        after = yield Store(place, settled.checkpoint, settled.metadata, settled.new_versions)
         settled.report.after = after
         return settled.report
 
@@ -338,6 +345,19 @@ def _at(config: RunnableConfig, space: str) -> RunnableConfig:
     place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
     made = {**config, "configurable": {**place, "checkpoint_ns": space}}
     return cast("RunnableConfig", made)
+
+
+def _of_no_run(config: RunnableConfig) -> RunnableConfig:
+    """Give a config without the run's id, which a saver would write into the checkpoint.
+
+    A run that finds a checkpoint of its own takes whatever it is given for a resume.
+    """
+    parts: Any = {
+        part: {name: one for name, one in config[part].items() if name != "run_id"}
+        for part in ("configurable", "metadata")
+        if part in config
+    }
+    return cast("RunnableConfig", {**config, **parts})
 
 
 def _merged(

@@ -47,6 +47,11 @@ def reconcile(
     of the conversation, where there are several.
     """
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
+    return carried_out(task, messages)
+
+
+def carried_out(task: Reconciler, messages: Sequence[Any] | None = None) -> Reconciled:
+    """Perform a reconciliation with the plain methods of its saver."""
     steps = task.steps(messages)
     try:
         ask = next(steps)
