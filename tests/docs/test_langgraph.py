@@ -71,8 +71,13 @@ def test_the_page_runs(saver: SqliteSaver, capsys: pytest.CaptureFixture[str]) -
     run_page(PAGE, names)
     names["saver"].close()
     assert [message.type for message in names["messages"]] == ["human", "ai", "tool"]
-    assert "LS101" in capsys.readouterr().err
+    assert [one.state for one in names["done"].threads] == ["there"]
+    said = capsys.readouterr().err
+    assert "Copied 1 thread (1 checkpoint), verified." in said
+    assert "LS101" in said
 
 
 def test_every_language_is_known() -> None:
-    assert {language for _, language, _ in blocks(PAGE)} == {"sh", "text", "python", "console"}
+    # "json" and "py" are files of an application, which tests/server runs.
+    known = {"sh", "text", "python", "console", "json", "py"}
+    assert {language for _, language, _ in blocks(PAGE)} == known

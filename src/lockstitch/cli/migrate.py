@@ -1,27 +1,59 @@
-"""``lockstitch migrate``: sessions of one store are copied into another one."""
+"""``lockstitch migrate``: sessions of one store, or threads of LangGraph's, copied into another."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import CLEAN, FAILED, terminal, text
-from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.arguments import FORMAT, JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_store, told
-from lockstitch.errors import UsageError
+from lockstitch.errors import UnknownFormat, UsageError
+from lockstitch.places import is_postgres, public
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockstitch.integrations.langgraph.migrating.migration import Migrated, Migration
     from lockstitch.session.copying import Copy
     from lockstitch.stored import Failed
 
 _OPERANDS = 2
+_LANGGRAPH = "langgraph"
+_SHOWN = 5
+# How the name of a migration begins, by which an undo knows that it is asked for one.
+RUN = "migrate-"
 
 
-def run(*, names: list[str], session: str | None, name: str | None, as_json: bool) -> int:
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    names: list[str],
+    session: str | None,
+    name: str | None,
+    form: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Copy sessions, and return the exit status."""
     if len(names) != _OPERANDS:
         raise UsageError("give two stores: lockstitch migrate FROM TO")
-    source, target = require_store(names[0]), names[1]
+    source, target = names
+    if _is_of_langgraph(source, target, form):
+        if name is not None:
+            raise UsageError("a thread of LangGraph keeps its id: leave --as out")
+        return _threads(source, target, session, dry_run=dry_run, as_json=as_json)
+    if dry_run:
+        raise UsageError("--dry-run is for threads of LangGraph's savers")
+    return _sessions(require_store(source), target, session, name, as_json=as_json)
+
+
+# Between stores of Lockstitch's own
+
+
+def _sessions(
+    source: str, target: str, session: str | None, name: str | None, *, as_json: bool
+) -> int:
     if name is not None and session is None:
         raise UsageError("--as is for one session: name it with --session")
     from lockstitch import stored
@@ -36,7 +68,6 @@ def run(*, names: list[str], session: str | None, name: str | None, as_json: boo
         terminal.complain(f"{text.shown(source)}:{one.session}: {one.error}")
     if as_json:
         from lockstitch.cli import machine
-        from lockstitch.places import public
 
         fields = {"from": public(source), "to": public(target)}
         terminal.emit(machine.encode(**fields, sessions=[_fields(one) for one in done]))
@@ -64,6 +95,141 @@ def _say(done: list[Copy | Failed]) -> None:
         terminal.note(f"{several(len(copies) - len(new), 'session')} had been copied before.")
 
 
+# From LangGraph's savers
+
+
+def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
+    """Whether threads of LangGraph's savers are meant, in a database that may hold both."""
+    if form not in (None, _LANGGRAPH):
+        return False
+    if is_postgres(source):
+        from lockstitch.cli.databases import is_meant
+
+        is_same = public(source).partition("?")[0] == public(target).partition("?")[0]
+        return is_meant(source, _LANGGRAPH if is_same else form)
+    from lockstitch.integrations.langgraph.migrating.origins import file_of
+
+    if file_of(source) is not None:
+        return True
+    if form is not None:
+        raise UnknownFormat(f"{public(source)}: holds no checkpoints of LangGraph")
+    return False
+
+
+@contextmanager
+def _library() -> Iterator[Any]:
+    """Give the library's function, or say what is missing for it."""
+    try:
+        from lockstitch.integrations.langgraph.migrating import migration
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core", "ormsgpack"}:
+            raise
+        raise UsageError("this needs LangGraph: pip install 'lockstitch[langgraph]'") from error
+    yield migration
+
+
+def _threads(source: str, target: str, session: str | None, *, dry_run: bool, as_json: bool) -> int:
+    from lockstitch.cli.progress import Progress
+
+    with _library() as library, told(source):
+        total = library.count(source, session)
+        with Progress("Copying", total, "checkpoints") as advance:
+            done = library.migrate(source, target, thread=session, dry_run=dry_run, advance=advance)
+    for one in done.threads:
+        if one.error is not None:
+            terminal.complain(f"{text.shown(public(source))}:{text.shown(one.thread)}: {one.error}")
+    if as_json:
+        from lockstitch.cli import machine
+
+        fields = {"from": public(source), "to": public(target), "run": done.run}
+        rows = [_thread(one) for one in done.threads]
+        terminal.emit(machine.encode(**fields, dry_run=dry_run, sessions=rows))
+    _tell(done, target, dry_run=dry_run)
+    return FAILED if any(one.error is not None for one in done.threads) else CLEAN
+
+
+def _thread(one: Migrated) -> dict[str, Any]:
+    if one.error is not None:
+        return {"session": one.thread, "error": one.error}
+    return {
+        "session": one.thread,
+        "name": one.session,
+        "state": one.state,
+        "checkpoints": one.checkpoints,
+        "writes": one.writes,
+        "records": one.records,
+        "new": one.records > 0,
+        "moved": one.moved,
+        "allow": [".".join(name) for name in one.allow],
+        "forms": list(one.forms),
+    }
+
+
+def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
+    states: dict[str, list[Migrated]] = {}
+    for one in done.threads:
+        states.setdefault(one.state, []).append(one)
+    copied = states.get("copied", [])
+    if copied or not done.threads:
+        count = several(len(copied), "thread")
+        sizes = several(sum(one.checkpoints for one in copied), "checkpoint")
+        verb = "Would copy" if dry_run else "Copied"
+        terminal.note(f"{verb} {count} ({sizes}), verified.")
+    for state, words in (
+        ("there", "had been copied before"),
+        ("gone on", "had been copied before, and has gone on in the copy since"),
+        ("left", "came meanwhile; give the command again for it"),
+    ):
+        for one in states.get(state, ()) if state == "left" else ():
+            terminal.note(f"{text.shown(one.thread)}: {words}.")
+        if state != "left" and states.get(state):
+            terminal.note(f"{several(len(states[state]), 'thread')}: {words}.")
+    moved = [text.shown(one.thread) for one in done.threads if one.moved and one.state != "left"]
+    if moved:
+        more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
+        terminal.note(
+            f"{several(len(moved), 'thread')} went on in the source meanwhile; give the command"
+            f" again to take along what is new: {', '.join(moved[:_SHOWN])}{more}."
+        )
+    _tell_needs(done)
+    if copied and not dry_run:
+        terminal.note(f"`lockstitch undo {public(target)} --run {done.run}` takes it back.")
+
+
+def _tell_needs(done: Migration) -> None:
+    """Say what the saver has to be given to read what was carried."""
+    allow = sorted({name for one in done.threads for name in one.allow})
+    forms = sorted({form for one in done.threads for form in one.forms})
+    if allow:
+        shown = ", ".join(repr(name) for name in allow)
+        terminal.note(f"To read them, let the saver build their classes: allow=[{shown}].")
+    if forms:
+        shown = ", ".join(forms)
+        terminal.note(f"Some values are stored as {shown}: give the saver a serde that reads it.")
+
+
+def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int:
+    """Take away what a migration brought into a store, and return the exit status."""
+    with _library() as library, told(target):
+        done = list(library.undo(target, run_id, session))
+    if not done:
+        raise UsageError(f"{public(target)}: holds nothing of {run_id}")
+    for one in done:
+        if one.error is not None:
+            terminal.complain(f"{text.shown(public(target))}:{text.shown(one.thread)}: {one.error}")
+    if as_json:
+        from lockstitch.cli import machine
+
+        rows = [
+            {"target": public(target), "session": one.thread, "restored": None, "error": one.error}
+            for one in done
+        ]
+        terminal.emit(machine.encode(sessions=rows))
+    count = sum(one.error is None for one in done)
+    terminal.note(f"Took {several(count, 'thread')} away again.")
+    return FAILED if count < len(done) else CLEAN
+
+
 COMMAND = Command(
     name="migrate",
     run=run,
@@ -74,17 +240,28 @@ COMMAND = Command(
         "checksums are verified on both sides. Each session is there as a whole or not at all, and "
         "one that was copied before is left alone, so the command can be given again after "
         "anything. FROM stays as it is, and may be in use. With --json: from, to, and "
-        '"sessions", each with session, name, records and new, or with an error.'
+        '"sessions", each with session, name, records and new, or with an error. '
+        "FROM may also be a database of LangGraph's SqliteSaver or PostgresSaver: "
+        "Saver(TO) then serves its threads. Each is read as it stood at one moment, compared with "
+        "what LangGraph's own saver gives, and stored in one step; nothing that is stored is "
+        "imported or run. Given again, the command takes along what is new in FROM and names the "
+        "threads that went on meanwhile. What it copied is taken away by `lockstitch undo TO --run "
+        "NAME`, which it prints. With --json each thread has state (copied, there, gone on, left), "
+        "checkpoints, writes, moved, and allow: the classes that the saver has to be given."
     ),
     examples=(
         "lockstitch migrate sqlite:///agent.db postgresql://localhost/agents",
         "lockstitch migrate jsonl:///sessions sqlite:///agent.db --session ticket-42",
         "lockstitch migrate agent.db sqlite:///other.db --session ticket-42 --as ticket-42-copy",
+        "lockstitch migrate checkpoints.db sqlite:///agent.db --dry-run",
+        "lockstitch migrate postgresql://localhost/graphs postgresql://localhost/agents",
     ),
     operand=Operand("names", "FROM TO", "A store's address or file; another store's.", many=True),
     options=(
         SESSION,
         Option("name", ("--as",), "Name of the copy, where one session is copied.", metavar="NAME"),
+        FORMAT,
+        Option("dry_run", ("--dry-run",), "Of LangGraph's threads: read, compare, write nothing."),
         JSON,
     ),
 )

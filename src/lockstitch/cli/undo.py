@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import backups, places, sessions
-from lockstitch.cli import CLEAN, FAILED, databases, salvage, terminal, text
+from lockstitch.cli import CLEAN, FAILED, databases, migrate, salvage, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import told
@@ -30,6 +30,10 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     if not targets:
         raise UsageError("nothing to undo: give a file or a folder that was repaired")
+    if run_id is not None and run_id.startswith(migrate.RUN) and not listing:
+        if len(targets) > 1:
+            raise UsageError("a migration is taken back in one store: give one target")
+        return migrate.undo(targets[0], session, run_id, as_json=as_json)
     if any(salvage.takes_back(target) for target in targets) and not listing:
         salvage.require_alone(targets)
         return salvage.undo(targets[0], session, as_json=as_json)
@@ -183,7 +187,8 @@ COMMAND = Command(
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
         "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
         "left alone, and said. In a store of Lockstitch's own, the damaged session is back under "
-        "its name, and what the repair and its program made of it is kept beside it."
+        "its name, and what the repair and its program made of it is kept beside it. The --run "
+        "that `migrate` printed takes away the threads it copied, but for those in use since."
     ),
     examples=(
         "lockstitch undo session.jsonl",
@@ -192,11 +197,12 @@ COMMAND = Command(
         "lockstitch undo ~/.local/share/opencode/opencode.db --session ses_42",
         "lockstitch undo sqlite:///agent.db --session ticket-42",
         "lockstitch undo postgresql://localhost/agents --session ticket-42",
+        "lockstitch undo sqlite:///agent.db --run migrate-6c1f0a2b9d",
     ),
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
     options=(
         Option("listing", ("--list", "-l"), "List the backups and change nothing."),
-        Option("run_id", ("--run",), "Undo this run of --list, such as an undo.", metavar="ID"),
+        Option("run_id", ("--run",), "Undo this run of --list, or of migrate.", metavar="ID"),
         Option("force", ("--force",), "Restore even if the session has gone on since."),
         Option("yes", ("--yes", "-y"), "Taken as by other commands; nothing is asked here."),
         SESSION,

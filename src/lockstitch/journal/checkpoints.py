@@ -169,6 +169,7 @@ class Thread:
         self.id: str | None = None
         self.head: Head = NEW
         self.size = 0
+        self.at = 0
         self.spaces: dict[str, dict[str, Node]] = {}
         self.writes: dict[tuple[str, str], Writes] = {}
         self.items: list[Raw] = []
@@ -181,6 +182,7 @@ class Thread:
         """Take the next record in; what is not about a thread changes nothing."""
         self.add(line_of(record.body), record.seq)
         self.size += len(record.body)
+        self.at = max(self.at, record.at)
         self.head = Head(record.seq, record.digest, record.epoch)
 
     def add(self, line: Line | None, seq: int = 0) -> None:

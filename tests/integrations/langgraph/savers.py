@@ -68,6 +68,45 @@ ASYNC_SAVERS: dict[str, Callable[[str], Any]] = {
 }
 
 
+@contextmanager
+def checkpointer(name: str, folder: Path) -> Iterator[Any]:
+    """One of LangGraph's own checkpointers, one of them guarded, or ours, by its name."""
+    from lockstitch.integrations.langgraph import Guard, Saver
+
+    kind, _, inner = name.partition(" ")
+    if kind == "guarded":
+        with checkpointer(inner, folder) as saver:
+            yield Guard(saver)
+    elif kind == "saver":
+        with Saver(f"sqlite:///{folder}/own.db") as saver:
+            yield saver
+    else:
+        with SAVERS[kind](address_of(kind, folder)) as saver:
+            yield saver
+
+
+@asynccontextmanager
+async def acheckpointer(name: str, folder: Path) -> AsyncIterator[Any]:
+    """The same for an event loop."""
+    from lockstitch.integrations.langgraph import Guard, Saver
+
+    kind, _, inner = name.partition(" ")
+    if kind == "guarded":
+        async with acheckpointer(inner, folder) as saver:
+            yield Guard(saver)
+    elif kind == "saver":
+        with Saver(f"sqlite:///{folder}/own.db") as saver:
+            yield saver
+    else:
+        async with ASYNC_SAVERS[kind](address_of(kind, folder)) as saver:
+            yield saver
+
+
+CHECKPOINTERS = ("memory", "sqlite", "guarded memory", "guarded sqlite", "saver", "guarded saver")
+# Those that repair a thread by themselves before a new message.
+REPAIRING = tuple(name for name in CHECKPOINTERS if name not in SAVERS)
+
+
 def address_of(store: str, folder: Path) -> str:
     """A new database, ready for use."""
     if store != "postgres":

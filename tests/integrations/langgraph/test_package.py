@@ -7,7 +7,17 @@ import pytest
 
 from lockstitch.integrations import langgraph
 
-NAMES = ["Guard", "HealMiddleware", "Reconciled", "Saver", "areconcile", "heal_hook", "reconcile"]
+NAMES = [
+    "Guard",
+    "HealMiddleware",
+    "Migration",
+    "Reconciled",
+    "Saver",
+    "areconcile",
+    "heal_hook",
+    "migrate",
+    "reconcile",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

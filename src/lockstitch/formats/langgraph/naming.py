@@ -37,7 +37,10 @@ NO_TASK = "00000000-0000-0000-0000-000000000000"
 
 # What stands between a thread and a subgraph of it, in the name of a session.
 MARK = "#"
-_TRIGGERS = ("branch:", "start:")
+# A channel that makes one node run next: ``branch:to:next``.
+BRANCH = "branch:"
+_TRIGGERS = (BRANCH, "start:")
+_BROKEN_OFF = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
@@ -63,6 +66,16 @@ def is_control(channel: str) -> bool:
     return channel in own or is_trigger(channel)
 
 
+def is_workflow(channels: Iterable[str], written: Iterable[str]) -> bool:
+    """Whether a checkpoint is that of a workflow of the functional API (``@entrypoint``).
+
+    ``channels`` are those that have a version in it, ``written`` those of the writes beside it.
+    The first input of a workflow, while none of its tasks has finished, looks like that of any
+    graph: see ``is_first_input``.
+    """
+    return PREVIOUS in set(channels) or RETURN in set(written)
+
+
 def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
     """Whether a checkpoint holds an input and nothing else, so that nobody can tell whose it is.
 
@@ -70,6 +83,15 @@ def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
     be resumed only as long as it is there.
     """
     return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
+
+
+def error_told(text: str) -> str | None:
+    """Return a recorded error as it is told to a model; None if it was no error of a tool.
+
+    LangGraph records the ``repr`` of whatever a task ended with, also of what only says that the
+    run was broken off from outside.
+    """
+    return None if text.partition("(")[0] in _BROKEN_OFF else text
 
 
 def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:

@@ -2,7 +2,8 @@
 
 ``reconcile`` and ``areconcile`` make a thread's checkpoint valid after whatever broke a run off.
 ``HealMiddleware`` and ``heal_hook`` heal what goes to the model. ``Guard`` wraps a checkpointer,
-``Saver`` is one. Each is loaded when it is asked for: a missing package matters only then.
+``Saver`` is one, and ``migrate`` brings it the threads of LangGraph's own. Each is loaded when it
+is asked for: a missing package matters only then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lockstitch.integrations.langgraph.counting import Counters
     from lockstitch.integrations.langgraph.guarding.guard import Guard
+    from lockstitch.integrations.langgraph.migrating.migration import Migration, migrate
     from lockstitch.integrations.langgraph.repairing.hooks import heal_hook
     from lockstitch.integrations.langgraph.repairing.middleware import HealMiddleware
     from lockstitch.integrations.langgraph.repairing.reconciling import areconcile, reconcile
@@ -19,21 +22,27 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.saving.saver import Saver
 
 __all__ = [
+    "Counters",
     "Guard",
     "HealMiddleware",
+    "Migration",
     "Reconciled",
     "Saver",
     "areconcile",
     "heal_hook",
+    "migrate",
     "reconcile",
 ]
 _HOMES = {
+    "Counters": "counting",
     "Guard": "guarding.guard",
     "HealMiddleware": "repairing.middleware",
+    "Migration": "migrating.migration",
     "Reconciled": "repairing.report",
     "Saver": "saving.saver",
     "areconcile": "repairing.reconciling",
     "heal_hook": "repairing.hooks",
+    "migrate": "migrating.migration",
     "reconcile": "repairing.reconciling",
 }
 _NEEDS = {

@@ -1,32 +1,36 @@
-"""Which run a write of LangGraph belongs to, and whether it forked on purpose.
+"""What a run builds on: the head that it was given, what it has put, or a branch it asked for.
 
-A saver sees loads and writes, but no runs. LangGraph merges the config that a load returns into
-the config of everything the run writes later, so a load hands out a *ticket* in that config, and
-every write brings it back: ``head`` if the run was given the newest checkpoint, so that it must
-still be the newest when the run writes, or ``named`` if the caller asked for that very checkpoint
-(time travel, a fork), where a second branch is what was asked for. A thread without checkpoints
-has no config to return; for that, and for whoever drops the ticket, ``Lineage`` remembers the
-last load and the last writer of every checkpoint, up to a number of them.
+A checkpointer sees loads and writes. Of each run (``caller.Run``) it remembers here, for every
+thread and namespace, which checkpoints the run was given as the newest, and which it has put.
+What is put on one of those must still find it the newest; what is put anywhere else (time travel,
+a replay, a copy, a fork) is a branch that somebody asked for.
+
+Whoever calls without a run is known again only by the place: the last one who has loaded or put
+it, and has not built on it yet. That is enough to be told of a second writer; it is not enough to
+know what a run brings, so that nothing is healed then, and ``Lineage.note_input`` says so, once.
 """
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
+from weakref import WeakKeyDictionary, WeakSet
+
+from lockstitch.integrations.langgraph.caller import Run, calling
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import CheckpointTuple
 
-# With LangGraph's own prefix it takes this key out of what it streams, and a saver, since it
-# begins with two underscores, does not copy it into the metadata.
-TICKET = "__pregel_lockstitch_run"
-LIMIT = 20_000
+LIMIT = 10_000
+_RECENT = 4
 
+_LOG = logging.getLogger("lockstitch.langgraph")
 _PLACE = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map"})
 
 
@@ -53,22 +57,6 @@ class Place:
         return {"configurable": conf}
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A run, from its load on: a name of its own, and whether its start was asked for by id."""
-
-    run: str
-    named: bool = False
-
-    @property
-    def text(self) -> str:
-        return f"{'named' if self.named else 'head'}:{self.run}"
-
-
-# A put of a guard, which has decided already whether it may build where it does.
-DECIDED = Ticket("decided by a guard", named=True)
-
-
 def place_of(config: RunnableConfig) -> Place:
     """Give the place that a config names: what is loaded, or the parent of what is put."""
     conf: Mapping[str, Any] = config["configurable"]
@@ -77,75 +65,149 @@ def place_of(config: RunnableConfig) -> Place:
     return Place(thread, namespace, conf.get("checkpoint_id") or None, more)
 
 
-def ticket_of(config: RunnableConfig) -> Ticket | None:
-    """Give the ticket that a config brings, None if it brings none."""
-    text = config.get("configurable", {}).get(TICKET)
-    if not isinstance(text, str):
-        return None
-    kind, _, run = text.partition(":")
-    return Ticket(run, kind == "named") if run and kind in {"head", "named"} else None
+@dataclass(slots=True, eq=False)
+class Progress:
+    """How far one run has come in one namespace of a thread."""
+
+    name: str
+    # Whether LangGraph has announced the run, so that it is known what it was given.
+    is_announced: bool = False
+    # The checkpoints that it was given as the newest; None for a thread that had none.
+    heads: set[str | None] = field(default_factory=set)
+    # The checkpoints that it has put or claimed.
+    owned: set[Place] = field(default_factory=set)
+    # The checkpoints that it has put another one on.
+    built: set[Place] = field(default_factory=set)
+
+    def learn(self, run: Run) -> None:
+        """Take note of what the run that was announced says of itself."""
+
+    def is_branch(self, place: Place) -> bool:
+        """Whether building on a place begins a branch, which somebody has asked for."""
+        return place not in self.owned and place.checkpoint not in self.heads
 
 
-def ticketed(config: RunnableConfig, ticket: Ticket | None) -> RunnableConfig:
-    """Give the config with this ticket, or without any."""
-    conf = {key: value for key, value in config.get("configurable", {}).items() if key != TICKET}
-    if ticket:
-        conf[TICKET] = ticket.text
-    return cast("RunnableConfig", {**config, "configurable": conf})
+P = TypeVar("P", bound=Progress)
+T = TypeVar("T")
 
 
-class Lineage:
-    """The loads and writes of the runs in this process; safe between threads, bounded.
+class Lineage(Generic[P]):
+    """What the runs of this process were given, and what they have put; safe between threads.
 
-    ``loaded`` is told every load that may begin a run, ``wrote`` every checkpoint that a run has
-    put. ``ticket`` says for the config of a put or of writes which run it is, and ``deliberate``
-    whether its branch was asked for. What was forgotten, or was never loaded here, has no ticket.
+    ``loaded`` is told every load, ``looked`` every look into the history, ``wrote`` every
+    checkpoint that was put. ``writing`` says who puts. What was forgotten, or never loaded here,
+    is nobody's.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, make: Callable[[str], P], limit: int = LIMIT) -> None:
+        self._make = make
         self._limit = limit
         self._lock = Lock()
-        # Apart: that somebody reads a checkpoint does not make him its writer.
-        self._loads: OrderedDict[Place, Ticket] = OrderedDict()
-        self._writes: OrderedDict[Place, Ticket] = OrderedDict()
+        self._runs: WeakKeyDictionary[Run, dict[tuple[str, str], P]] = WeakKeyDictionary()
+        self._begun: WeakSet[Run] = WeakSet()
+        self._writes: OrderedDict[Place, P] = OrderedDict()
+        # Who has loaded or put a checkpoint, the last of them last.
+        self._recent: OrderedDict[Place, list[P]] = OrderedDict()
+        self._has_warned = False
 
-    def loaded(self, place: Place, *, named: bool = False) -> Ticket:
-        """Begin a run at a place, given out as the head or asked for by its id."""
-        ticket = Ticket(uuid4().hex, named)
-        self._remember(self._loads, place, ticket)
-        return ticket
-
-    def handed_out(self, saved: CheckpointTuple, *, named: bool = False) -> CheckpointTuple:
-        """Begin a run at a checkpoint that is loaded; the tuple for the run, with its ticket."""
-        ticket = self.loaded(place_of(saved.config), named=named)
-        return saved._replace(config=ticketed(saved.config, ticket))
-
-    def wrote(self, place: Place, ticket: Ticket) -> None:
-        """Remember that a run has put the checkpoint at a place."""
-        self._remember(self._writes, place, ticket)
-
-    def ticket(self, config: RunnableConfig) -> Ticket | None:
-        """Say which run a put or a write is of: by its ticket, else by the place it builds on."""
-        return ticket_of(config) or self.last(place_of(config))
-
-    def last(self, place: Place) -> Ticket | None:
-        """Give the run that wrote a checkpoint, else the one that loaded it last."""
+    def begins(self, config: RunnableConfig) -> Run | None:
+        """Return the run that loads what it begins with; None for whoever looks on, or goes on."""
+        run = calling(config)
+        if run is None or not run.is_loading(config):
+            return None
         with self._lock:
-            return self._writes.get(place) or self._loads.get(place)
+            if run in self._begun:
+                return None
+            self._begun.add(run)
+            return run
 
-    def writer(self, place: Place) -> Ticket | None:
-        """Give the run that wrote a checkpoint, if it was one of this process."""
+    def loaded(self, config: RunnableConfig, place: Place, *, is_head: bool) -> P:
+        """Take note of a load: of a checkpoint, or of a thread that has none."""
+        run = calling(config)
+        progress = self.of(run, place) if run else self._make(uuid4().hex)
+        if run is not None and (run.input is None or place.namespace or run.is_loading(config)):
+            progress.is_announced = True
+        if is_head:
+            progress.heads.add(place.checkpoint)
+        self._note(place, progress)
+        return progress
+
+    def looked(self, config: RunnableConfig) -> None:
+        """Take note of a look into the history, from which a replay may take what it begins at."""
+        if run := calling(config):
+            self.of(run, place_of(config))
+
+    def wrote(self, progress: P, place: Place, parent: Place) -> None:
+        """Remember that somebody has put the checkpoint at a place, on another one."""
+        progress.owned.add(place)
+        progress.built.add(parent)
+        with self._lock:
+            _kept(self._writes, place, progress, self._limit)
+        self._note(place, progress)
+
+    def writing(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
+        """Return who puts or writes somewhere; None if whoever does never loaded anything here."""
+        run, place = calling(config), place_of(config)
+        with self._lock:
+            known = self._runs.get(run) if run is not None else None
+            found = known.get((place.thread, place.namespace)) if known else None
+            recent = [] if found else self._recent.get(place, [])
+        if found is not None or not recent:
+            return found
+        if not is_put:
+            return recent[-1]
+        # A run builds once on a checkpoint: whoever comes after it is another one.
+        free = [one for one in recent if place not in one.built]
+        if free:
+            return free[-1]
+        another = self._make(uuid4().hex)
+        another.heads.add(place.checkpoint)
+        return another
+
+    def is_known(self, place: Place) -> bool:
+        """Whether somebody of this process has loaded or put a checkpoint."""
+        with self._lock:
+            return place in self._recent
+
+    def writer(self, place: Place) -> P | None:
+        """Return who has put a checkpoint, if it was somebody of this process."""
         with self._lock:
             return self._writes.get(place)
 
-    def deliberate(self, config: RunnableConfig) -> bool:
-        """Tell whether what is put under this config forks on purpose, so is no conflict."""
-        ticket = self.ticket(config)
-        return ticket is not None and ticket.named
+    def note_input(self, progress: P | None, place: Place, metadata: Mapping[str, Any]) -> None:
+        """Say once, and loudly, that a run brings something new which nobody has announced."""
+        is_input = metadata.get("source") == "input" and not place.namespace
+        if not is_input or progress is None or progress.is_announced or self._has_warned:
+            return
+        self._has_warned = True
+        text = (
+            "a run brings a new message, but its graph did not say so, and nothing was healed"
+            f" before it (thread {place.thread!r}): call graphs through LangGraph's own stream and"
+            " invoke; where a checkpointer is wrapped and its methods are called in another"
+            " thread, take the context along (contextvars.copy_context().run); or call"
+            " reconcile(graph, config) before every new message"
+        )
+        _LOG.warning("%s", text)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
-    def _remember(self, kept: OrderedDict[Place, Ticket], place: Place, ticket: Ticket) -> None:
+    def of(self, run: Run, place: Place) -> P:
+        """Return how far a run has come in the thread and namespace of a place."""
         with self._lock:
-            kept[place] = ticket
-            kept.move_to_end(place)
-            while len(kept) > self._limit:
-                kept.popitem(last=False)
+            known = self._runs.setdefault(run, {})
+            key = (place.thread, place.namespace)
+            if key not in known:
+                known[key] = self._make(uuid4().hex if known else run.name)
+                known[key].learn(run)
+            return known[key]
+
+    def _note(self, place: Place, progress: P) -> None:
+        with self._lock:
+            recent = [one for one in self._recent.get(place, ()) if one is not progress]
+            _kept(self._recent, place, [*recent, progress][-_RECENT:], self._limit)
+
+
+def _kept(kept: OrderedDict[Place, T], place: Place, value: T, limit: int) -> None:
+    kept[place] = value
+    kept.move_to_end(place)
+    while len(kept) > limit:
+        kept.popitem(last=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,32 +14,20 @@ from langgraph.checkpoint.base import id as ids
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import DetectedCapabilities
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres.shallow import AsyncShallowPostgresSaver, ShallowPostgresSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.graph import START, StateGraph
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import Guard, reconcile
-from lockstitch.integrations.langgraph.caller import loading_run
 from lockstitch.integrations.langgraph.guarding.claims import names_of
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
-from lockstitch.integrations.langgraph.lineage import (
-    TICKET,
-    Lineage,
-    Place,
-    Ticket,
-    place_of,
-    ticket_of,
-    ticketed,
-)
+from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
-    Notes,
-    chain,
     chat,
     later,
     lose,
-    noting,
     said,
     texts,
 )
@@ -113,6 +100,63 @@ def test_what_only_the_saver_has_the_guard_has(tmp_path: Path) -> None:
         with pytest.raises(AttributeError):
             _ = guard.nothing
     assert isinstance(guard, BaseCheckpointSaver)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_guard_can_do_what_its_saver_can(name: str, tmp_path: Path) -> None:
+    with SAVERS[name](address_of(name, tmp_path)) as saver:
+        bare = _optional(saver)
+        assert _optional(Guard(saver)) == bare
+        assert _optional(Guard(saver).with_allowlist([("tests", "Thing")])) == bare
+        assert "copy_thread" not in bare
+        with pytest.raises(NotImplementedError):
+            Guard(saver).copy_thread("shared", "other")
+    assert type(Guard(saver)).__name__ == "Guard"
+
+
+def _optional(saver: Any) -> set[str]:
+    """What LangGraph's suite takes a saver to be able to do, of what none has to."""
+    found = {each.value for each in DetectedCapabilities.from_instance(saver).detected}
+    return found & {"delete_thread", "delete_for_runs", "copy_thread", "prune"}
+
+
+class Copying(InMemorySaver):
+    """A saver that copies threads, but only if it is waited for."""
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        for saved in [*self.list(on(source_thread_id))][::-1]:
+            above: Any = saved.parent_config or on(target_thread_id, checkpoint_ns="")
+            above = {"configurable": {**above["configurable"], "thread_id": target_thread_id}}
+            versions = saved.checkpoint["channel_versions"]
+            self.put(above, saved.checkpoint, saved.metadata, versions)
+
+
+class OwnPruning(Guard):
+    """A guard with a method of its own that its saver lacks."""
+
+    def prune(self, thread_ids: Any, *, strategy: str = "keep_latest") -> None:
+        raise ZeroDivisionError
+
+
+def test_a_guard_has_one_method_and_lacks_the_other() -> None:
+    guard = Guard(Copying())
+    chat(guard).invoke(said("a"), THREAD)
+    guard.copy_thread("shared", "other")
+    assert texts(chat(guard), on("other")) == ["a", "done a"]
+    chat(guard).invoke(said("b"), on("other"))
+    assert texts(chat(guard)) == ["a", "done a"]
+    with pytest.raises(NotImplementedError):
+        asyncio.run(guard.acopy_thread("shared", "another"))
+    with pytest.raises(ZeroDivisionError):
+        OwnPruning(Copying()).prune(["shared"])
+    assert isinstance(OwnPruning(Copying()), OwnPruning)
+
+
+def test_a_saver_without_a_history_is_declined() -> None:
+    for shallow in (ShallowPostgresSaver, AsyncShallowPostgresSaver):
+        made = object.__new__(type("Mine", (shallow,), {}))
+        with pytest.raises(UsageError, match="keeps only the last checkpoint"):
+            Guard(made)
 
 
 class Old(InMemorySaver):
@@ -255,63 +299,6 @@ def test_an_id_that_nobody_would_find_is_refused() -> None:
         guard.put(saved.config, body, {"source": "update", "step": 9, "parents": {}}, {})
 
 
-# Who loads
-
-
-class Watching(InMemorySaver):
-    """A saver that notes who loads from it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.callers: list[Any] = []
-
-    def get_tuple(self, config: Any) -> Any:
-        self.callers.append(loading_run(self))
-        return super().get_tuple(config)
-
-    async def aget_tuple(self, config: Any) -> Any:
-        self.callers.append(loading_run(self))
-        return super().get_tuple(config)
-
-
-def test_the_run_that_loads_is_recognised() -> None:
-    saver = Watching()
-    graph = chat(saver)
-    graph.invoke(said("a"), THREAD)
-    list(graph.stream(said("b"), THREAD))
-    asyncio.run(graph.ainvoke(said("c"), THREAD))
-    assert [caller.loop.input["messages"][0].content for caller in saver.callers] == ["a", "b", "c"]
-    assert all(caller.graph is graph for caller in saver.callers)
-    saver.callers.clear()
-    graph.update_state(THREAD, said("d"))
-    assert saver.callers[0].loop is None
-    assert saver.callers[0].recognised
-    saver.callers.clear()
-    graph.get_state(THREAD)
-    assert [caller.looks for caller in saver.callers] == [True]
-
-
-def test_a_subgraph_that_loads_brings_nothing_new() -> None:
-    saver = Watching()
-    outer = StateGraph(Notes)
-    outer.add_node("sub", chain(None, noting("in")))
-    outer.add_edge(START, "sub")
-    outer.compile(checkpointer=saver).invoke({"notes": []}, THREAD)
-    assert [caller.loop.is_nested for caller in saver.callers] == [False, True]
-
-
-def test_a_run_that_is_not_recognised_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    guard = Guard(InMemorySaver())
-    chat(guard).invoke(said("a"), THREAD)
-    with caplog.at_level(logging.WARNING, "lockstitch.langgraph"):
-        for _ in range(3):
-            saved = guard.get_tuple(THREAD)
-            assert saved
-            body: Any = {**saved.checkpoint, "id": later(saved.checkpoint["id"])}
-            guard.put(saved.config, body, {"source": "input", "step": 9, "parents": {}}, {})
-    assert caplog.text.count("does not reconcile") == 1
-
-
 # Beside the others of this package
 
 
@@ -330,38 +317,34 @@ def test_reconciling_a_guard() -> None:
 # Lineage
 
 
-def test_a_ticket_goes_with_a_config() -> None:
-    config = on("t", checkpoint_ns="", checkpoint_id="1")
-    assert ticket_of(config) is None
-    for ticket in (Ticket("run"), Ticket("run", named=True)):
-        given = ticketed(config, ticket)
-        assert ticket_of(given) == ticket
-        assert TICKET not in config["configurable"]
-        assert ticketed(given, None) == config
-    assert ticket_of(on("t", **{TICKET: "nonsense"})) is None
-    assert ticket_of(on("t", **{TICKET: 3})) is None
+def test_a_place_is_what_a_config_names() -> None:
     assert place_of(on("t", other=1)) == Place("t", "", None)
     assert place_of(on("t", other=1)).at("2").config == on(
         "t", other=1, checkpoint_ns="", checkpoint_id="2"
     )
 
 
-def test_lineage_tells_a_fork_from_a_stale_run() -> None:
-    lineage = Lineage(limit=2)
+def test_lineage_tells_a_branch_from_a_stale_run() -> None:
+    lineage = Lineage(Progress, limit=2)
     head, old = Place("t", "", "2"), Place("t", "", "1")
-    lineage.loaded(old, named=True)
-    lineage.loaded(head)
-    assert lineage.deliberate(old.config)
-    assert not lineage.deliberate(head.config)
-    run = Ticket("run")
-    lineage.wrote(old, run)
-    lineage.loaded(old, named=True)
-    # That somebody reads it does not make him its writer.
-    assert lineage.ticket(old.config) == lineage.writer(old) == run
+    lineage.loaded(old.config, old, is_head=False)
+    lineage.loaded(head.config, head, is_head=True)
+    assert lineage.writing(old.config).is_branch(old)  # type: ignore[union-attr]
+    assert not lineage.writing(head.config).is_branch(head)  # type: ignore[union-attr]
+    run = Progress("run")
+    lineage.wrote(run, old, Place("t", "", "0"))
+    assert lineage.writing(old.config) is lineage.writer(old) is run
+    # Without a run, whoever came last is meant, until he has built on it.
+    other = lineage.loaded(old.config, old, is_head=True)
+    assert lineage.writing(old.config) is other
+    assert lineage.writer(old) is run
+    lineage.wrote(other, head, old)
+    assert lineage.writing(old.config) is other
+    assert lineage.writing(old.config, is_put=True) is run
     for number in range(3):
-        lineage.loaded(Place("t", "", f"new {number}"))
-    assert lineage.last(head) is None
-    assert lineage.last(old) == run
+        new = Place("t", "", f"new {number}")
+        lineage.loaded(new.config, new, is_head=True)
+    assert lineage.writing(head.config) is None
 
 
 # Looking
@@ -393,9 +376,9 @@ def test_a_look_makes_no_objects(serde: Any) -> None:
         assert seen.metadata == real.metadata
         assert names_of(seen) == names_of(real)
         assert seen.checkpoint["id"] == real.checkpoint["id"]
-        assert not any(seen.checkpoint["channel_values"].get("messages", []))
+        assert not any(seen.checkpoint["channel_values"].get("messages") or [])
 
 
 def test_a_saver_that_nobody_knows_is_looked_at_as_it_is() -> None:
-    saver = Watching()
+    saver = Old()
     assert eyes_of(saver) is saver

@@ -35,13 +35,16 @@ import copy
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from msgspec import structs
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import loading_run
+from lockstitch.integrations.langgraph.caller import announce
+from lockstitch.integrations.langgraph.counting import Counters
 from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.abilities import fitted, require_history
 from lockstitch.integrations.langgraph.guarding.forks import Fork
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.guarding.protocol import Guarding
@@ -54,7 +57,7 @@ from lockstitch.integrations.langgraph.guarding.steps import (
     acarried_out,
     carried_out,
 )
-from lockstitch.integrations.langgraph.lineage import Place, place_of, ticketed
+from lockstitch.integrations.langgraph.lineage import Place
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -75,8 +78,14 @@ class Guard(BaseCheckpointSaver[Any]):
     """A checkpointer that stores in another one, and guards its threads.
 
     ``reconcile=False`` leaves out the settling at load, ``channel`` names the one that holds the
-    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too.
+    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
+    what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
+
+    def __new__(cls, saver: Saver | None = None, **_options: Any) -> Self:
+        """Make a guard that can do what its checkpointer can; a copy of one has its class."""
+        made: type[Self] = cls if saver is None else fitted(cls, Guard, saver)
+        return super().__new__(made)
 
     def __init__(
         self,
@@ -90,6 +99,8 @@ class Guard(BaseCheckpointSaver[Any]):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        require_history(saver)
+        announce()
         self.saver = saver
         self._guarding = Guarding(
             saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel
@@ -101,6 +112,15 @@ class Guard(BaseCheckpointSaver[Any]):
     def forks(self) -> deque[Fork]:
         """Where runs that lost went on, the last of them."""
         return self._guarding.forks
+
+    @property
+    def counters(self) -> Counters:
+        """What this guard has healed and refused so far, and tried again with its saver."""
+        own = self._guarding.counting.counters()
+        behind = getattr(self.saver, "counters", None)
+        if not isinstance(behind, Counters):
+            return own
+        return structs.replace(own, retries=own.retries + behind.retries)
 
     def __getattr__(self, name: str) -> Any:
         """Give what only the checkpointer behind has."""
@@ -138,12 +158,10 @@ class Guard(BaseCheckpointSaver[Any]):
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        caller = loading_run(self)
-        return carried_out(self.saver, self._guarding.loaded(config, caller), self._eyes)
+        return carried_out(self.saver, self._guarding.loaded(config), self._eyes)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        caller = loading_run(self)
-        return await acarried_out(self.saver, self._guarding.loaded(config, caller), self._eyes)
+        return await acarried_out(self.saver, self._guarding.loaded(config), self._eyes)
 
     def list(
         self,
@@ -153,8 +171,9 @@ class Guard(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
+        self._guarding.looked(config)
         for saved in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield _shown(saved)
+            yield claims.stripped(saved)
 
     async def alist(
         self,
@@ -164,9 +183,10 @@ class Guard(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
+        self._guarding.looked(config)
         found = self.saver.alist(config, filter=filter, before=before, limit=limit)
         async for saved in found:
-            yield _shown(saved)
+            yield claims.stripped(saved)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -187,8 +207,8 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(config, place_of(config))
-        step = Put(ticketed(config, None), checkpoint, metadata, new_versions)
+        run = self._guarding.runs.writing(config, is_put=True)
+        step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
         with run.lock:
@@ -201,8 +221,8 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(config, place_of(config))
-        step = Put(ticketed(config, None), checkpoint, metadata, new_versions)
+        run = self._guarding.runs.writing(config, is_put=True)
+        step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
         async with run.turn:
@@ -215,7 +235,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             step.done(self.saver)
@@ -230,7 +250,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(config, place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             await step.adone(self.saver)
@@ -241,15 +261,19 @@ class Guard(BaseCheckpointSaver[Any]):
     # Housekeeping
 
     def delete_thread(self, thread_id: str) -> None:
+        self._guarding.runs.forget([str(thread_id)])
         self.saver.delete_thread(thread_id)
 
     async def adelete_thread(self, thread_id: str) -> None:
+        self._guarding.runs.forget([str(thread_id)])
         await self.saver.adelete_thread(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self._guarding.runs.forget()
         self.saver.delete_for_runs(run_ids)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self._guarding.runs.forget()
         await self.saver.adelete_for_runs(run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -263,6 +287,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if strategy == "keep_latest":
             for thread in thread_ids:
                 carried_out(self.saver, _prunable(Place(thread, "", None)))
+        self._guarding.runs.forget([*map(str, thread_ids)])
         self.saver.prune(thread_ids, strategy=strategy)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -270,17 +295,13 @@ class Guard(BaseCheckpointSaver[Any]):
         if strategy == "keep_latest":
             for thread in thread_ids:
                 await acarried_out(self.saver, _prunable(Place(thread, "", None)))
+        self._guarding.runs.forget([*map(str, thread_ids)])
         await self.saver.aprune(thread_ids, strategy=strategy)
 
     def _write(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> Write:
-        return Write(ticketed(config, None), writes, task, (path,) if self._paths else ())
-
-
-def _shown(saved: CheckpointTuple) -> CheckpointTuple:
-    """Give a checkpoint of the history, without what a guard or a saver of ours has added."""
-    return claims.stripped(saved)._replace(config=ticketed(saved.config, None))
+        return Write(config, writes, task, (path,) if self._paths else ())
 
 
 def _prunable(place: Place) -> Steps[None]:

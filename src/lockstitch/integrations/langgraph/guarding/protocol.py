@@ -8,17 +8,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.naming import START
-from lockstitch.integrations.langgraph.caller import Caller, brings_input, follow
+from lockstitch.formats.langgraph.naming import INTERRUPT, START
+from lockstitch.integrations.langgraph import caller
+from lockstitch.integrations.langgraph.counting import Counting
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
-from lockstitch.integrations.langgraph.guarding.runs import Run, Runs
+from lockstitch.integrations.langgraph.guarding.runs import GuardedRun, Runs
 from lockstitch.integrations.langgraph.guarding.settling import reconciled
 from lockstitch.integrations.langgraph.guarding.steps import Put, Read, Saver, Steps, Write
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, place_of, ticketed
+from lockstitch.integrations.langgraph.lineage import Place, place_of
 from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
 from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
 
@@ -40,86 +41,125 @@ class Guarding:
         self.saver = saver
         self.on_conflict = on_conflict
         self.forks: deque[Fork] = deque(maxlen=_FORKS)
-        self.runs = Runs(Lineage())
+        self.runs = Runs()
+        self.counting = Counting()
         self._reconcile = reconcile
         self._channel = channel
-        self._warned: set[str] = set()
 
-    def loaded(self, config: RunnableConfig, caller: Caller) -> Steps[CheckpointTuple | None]:
+    def loaded(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         """Give the checkpoint that a config names, or the head; settled, if something new comes."""
+        run = self.runs.begins(config)
         for rest in reversed(range(_TRIES)):
             try:
-                return (yield from self._loaded_once(config, caller))
+                return (yield from self._loaded_once(config, run))
             except Conflict:
                 # Somebody was quicker with the same checkpoint: what he made of it is read next.
                 if not rest:
                     raise
+                self.counting.retry()
         raise AssertionError
 
-    def _loaded_once(self, config: RunnableConfig, caller: Caller) -> Steps[CheckpointTuple | None]:
+    def _loaded_once(
+        self, config: RunnableConfig, run: caller.Run | None
+    ) -> Steps[CheckpointTuple | None]:
+        place = place_of(config)
+        if place.checkpoint:
+            return (yield from self._loaded_by_id(config, run))
+        guess = yield from self._claimed_ahead(config, run)
+        saved: CheckpointTuple | None = yield Read(config)
+        found = yield from claims.head(place, self.runs.counts, saved) if saved else _nothing()
+        if found is None:
+            self.runs.loaded(config, place, is_head=True).saw(place)
+            return None
+        caller.follow(found.newest)
+        if saved is None or claims.id_of(saved) != claims.id_of(found.saved):
+            saved = yield from _whole(place, found.saved)
+        if saved is None:
+            raise claims.moved(place, None)
+        here = place.at(claims.id_of(saved))
+        given = self._given(config, here, saved, is_head=True)
+        if given.is_announced and here not in given.fresh:
+            given.found[here] = claims.outlined(found)
+        given.saw(here)
+        if guess and claims.is_claimed(guess, saved, given.name):
+            given.owned.add(here)
+        made = None
+        if run and self._reconcile and run.brings_input(config, saved):
+            made = yield from self._settled(config, saved, run.graph, is_head=True)
+        return made or claims.stripped(saved)
+
+    def _loaded_by_id(
+        self, config: RunnableConfig, run: caller.Run | None
+    ) -> Steps[CheckpointTuple | None]:
         place = place_of(config)
         found = yield from claims.head(place, self.runs.counts)
-        head = found.saved if found else None
-        saved: CheckpointTuple | None = None
-        if place.checkpoint:
-            saved = yield Read(ticketed(config, None))
-        elif head:
-            saved = yield from _whole(place, head)
+        saved: CheckpointTuple | None = yield Read(config)
         if found:
-            follow(found.newest)
-        named = place.checkpoint is not None and (
-            head is None or saved is None or claims.id_of(saved) != claims.id_of(head)
-        )
-        made: CheckpointTuple | None = None
-        if saved and self._reconcile and caller.loop and brings_input(caller.loop, saved):
-            made = yield from self._settled(place, saved, caller, named=named)
-        if made:
-            return made
-        if caller.looks:
-            return claims.stripped(saved) if saved else None
-        return self._handed_out(place, saved, named=named, known=caller.recognised)
-
-    def _handed_out(
-        self, place: Place, saved: CheckpointTuple | None, *, named: bool, known: bool
-    ) -> CheckpointTuple | None:
+            caller.follow(found.newest)
         if saved is None:
-            self.runs.started(place, named=named, known=known)
+            self.runs.loaded(config, place, is_head=False)
             return None
-        here, seen = place.at(claims.id_of(saved)), claims.writes_on(saved)
-        run = self.runs.started(here, named=named, seen=seen, known=known)
-        run.tasks[here] = {task for task, _, _ in saved.pending_writes or ()}
-        return _for(run, saved)
+        is_head = found is not None and claims.id_of(saved) == claims.id_of(found.saved)
+        self._given(config, place, saved, is_head=is_head)
+        made = None
+        if run and self._reconcile and run.brings_input(config, saved):
+            made = yield from self._settled(config, saved, run.graph, is_head=is_head)
+        return made or claims.stripped(saved)
+
+    def _claimed_ahead(self, config: RunnableConfig, run: caller.Run | None) -> Steps[Place | None]:
+        """Claim what this process has put last, for a run that is about to build on it."""
+        place = place_of(config)
+        last = self.runs.last(place)
+        if last is None or run is None or run.durability == "exit":
+            return None
+        yield claims.ahead(replace(last, more=place.more), self.runs.of(run, place).name)
+        return last
+
+    def _given(
+        self, config: RunnableConfig, here: Place, saved: CheckpointTuple, *, is_head: bool
+    ) -> GuardedRun:
+        """Take note of what is handed out: only the first time counts, others only look on."""
+        run = self.runs.loaded(config, here, is_head=is_head)
+        run.seen.setdefault(here, claims.writes_on(saved))
+        run.tasks.setdefault(here, {task for task, _, _ in saved.pending_writes or ()})
+        return run
 
     def _settled(
-        self, place: Place, saved: CheckpointTuple, caller: Caller, *, named: bool
+        self, config: RunnableConfig, saved: CheckpointTuple, graph: Any, *, is_head: bool
     ) -> Steps[CheckpointTuple | None]:
         """Reconcile before a new input; None if there was nothing to do."""
-        here, seen = place.at(claims.id_of(saved)), claims.writes_on(saved)
-        run = self.runs.started(here, named=named, seen=seen, known=True)
+        place = place_of(config)
+        here = place.at(claims.id_of(saved))
+        run = self._given(config, here, saved, is_head=is_head)
 
         def store(where: Place, step: Put) -> Steps[RunnableConfig]:
-            own = run if where == here else self.runs.started(where, known=True)
+            own = run if where == here else self.runs.loaded(where.config, where, is_head=True)
             return (yield from self._guarded(own, where, step))
 
-        graph = caller.graph or self.saver
         # Named by its id it would be one of the past, whose subgraphs are left alone.
-        config = here.config if named else place.at(None).config
-        task = Reconciler(graph, config, channel=self._channel, force=True)
-        loaded = _of_the_past(saved, self._channel) if named else saved
+        asked = place.at(None).config if is_head else here.config
+        task = Reconciler(graph, asked, channel=self._channel, force=True, saver=self.saver)
+        loaded = saved if is_head else _of_the_past(saved)
         report = yield from reconciled(task, loaded._replace(config=here.config), store)
         if not report.changed or report.after is None:
             return None
         new: CheckpointTuple | None = yield Read(place.at(place_of(report.after).checkpoint).config)
         if new is None:
             raise claims.moved(here, None)
-        follow(claims.id_of(new))
+        caller.follow(claims.id_of(new))
+        self.counting.heal(report)
         _LOG.info("thread %r was settled before a new input: %s", place.thread, claims.id_of(new))
-        return _for(run, new)
+        return claims.stripped(new)
 
-    def put(self, run: Run, config: RunnableConfig, step: Put) -> Steps[RunnableConfig]:
+    def looked(self, config: RunnableConfig | None) -> None:
+        """Take note of a look into the history."""
+        if config is not None:
+            self.runs.looked(config)
+
+    def put(self, run: GuardedRun, config: RunnableConfig, step: Put) -> Steps[RunnableConfig]:
         """Put a checkpoint of a run, where that may build, or on the branch that it is on."""
         place = place_of(config)
-        self._note_caller(run, step)
+        self.runs.note_input(run if self._reconcile else None, place, step.metadata)
         branch = self._branch(run, config, place)
         if branch is None:
             try:
@@ -135,42 +175,56 @@ class Guarding:
         yield from self._taken_along(branch, here)
         return written
 
-    def _guarded(self, run: Run, place: Place, step: Put) -> Steps[RunnableConfig]:
+    def _guarded(self, run: GuardedRun, place: Place, step: Put) -> Steps[RunnableConfig]:
         checkpoint = step.checkpoint["id"]
         signed = claims.signed(step.metadata, run.name)
         made = Put(step.config, step.checkpoint, signed, step.versions)
         if place.checkpoint and checkpoint <= place.checkpoint:
             raise claims.behind(place, checkpoint)
-        asked_for = run.ticket.named or step.metadata.get("source") == "fork"
+        is_branch = run.is_branch(place) or step.metadata.get("source") == "fork"
         written: RunnableConfig
-        if place not in run.owned and asked_for:
+        if place not in run.owned and is_branch:
             written = yield from claims.put_fork(place, made, run.name)
         elif place.checkpoint is None:
-            written = yield from claims.put_first(place, made, run.name, self.runs.counts)
+            is_fresh = run.is_fresh(place)
+            counts = self.runs.counts
+            written = yield from claims.put_first(place, made, run.name, counts, is_fresh=is_fresh)
         else:
             yield from self._may_write(run, place)
             written = yield from claims.put(place, made, run.name, run.tasks.get(place))
-        self.runs.wrote(run, place.at(checkpoint))
+        self.runs.wrote(run, place.at(checkpoint), place)
         run.early.pop(place.at(checkpoint), None)
         return written
 
-    def _may_write(self, run: Run, place: Place) -> Steps[None]:
-        if place in run.owned:
-            yield from claims.checked(place, run.name)
-        else:
-            seen = run.seen if place == run.start else None
-            yield from claims.begun(place, run.name, self.runs.counts, seen)
+    def _may_write(self, run: GuardedRun, place: Place) -> Steps[None]:
+        """See that a run may build on a place, or claim it; what it saw a moment ago, it knows."""
+        if place not in run.owned:
+            is_sure = run.is_fresh(place) and not run.is_late
+            found = run.found.pop(place, None) if is_sure else None
+            seen = run.seen.get(place)
+            yield from claims.begun(place, run.name, self.runs.counts, seen, found)
             run.owned.add(place)
+        elif run.is_late or not run.is_fresh(place):
+            yield from claims.checked(place, run.name)
+        run.saw(place)
 
-    def written(self, run: Run, config: RunnableConfig, step: Write) -> Steps[None]:
+    def _must_look(self, run: GuardedRun, place: Place, step: Write) -> bool:
+        """Whether a write needs a look before it: most are followed by one, at the next put."""
+        if place not in run.owned or run.has_deltas or not run.is_fresh(place):
+            return True
+        return any(channel == INTERRUPT for channel, _ in step.writes)
+
+    def written(self, run: GuardedRun, config: RunnableConfig, step: Write) -> Steps[None]:
         """Store writes of a run's task; the first ones on a head that it loaded claim that."""
         place = place_of(config)
         branch = self._branch(run, config, place)
         if branch is None:
             try:
-                if place in run.owned or (place == run.start and not run.ticket.named):
-                    yield from self._may_write(run, place)
-                elif place != run.start:
+                if not run.is_branch(place):
+                    if self._must_look(run, place, step):
+                        run.fresh.pop(place, None)
+                        yield from self._may_write(run, place)
+                elif place not in run.seen:
                     run.early.setdefault(place, []).append(step)
                 yield step
                 run.tasks.setdefault(place, set()).add(step.task)
@@ -190,7 +244,7 @@ class Guarding:
                 last = max(put, key=lambda one: one.checkpoint or "")
                 yield from branch.copied(last, inner.tasks.get(last, ()))
 
-    def _branch(self, run: Run, config: RunnableConfig, place: Place) -> Branch | None:
+    def _branch(self, run: GuardedRun, config: RunnableConfig, place: Place) -> Branch | None:
         """Give the branch that a run is on, None if it has lost nothing; raises if it may not."""
         if self.on_conflict == "fork":
             self.runs.nest(run, config, place)
@@ -200,14 +254,18 @@ class Guarding:
             raise Conflict(*run.lost.args)
         return run.branch
 
-    def _gone_on(self, run: Run, config: RunnableConfig, place: Place, error: Conflict) -> Branch:
+    def _gone_on(
+        self, run: GuardedRun, config: RunnableConfig, place: Place, error: Conflict
+    ) -> Branch:
         """Let a run that lost go on in a thread of its own, or end it."""
         outer = self.runs.outermost(config, place) if place.namespace else run
         if self.on_conflict == "raise" or outer is None:
             run.lost = error
+            self.counting.conflict()
             _LOG.warning("%s", error)
             raise error
         if outer.branch is None:
+            self.counting.conflict()
             name = f"{place.thread}-fork-{outer.name[:12]}"
             outer.branch = Branch(name, self.saver.get_next_version)
             self.forks.append(Fork(place.thread, name, place.checkpoint, str(error)))
@@ -215,14 +273,11 @@ class Guarding:
         run.branch = outer.branch
         return run.branch
 
-    def _note_caller(self, run: Run, step: Put) -> None:
-        fresh = step.metadata.get("source") == "input" and not run.start.namespace
-        if fresh and not run.recognised and self._reconcile and "caller" not in self._warned:
-            self._warned.add("caller")
-            _LOG.warning(
-                "this version of LangGraph loads checkpoints in a way that is not known: Guard "
-                "does not reconcile before a new input; call reconcile() yourself"
-            )
+
+def _nothing() -> Steps[None]:
+    """Find no head where there is no checkpoint."""
+    return
+    yield  # type: ignore[unreachable]
 
 
 def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]:
@@ -232,13 +287,7 @@ def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]
     return saved._replace(config=replace(here, more={}).config) if saved else None
 
 
-def _for(run: Run, saved: CheckpointTuple) -> CheckpointTuple:
-    """Give a checkpoint as a run is to see it: with its ticket, without what guards add."""
-    clean = claims.stripped(saved)
-    return clean._replace(config=ticketed(clean.config, run.ticket))
-
-
-def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple:
+def _of_the_past(saved: CheckpointTuple) -> CheckpointTuple:
     """Give a checkpoint of the past without what a run began or went on with there.
 
     Whoever goes back to it with something else to say has put that in its place. Only results of
@@ -246,5 +295,5 @@ def _of_the_past(saved: CheckpointTuple, channel: str | None) -> CheckpointTuple
     """
     values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values, channel)
+    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values)
     return saved if wants_results else saved._replace(checkpoint=checkpoint, pending_writes=[])

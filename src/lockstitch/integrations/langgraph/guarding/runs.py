@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextvars import ContextVar
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, Ticket, ticket_of
+from lockstitch.integrations.langgraph.lineage import LIMIT, Lineage, Place, Progress
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from lockstitch.errors import Conflict
+    from lockstitch.integrations.langgraph.caller import Run
+    from lockstitch.integrations.langgraph.guarding.claims import Head
     from lockstitch.integrations.langgraph.guarding.forks import Branch
     from lockstitch.integrations.langgraph.guarding.steps import Write
 
-# A run that is forgotten claims its own checkpoint anew when it goes on.
-RUNS = 5_000
-# The run that found its thread empty, so that there was no config to put a ticket in: what it
-# saves in the background runs in a copy of the context in which it was loaded.
-_EMPTY: ContextVar[str] = ContextVar("lockstitch_run", default="")
+# Seconds for which what was seen is taken to be so still. It only spares reads: whatever is put is
+# looked after, too.
+_MOMENT = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """One run in one namespace, from its load on."""
+class GuardedRun(Progress):
+    """One run in one namespace of a thread, from its load on."""
 
-    ticket: Ticket
-    # Where it was loaded.
-    start: Place
-    # The writes of tasks that hung on the checkpoint when it was loaded.
-    seen: int | None = None
-    # Whether the run was known for one of LangGraph's when it was loaded.
-    recognised: bool = False
-    # The checkpoints that it has put or claimed.
-    owned: set[Place] = field(default_factory=set)
+    # How many writes of tasks hung on each checkpoint that it has loaded.
+    seen: dict[Place, int] = field(default_factory=dict)
     # What it wrote on checkpoints that it had not put yet: LangGraph saves in the background.
     early: dict[Place, list[Write]] = field(default_factory=dict)
     # The tasks whose writes on a checkpoint it knows of, from its load or as its own.
     tasks: dict[Place, set[str]] = field(default_factory=dict)
+    # The heads that it has loaded, and when it last saw of a checkpoint that it may build there.
+    found: dict[Place, Head] = field(default_factory=dict)
+    fresh: dict[Place, float] = field(default_factory=dict)
+    # Whether what a task writes becomes a part of the history at once (``DeltaChannel``).
+    has_deltas: bool = True
+    # Whether all is stored at the end, long after it was loaded.
+    is_late: bool = True
     lost: Conflict | None = None
     branch: Branch | None = None
     lock: RLock = field(default_factory=RLock)
@@ -51,110 +51,87 @@ class Run:
         default_factory=WeakKeyDictionary
     )
 
-    @property
-    def name(self) -> str:
-        return self.ticket.run
+    def saw(self, place: Place) -> None:
+        """Take note that the run may build on a place, now."""
+        self.fresh[place] = time.monotonic()
+
+    def is_fresh(self, place: Place) -> bool:
+        """Whether it was seen a moment ago that the run may build on a place."""
+        seen = self.fresh.get(place)
+        return seen is not None and time.monotonic() - seen < _MOMENT
+
+    def learn(self, run: Run) -> None:
+        self.has_deltas = run.graph is None or _has_deltas(run.graph)
+        self.is_late = run.durability == "exit"
 
     @property
     def turn(self) -> asyncio.Lock:
         """One at a time in an event loop; shared by two loops, a lock would wake nobody."""
         return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
-    def is_of(self, place: Place) -> bool:
-        """Tell whether a place is in the thread and namespace of this run."""
-        return (self.start.thread, self.start.namespace) == (place.thread, place.namespace)
+
+def _has_deltas(graph: Any) -> bool:
+    return any(type(one).__name__ == "DeltaChannel" for one in graph.channels.values())
 
 
-class Runs:
-    """The runs of this process by their names, up to a number of them; safe between threads."""
+class Runs(Lineage[GuardedRun]):
+    """The runs of this process, up to a number of them; safe between threads."""
 
-    def __init__(self, lineage: Lineage, limit: int = RUNS) -> None:
-        self._lineage = lineage
-        self._limit = limit
-        self._lock = Lock()
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+    def __init__(self, limit: int = LIMIT) -> None:
+        super().__init__(GuardedRun, limit)
+        self._nesting = Lock()
         # The runs of subgraphs by the checkpoint of the outermost graph that they are run from.
-        self._inner: OrderedDict[Place, dict[str, Run]] = OrderedDict()
+        self._inner: OrderedDict[Place, dict[str, GuardedRun]] = OrderedDict()
+        # What was put last in a thread and namespace, and counts.
+        self._last: OrderedDict[Place, Place] = OrderedDict()
 
-    def started(
-        self, place: Place, *, named: bool = False, seen: int | None = None, known: bool = False
-    ) -> Run:
-        """Begin a run at a place that is loaded."""
-        ticket = self._lineage.loaded(place, named=named)
-        run = Run(ticket, place, seen, known)
-        self._keep(run)
-        if place.checkpoint is None:
-            _EMPTY.set(run.name)
-        return run
+    def last(self, place: Place) -> Place | None:
+        """Return what this process has put last where a place is, None if it has put nothing."""
+        with self._nesting:
+            return self._last.get(place.at(None))
 
-    def writing(self, config: RunnableConfig, place: Place) -> Run | None:
-        """Give the run that puts or writes; None if whoever does never loaded anything here."""
-        for ticket in self._tickets(config, place):
-            run = self._get(ticket)
-            if run is None:
-                run = Run(ticket, place)
-                self._keep(run)
-            if run.is_of(place):
-                # Two runs have found a thread empty, but only one of them can be remembered.
-                another = place.checkpoint is None and run.owned
-                return self.started(place, known=True) if another else run
-        return None
+    def forget(self, threads: Collection[str] | None = None) -> None:
+        """Claim nothing ahead in some threads, or in any: what was put may be gone."""
+        with self._nesting:
+            for place in list(self._last):
+                if threads is None or place.thread in threads:
+                    del self._last[place]
 
-    def _tickets(self, config: RunnableConfig, place: Place) -> Iterator[Ticket]:
-        if ticket := ticket_of(config):
-            yield ticket
-        if ticket := self._lineage.writer(place):
-            yield ticket
-        if run := self._runs.get(_EMPTY.get()):
-            yield run.ticket
-        if ticket := self._lineage.last(place):
-            yield ticket
+    def wrote(self, progress: GuardedRun, place: Place, parent: Place) -> None:
+        super().wrote(progress, place, parent)
+        progress.saw(place)
+        with self._nesting:
+            self._last[place.at(None)] = place
+            self._last.move_to_end(place.at(None))
+            while len(self._last) > self._limit:
+                self._last.popitem(last=False)
 
-    def outermost(self, config: RunnableConfig, place: Place) -> Run | None:
-        """Give the run of the graph that a subgraph's run is a part of."""
+    def outermost(self, config: RunnableConfig, place: Place) -> GuardedRun | None:
+        """Return the run of the graph that a subgraph's run is a part of."""
         above = _above(config, place)
-        ticket = self._lineage.writer(above) if above else None
-        return self._get(ticket) if ticket else None
+        return self.writer(above) if above else None
 
-    def nest(self, run: Run, config: RunnableConfig, place: Place) -> None:
+    def nest(self, run: GuardedRun, config: RunnableConfig, place: Place) -> None:
         """Remember from which checkpoint a subgraph is run, if it is one."""
         above = _above(config, place)
         if above is None:
             return
-        with self._lock:
+        with self._nesting:
             self._inner.setdefault(above, {})[run.name] = run
             while len(self._inner) > self._limit:
                 self._inner.popitem(last=False)
 
-    def inner(self, above: Place) -> list[Run]:
-        """Give the runs of the subgraphs that are run from a checkpoint."""
-        with self._lock:
+    def inner(self, above: Place) -> list[GuardedRun]:
+        """Return the runs of the subgraphs that are run from a checkpoint."""
+        with self._nesting:
             return list(self._inner.get(above, {}).values())
 
-    def wrote(self, run: Run, place: Place) -> None:
-        """Remember that a run has put a checkpoint, and that it counts."""
-        run.owned.add(place)
-        self._lineage.wrote(place, run.ticket)
-
     def counts(self, place: Place) -> bool:
-        """Tell whether a checkpoint is known to count, since a run of this process put it."""
-        return self._lineage.writer(place) is not None
-
-    def _get(self, ticket: Ticket) -> Run | None:
-        with self._lock:
-            run = self._runs.get(ticket.run)
-            if run:
-                self._runs.move_to_end(run.name)
-            return run
-
-    def _keep(self, run: Run) -> None:
-        with self._lock:
-            self._runs[run.name] = run
-            while len(self._runs) > self._limit:
-                self._runs.popitem(last=False)
+        """Whether a checkpoint is known to count, since a run of this process put it."""
+        return self.writer(place) is not None
 
 
 def _above(config: RunnableConfig, place: Place) -> Place | None:
-    """Give the checkpoint of the outermost graph that a subgraph is run from."""
+    """Return the checkpoint of the outermost graph that a subgraph is run from."""
     above = config.get("configurable", {}).get("checkpoint_map") or {}
     return Place(place.thread, "", above[""]) if place.namespace and above.get("") else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from lockstitch.integrations.langgraph.lineage import DECIDED, ticketed
+from lockstitch.integrations.langgraph.caller import GUARD, announced
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -105,15 +105,10 @@ class Put(Step):
     versions: ChannelVersions
 
     def done(self, saver: Saver) -> RunnableConfig:
-        return saver.put(self._told, self.checkpoint, self.metadata, self.versions)
+        return saver.put(self.config, self.checkpoint, self.metadata, self.versions)
 
     async def adone(self, saver: Saver) -> RunnableConfig:
-        return await saver.aput(self._told, self.checkpoint, self.metadata, self.versions)
-
-    @property
-    def _told(self) -> RunnableConfig:
-        """The config for the saver: with two referees nobody could build beside what lost."""
-        return ticketed(self.config, DECIDED)
+        return await saver.aput(self.config, self.checkpoint, self.metadata, self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +162,9 @@ def carried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
 
 def _after(steps: Steps[Any], step: Step, saver: Saver) -> Step:
     try:
-        result = step.done(saver)
+        # With two referees nobody could build beside what lost.
+        with announced(GUARD):
+            result = step.done(saver)
     except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
         return steps.throw(error)
     return steps.send(result)
@@ -179,7 +176,8 @@ async def acarried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None)
         step = next(steps)
         while True:
             try:
-                result = await step.adone(eyes if step.looks and eyes else saver)
+                with announced(GUARD):
+                    result = await step.adone(eyes if step.looks and eyes else saver)
             except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
                 step = steps.throw(error)
             else:

@@ -6,12 +6,13 @@ the whole step is done. A new input hides all of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
+    HumanMessage,
     RemoveMessage,
     ToolMessage,
     convert_to_messages,
@@ -27,6 +28,7 @@ from lockstitch.formats.langgraph.naming import (
     MESSAGES,
     NO_TASK,
     OVERWRITE,
+    PREVIOUS,
     START,
     TASKS,
     is_control,
@@ -40,32 +42,101 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
 
 
+_TURNS_LOOKED_AT = 2
 Write = tuple[str, str, Any]
 # A call by its id, and by the id of the reply that it is in.
 Asked = tuple[str, str | None]
 
 
-def messages_channel(values: Mapping[str, Any], named: str | None = None) -> str | None:
-    """Find the channel that holds the conversation; None if there is none."""
-    holding = [name for name, value in values.items() if _holds_messages(value)]
+def message_channels(values: Mapping[str, Any]) -> list[str]:
+    """Name the channels that hold messages and nothing else, of values by their channels.
+
+    A list with anything else in it, dicts and texts included, is not understood: only the graph
+    knows what its reducer makes of them.
+    """
+    return [name for name, value in values.items() if is_state(name) and holds_messages(value)]
+
+
+def main_channel(
+    values: Mapping[str, Any], holding: Collection[str], named: str | None = None
+) -> str | None:
+    """Choose the channel of the conversation among those that hold messages; None if none is."""
     if named is not None:
-        if named in values and not (named in holding or opened(values[named]) == []):
+        if named in values and not (named in holding or is_empty(values[named])):
             raise UsageError(f"channel {named!r} holds no list of messages")
         return named
-    if isinstance(opened(values.get(MESSAGES)), list):
+    if MESSAGES in holding or (MESSAGES in values and is_empty(values[MESSAGES])):
         return MESSAGES
-    return holding[0] if len(holding) == 1 else None
+    return next(iter(holding)) if len(holding) == 1 else None
 
 
-def leaves_calls_open(values: Mapping[str, Any], named: str | None = None) -> bool:
-    """Tell whether the last reply of the conversation asked for what nothing in it answers."""
+def looks_like_messages(value: Any) -> bool:
+    """Whether this is a list with messages in it, or dicts that LangChain would take for some."""
+    found = opened(value)
+    if not isinstance(found, list):
+        return False
+    return any(
+        isinstance(item, BaseMessage)
+        or (isinstance(item, dict) and isinstance(item.get("role"), str))
+        for item in found
+    )
+
+
+def is_state(name: str) -> bool:
+    """Whether a channel is one of the state, or what a workflow keeps for its next run."""
+    steers = is_trigger(name) or name.startswith((JOIN, "__"))
+    return not steers or name in {"__root__", PREVIOUS}
+
+
+def leaves_calls_open(values: Mapping[str, Any]) -> bool:
+    """Whether the last reply in any channel of messages asked for what nothing answers."""
+    return any(_leaves_open(values[name]) for name in message_channels(values))
+
+
+def _leaves_open(value: Any) -> bool:
     answered: set[str] = set()
-    messages = opened(values.get(named or MESSAGES))
-    for message in reversed(messages if isinstance(messages, list) else []):
+    for message in reversed(opened(value)):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
             return bool({call["id"] for call in message.tool_calls} - answered)
+    return False
+
+
+def ends_with_calls(values: Mapping[str, Any]) -> bool:
+    """Whether a channel of messages ends with calls that are still open: tools are due there."""
+    return any(
+        not unanswered(_last_turn(values[name])).isdisjoint(unanswered(opened(values[name])))
+        for name in message_channels(values)
+    )
+
+
+def _last_turn(value: Any) -> list[BaseMessage]:
+    """Give the last reply with the results behind it; nothing if something else was said since."""
+    found: list[BaseMessage] = []
+    for message in reversed(opened(value)):
+        found.insert(0, message)
+        if not isinstance(message, ToolMessage):
+            break
+    return found
+
+
+def holds_stand_ins(values: Mapping[str, Any]) -> bool:
+    """Whether one of the last two turns has a text in the place of a result.
+
+    The real one may have been written since. What is older was looked for before.
+    """
+    return any(_holds_stand_in(values[name]) for name in message_channels(values))
+
+
+def _holds_stand_in(value: Any) -> bool:
+    turns = 0
+    for message in reversed(opened(value)):
+        turns += isinstance(message, HumanMessage)
+        if turns > _TURNS_LOOKED_AT:
+            return False
+        if isinstance(message, ToolMessage) and not is_real(message):
+            return True
     return False
 
 
@@ -74,11 +145,18 @@ def opened(value: Any) -> Any:
     return value.value if type(value).__name__ == "_DeltaSnapshot" else value
 
 
-def _holds_messages(value: Any) -> bool:
+def holds_messages(value: Any) -> bool:
+    """Whether this is a list of messages, at least one, and of nothing else."""
     found = opened(value)
     if not isinstance(found, list) or not found:
         return False
     return all(isinstance(item, BaseMessage) for item in found)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a channel holds nothing, or a list of nothing."""
+    found = opened(value)
+    return found is None or (isinstance(found, list) and not found)
 
 
 def wanted_histories(saved: CheckpointTuple, named: str | None = None) -> list[str]:
@@ -98,9 +176,21 @@ def counters(metadata: Any) -> dict[str, tuple[int, int]]:
     return {name: (int(count[0]), int(count[1])) for name, count in found.items()}
 
 
-def replayed(history: Mapping[str, Any]) -> list[BaseMessage]:
-    """Compute a conversation from the last stored one and what was written since."""
-    return added(opened(history.get("seed", [])), [write[2] for write in history["writes"]])
+def replayed(history: Mapping[str, Any]) -> list[BaseMessage] | None:
+    """Compute a conversation from the last stored one and what was written since.
+
+    None if anything but messages is in it: what a reducer makes of that, only the graph knows.
+    """
+    seed, writes = opened(history.get("seed")), [write[2] for write in history["writes"]]
+    given = [_overwriting(value)[1] if _overwriting(value)[0] else value for value in writes]
+    if not all(is_empty(value) or is_written_as_messages(value) for value in (seed, *given)):
+        return None
+    return added(seed or [], writes)
+
+
+def is_written_as_messages(value: Any) -> bool:
+    """Whether this is a message, or a list of messages and of nothing else."""
+    return isinstance(value, BaseMessage) or (type(value) is list and holds_messages(value))
 
 
 def added(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
@@ -137,6 +227,12 @@ def _merged(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
     return found
 
 
+def is_convertible(value: Any) -> bool:
+    """Whether a reducer of messages would take this."""
+    given = _overwriting(value)[1] if _overwriting(value)[0] else value
+    return is_empty(given) or bool(converted(given))
+
+
 def converted(value: Any) -> list[BaseMessage]:
     """Make messages of what was written; of what is no message, none."""
     try:
@@ -145,24 +241,27 @@ def converted(value: Any) -> list[BaseMessage]:
         return []
 
 
-def stamped(saved: CheckpointTuple, held: Sequence[BaseMessage]) -> CheckpointTuple:
-    """Give the messages in pending writes ids, which LangGraph would draw by lot otherwise."""
-    seen = list(held)
+def stamped(saved: CheckpointTuple, held: Mapping[str, Sequence[BaseMessage]]) -> CheckpointTuple:
+    """Give the messages in pending writes ids, which LangGraph would draw by lot otherwise.
+
+    ``held`` is what the channels of messages hold. What is written with anything else than
+    messages in it is left as it is.
+    """
+    seen = {name: list(messages) for name, messages in held.items()}
     writes: list[Write] = []
     for task, channel, value in saved.pending_writes or ():
-        parts = value if isinstance(value, list) else [value]
-        if any(isinstance(part, BaseMessage) and not part.id for part in parts):
-            done = [_stamped(part, seen) for part in parts]
+        if is_written_as_messages(value):
+            known = seen.setdefault(channel, [])
+            parts = value if isinstance(value, list) else [value]
+            done = [part if part.id else _stamped(part, known) for part in parts]
             writes.append((task, channel, done if isinstance(value, list) else done[0]))
         else:
             writes.append((task, channel, value))
     return saved._replace(pending_writes=writes)
 
 
-def _stamped(part: Any, seen: list[BaseMessage]) -> Any:
+def _stamped(part: BaseMessage, seen: list[BaseMessage]) -> BaseMessage:
     """Give one message an id that none of those before it has, and remember it."""
-    if not isinstance(part, BaseMessage):
-        return part
     seen.append(part)
     seen[-1] = named(seen, seen[:-1])[-1]
     return seen[-1]
@@ -202,7 +301,7 @@ def begun(saved: CheckpointTuple, channel: str) -> list[Any]:
     if given is not None:
         return [named(converted(given[channel]), [])] if channel in given else []
     whole = saved.checkpoint["channel_values"].get(START)
-    return [whole] if _holds_messages(whole) else []
+    return [whole] if holds_messages(whole) else []
 
 
 def fields_of(given: Any) -> Mapping[str, Any] | None:
@@ -224,7 +323,7 @@ def results_for(
     """
     held = opened(ancestor.checkpoint["channel_values"].get(channel))
     wanted = set(calls)
-    if isinstance(held, list):
+    if holds_messages(held):
         known = set(calls_in(held))
         wanted = {asked for asked in calls if not known.isdisjoint({asked, (asked[0], None)})}
         if not wanted:
@@ -243,6 +342,28 @@ def calls_in(messages: Iterable[BaseMessage]) -> list[Asked]:
     """Give all calls in a conversation; an id alone may be used again in a later reply."""
     replies = [message for message in messages if isinstance(message, AIMessage)]
     return [(call["id"], reply.id) for reply in replies for call in reply.tool_calls if call["id"]]
+
+
+def unanswered(messages: Iterable[BaseMessage]) -> set[Asked]:
+    """Give the calls of a conversation that no result behind them answers, made up or not."""
+    still_open: dict[str, Asked] = {}
+    for message in messages:
+        if isinstance(message, AIMessage):
+            still_open |= {asked[0]: asked for asked in calls_in([message])}
+        elif isinstance(message, ToolMessage):
+            still_open.pop(message.tool_call_id, None)
+    return set(still_open.values())
+
+
+def nodes_due(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the nodes that run next, as far as the channels say it."""
+    found: list[str] = []
+    for name in triggers(values):
+        if name == TASKS:
+            found += [str(getattr(sent, "node", "")) for sent in values[TASKS]]
+        else:
+            found.append(name if name == START else name.rsplit(":", 1)[-1])
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def triggers(values: Mapping[str, Any]) -> list[str]:
@@ -271,11 +392,6 @@ def was_resumed(saved: CheckpointTuple) -> bool:
 def ran_since(saved: CheckpointTuple) -> bool:
     """Tell whether any task of the step has left something: then nobody was asked before it."""
     return any(task != NO_TASK for task, _, _ in saved.pending_writes or ())
-
-
-def other_channels(writes: Sequence[Write], channel: str | None) -> Iterator[str]:
-    """Name the channels beside the conversation that these writes are for."""
-    return (name for _, name, _ in writes if name != channel)
 
 
 def is_busy(saved: CheckpointTuple, delta: Mapping[str, Any]) -> bool:

@@ -15,9 +15,9 @@ from langgraph.checkpoint.base import (
 from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.naming import MESSAGES, successor
+from lockstitch.formats.langgraph.naming import MESSAGES, PREVIOUS, successor
 from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed
+from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed, unfinished_tasks
 from lockstitch.integrations.langgraph.repairing.report import Reconciled
 from lockstitch.integrations.langgraph.repairing.settling import Settled, Settling, broken
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PARTS = "|"
 _TASK = ":"
-_RECENT = 20
+_RECENT = 1000
 _FURTHEST = 100
 
 
@@ -67,7 +67,13 @@ class Reconciler:
     """One thread and its checkpointer, with the graph if it was given."""
 
     def __init__(
-        self, graph_or_saver: Any, config: RunnableConfig, *, channel: str | None, force: bool
+        self,
+        graph_or_saver: Any,
+        config: RunnableConfig,
+        *,
+        channel: str | None,
+        force: bool,
+        saver: BaseCheckpointSaver[Any] | None = None,
     ) -> None:
         self.config = _addressed(config)
         self.channel = channel
@@ -77,7 +83,7 @@ class Reconciler:
             self.saver: BaseCheckpointSaver[Any] = graph_or_saver
         else:
             self.graph = _checked_graph(graph_or_saver)
-            self.saver = _saver_of(graph_or_saver, config)
+            self.saver = saver or _saver_of(graph_or_saver, config)
 
     def steps(self, messages: Sequence[Any] | None) -> Steps:
         """Mend the namespace that was named, and then those of its subgraphs.
@@ -95,7 +101,7 @@ class Reconciler:
         is_past = bool(self.config["configurable"].get("checkpoint_id"))
         if space or is_past or (report.waiting and not self.force):
             return report
-        for below in (yield from self._spaces()):
+        for below in (yield from self._spaces(report)):
             found = yield from self._mended(_at(self.config, below), self._graph_at(below), None)
             if found is not None:
                 report.subgraphs.append(found)
@@ -114,16 +120,93 @@ class Reconciler:
         delta = yield from self._delta(saved, graph)
         if isinstance(delta, Reconciled):
             return delta
-        task = Settling(saved, self.saver.get_next_version, delta=delta, channel=self.channel)
+        task = Settling(
+            saved,
+            self.saver.get_next_version,
+            delta=delta,
+            channel=self.channel,
+            workflow=None if graph is None else PREVIOUS in graph.channels,
+        )
         if messages is not None:
-            _check_channel(graph, task.channel or MESSAGES)
-        if graph is not None and pending.is_busy(saved, delta):
-            task.apply(rehearsed(graph, task.saved, self.saver, delta))
+            _check_channel(graph, task.main or MESSAGES)
+        yield from self._bring(task, config, graph)
+        if graph is not None and not task.is_workflow and pending.is_busy(saved, delta):
+            task.apply(rehearsed(graph, task.saved, self.saver, delta, task.brought))
         yield from self._look_back(task)
         settled = task.settled(messages, force=self.force)
         if settled is None:
             return task.report
         return (yield from self._stored(_merged(config, saved), settled))
+
+    def _bring(
+        self, task: Settling, config: RunnableConfig, graph: Any
+    ) -> Generator[Ask, Any, None]:
+        """Bring what unfinished subgraphs of single calls have into the conversations above them.
+
+        Those that are at work below a checkpoint that waits for a person go on from there.
+        """
+        waits = bool(pending.asked(task.saved)) and not self.force
+        if task.is_workflow or waits or not pending.triggers(task.stored):
+            return
+        for node, space in (yield from self._unfinished(task, config, graph)):
+            place = _at(config, space)
+            saved: CheckpointTuple | None = yield Load(place)
+            if saved is None:
+                continue
+            below = self._graph_at(space)
+            delta = yield from self._delta(saved, below)
+            if isinstance(delta, Reconciled):
+                continue
+            child = Settling(
+                saved,
+                self.saver.get_next_version,
+                delta=delta,
+                workflow=None if below is None else PREVIOUS in below.channels,
+            )
+            yield from self._bring(child, place, below)
+            if below is not None and not child.is_workflow and pending.is_busy(saved, delta):
+                child.apply(rehearsed(below, child.saved, self.saver, delta, child.brought))
+            child.open_calls()
+            for one in child.channels.values():
+                one.line_up()
+            given = yield from self._given(child)
+            task.bring(node, space, child, given)
+
+    def _unfinished(
+        self, task: Settling, config: RunnableConfig, graph: Any
+    ) -> Generator[Ask, Any, list[tuple[str, str]]]:
+        """Give the node and the namespace of every unfinished task that may be a subgraph."""
+        space = config["configurable"]["checkpoint_ns"]
+        above = f"{space}{_PARTS}" if space else ""
+        if graph is not None:
+            tasks = unfinished_tasks(graph, task.saved, self.saver, task.delta)
+            return [(node, f"{above}{node}{_TASK}{one}") for node, one in tasks]
+        returned = {one for one, _, _ in task.finished}
+        thread = {"thread_id": config["configurable"]["thread_id"]}
+        found: dict[str, str] = {}
+        for one in (yield Latest({"configurable": thread}, _RECENT)):
+            name = one.config["configurable"].get("checkpoint_ns", "")
+            node, is_task, number = name.removeprefix(above).partition(_TASK)
+            is_below = name.startswith(above) and is_task and _PARTS not in number
+            parents = one.metadata.get("parents") or {}
+            of_head = parents.get(space) == task.saved.checkpoint["id"]
+            if is_below and of_head and number not in returned:
+                found[name] = node
+        return [(node, name) for name, node in sorted(found.items())]
+
+    def _given(self, child: Settling) -> Generator[Ask, Any, set[str | None]]:
+        """Give the ids of the messages that a subgraph began with; none if that is not there."""
+        found, seen = child.saved, 0
+        while int(found.metadata.get("step", 0)) > 0 and seen < _FURTHEST:
+            above: CheckpointTuple | None = None
+            if found.parent_config is not None:
+                above = yield Load(found.parent_config)
+            if above is None:
+                return set()
+            found, seen = above, seen + 1
+        values = found.checkpoint["channel_values"]
+        names = pending.message_channels(values)
+        return {message.id for name in names for message in pending.opened(values[name])}
 
     def _look_back(self, task: Settling) -> Generator[Ask, Any, None]:
         """Look beside the ancestors for results of calls that are open.
@@ -137,11 +220,11 @@ class Reconciler:
                 return
             above = found
             seen.add(found.checkpoint["id"])
-            if not task.take(found, calls):
-                return
+            task.take(found, calls)
 
     def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
-        after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
+        place = _of_no_run(config)
+        after = yield Store(place, settled.checkpoint, settled.metadata, settled.new_versions)
         settled.report.after = after
         return settled.report
 
@@ -189,7 +272,7 @@ class Reconciler:
         found: dict[str, Any] = dict((yield Histories(saved.config, wanted)))
         counted = pending.counters(saved.metadata)
         for name, history in found.items():
-            known = pending.replayed(history)
+            known = pending.replayed(history) or []
             if "seed" in history and name not in counted:
                 return broken("LS903", name, "its value is gone", saved, known)
             if "seed" not in history and not (yield from self._reaches_root(saved)):
@@ -203,14 +286,20 @@ class Reconciler:
             found = yield Load(found.parent_config)
         return found is not None
 
-    def _spaces(self) -> Generator[Ask, Any, list[str]]:
-        """Name the subgraphs of the thread that keep a history of their own."""
-        if self.graph is not None:
-            return [name for name, below in _subgraphs(self.graph) if below.checkpointer is True]
-        place = {"thread_id": self.config["configurable"]["thread_id"]}
-        recent = yield Latest({"configurable": place}, _RECENT)
-        names = {found.config["configurable"].get("checkpoint_ns", "") for found in recent}
-        return sorted(name for name in names if name and _TASK not in name)
+    def _spaces(self, report: Reconciled) -> Generator[Ask, Any, list[str]]:
+        """Name the subgraphs of the thread that keep a history of their own.
+
+        A graph does not know those that its nodes call by themselves: they are found in the
+        thread. Before every new message that is too much, where nothing is wrong above them.
+        """
+        known = [] if self.graph is None else list(_subgraphs(self.graph))
+        names = {name for name, below in known if below.checkpointer is True}
+        if self.graph is None or not self.force or report.changed or report.next:
+            place = {"thread_id": self.config["configurable"]["thread_id"]}
+            recent = yield Latest({"configurable": place}, _RECENT)
+            found = {one.config["configurable"].get("checkpoint_ns", "") for one in recent}
+            names |= {name for name in found if name and _TASK not in name}
+        return sorted(names)
 
     def _graph_at(self, space: str) -> Any:
         if self.graph is None or not space:
@@ -243,6 +332,19 @@ def _at(config: RunnableConfig, space: str) -> RunnableConfig:
     place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
     made = {**config, "configurable": {**place, "checkpoint_ns": space}}
     return cast("RunnableConfig", made)
+
+
+def _of_no_run(config: RunnableConfig) -> RunnableConfig:
+    """Give a config without the run's id, which a saver would write into the checkpoint.
+
+    A run that finds a checkpoint of its own takes whatever it is given for a resume.
+    """
+    parts: Any = {
+        part: {name: one for name, one in config[part].items() if name != "run_id"}
+        for part in ("configurable", "metadata")
+        if part in config
+    }
+    return cast("RunnableConfig", {**config, **parts})
 
 
 def _merged(

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.repairing.reconciler import (
     Ask,
     Histories,
@@ -46,6 +47,11 @@ def reconcile(
     of the conversation, where there are several.
     """
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
+    return carried_out(task, messages)
+
+
+def carried_out(task: Reconciler, messages: Sequence[Any] | None = None) -> Reconciled:
+    """Perform a reconciliation with the plain methods of its saver."""
     steps = task.steps(messages)
     try:
         ask = next(steps)
@@ -82,7 +88,7 @@ def _answer(saver: BaseCheckpointSaver[Any], ask: Ask) -> Any:
         return saver.get_delta_channel_history(config=ask.config, channels=ask.channels)
     if isinstance(ask, Store):
         return saver.put(ask.config, ask.checkpoint, ask.metadata, ask.new_versions)
-    return list(saver.list(ask.config, limit=ask.limit))
+    return list(eyes_of(saver).list(ask.config, limit=ask.limit))
 
 
 async def _async_answer(saver: BaseCheckpointSaver[Any], ask: Ask) -> Any:
@@ -93,6 +99,6 @@ async def _async_answer(saver: BaseCheckpointSaver[Any], ask: Ask) -> Any:
             return await saver.aget_delta_channel_history(config=ask.config, channels=ask.channels)
         if isinstance(ask, Store):
             return await saver.aput(ask.config, ask.checkpoint, ask.metadata, ask.new_versions)
-        return [found async for found in saver.alist(ask.config, limit=ask.limit)]
+        return [found async for found in eyes_of(saver).alist(ask.config, limit=ask.limit)]
     except NotImplementedError:
         return await asyncio.to_thread(_answer, saver, ask)

@@ -12,8 +12,23 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
 
+COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
 INTERRUPT = "interrupt"
 BREAKPOINT = "breakpoint"
+
+
+class ReconciledChannel(Struct, kw_only=True):
+    """One channel of messages: its name, what it holds now, and the counts of what was done."""
+
+    name: str
+    messages: list[BaseMessage] = field(default_factory=list)
+    changed: bool = False
+    healed: bool = True
+    results: int = 0
+    errors: int = 0
+    synthetic: int = 0
+    partial: int = 0
+    duplicates: int = 0
 
 
 class Reconciled(Struct, kw_only=True):
@@ -24,11 +39,19 @@ class Reconciled(Struct, kw_only=True):
     is to be gone on from; they are equal if nothing was ``changed``. ``waiting`` says that a
     person is asked, and ``paused`` how: by an ``interrupt()`` or at a ``breakpoint``.
 
-    ``results`` counts real results that were taken from pending writes, ``synthetic`` answers
-    that say that nothing is known, ``partial`` pieces of broken-off replies, ``duplicates`` ids
-    that were used twice, ``removed`` and ``added`` messages of the checkpoint that the
-    application did not have, and the reverse. ``unapplied`` names channels for which finished
-    tasks wrote something that could not be applied without the graph.
+    ``results`` counts real results that were taken from pending writes, ``errors`` what tools are
+    recorded to have failed with, ``synthetic`` answers that say that nothing is known, ``partial``
+    pieces of broken-off replies, ``duplicates`` ids that were used twice, ``removed`` and
+    ``added`` messages of the checkpoint that the application did not have, and the reverse.
+    ``unapplied`` names channels for which finished tasks wrote something that could not be applied
+    without the graph.
+
+    ``channel`` and ``messages`` are those of the main channel; ``channels`` has every channel of
+    messages in this namespace, with counts of its own, of which those of the report are the sum.
+    ``unread`` names channels that seem to hold a conversation in a form that only the graph
+    understands (dicts, or messages among other things): they are left as they are.
+    ``next`` names the nodes that ``invoke(None)`` goes on with; if there are none, something new
+    has to be said.
     """
 
     before: RunnableConfig | None = None
@@ -39,12 +62,16 @@ class Reconciled(Struct, kw_only=True):
     healed: bool = True
     paused: str = ""
     results: int = 0
+    errors: int = 0
     synthetic: int = 0
     partial: int = 0
     duplicates: int = 0
     removed: int = 0
     added: int = 0
     unapplied: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    channels: list[ReconciledChannel] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     subgraphs: list[Reconciled] = field(default_factory=list)
 
@@ -69,11 +96,13 @@ class Reconciled(Struct, kw_only=True):
         done = "changed" if self.changed else "unchanged"
         counts = [
             f"{name} {value}"
-            for name in ("results", "synthetic", "partial", "duplicates", "removed", "added")
+            for name in (*COUNTED, "removed", "added")
             if (value := getattr(self, name))
         ]
         waits = [f"waiting at an {self.paused}" if self.waiting else ""]
         named = [",".join(self.codes), *(f"unapplied {name}" for name in self.unapplied)]
+        named += [f"left alone {name}" for name in self.unread]
+        named += [f"goes on with {name}" for name in self.next]
         shown = [done, f"{len(self.messages)} messages", *waits, *counts, *named]
         return ", ".join(part for part in shown if part)
 

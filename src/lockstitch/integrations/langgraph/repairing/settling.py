@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
+from lockstitch.errors import UsageError
 from lockstitch.formats.base import find
-from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, START, successor
+from lockstitch.formats.langgraph.naming import (
+    BRANCH,
+    COUNTERS,
+    MESSAGES,
+    PREVIOUS,
+    RETURN,
+    START,
+    is_first_input,
+    is_workflow,
+    successor,
+)
 from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.healing import Mended, is_real, mended
-from lockstitch.integrations.langgraph.repairing.identity import named
-from lockstitch.integrations.langgraph.repairing.matching import Aligned, aligned
-from lockstitch.integrations.langgraph.repairing.report import BREAKPOINT, INTERRUPT, Reconciled
+from lockstitch.integrations.langgraph.repairing.channel import MessageChannel, are_same
+from lockstitch.integrations.langgraph.repairing.healing import is_real
+from lockstitch.integrations.langgraph.repairing.report import (
+    BREAKPOINT,
+    COUNTED,
+    INTERRUPT,
+    Reconciled,
+    ReconciledChannel,
+)
+from lockstitch.rules import WARNING, Finding
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -48,13 +62,16 @@ class Applied(Struct):
     """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
 
     ``values`` are those of all channels, also of those that store only changes, which
-    ``deltas`` names. ``paused`` says that the graph stops there to let a person look.
+    ``deltas`` names, and ``held`` those before anything was applied. ``due`` names the nodes that
+    the checkpoint goes on with, ``paused`` says that the graph stopped to let a person look.
     """
 
     checkpoint: Checkpoint
     metadata: CheckpointMetadata
     values: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
     deltas: frozenset[str] = frozenset()
+    due: tuple[str, ...] = ()
     paused: bool = False
 
 
@@ -78,13 +95,18 @@ def settled(  # noqa: PLR0913 - the inputs of a pure function, by name
     task = Settling(saved, next_version, delta=delta, channel=channel)
     calls = task.open_calls()
     for ancestor in ancestors:
-        if not (calls and task.take(ancestor, calls)):
+        if not calls:
             break
+        task.take(ancestor, calls)
     return task.settled(messages, force=force)
 
 
 class Settling:
-    """One checkpoint under repair, with the writes that hang on it."""
+    """One checkpoint under repair, with the writes that hang on it.
+
+    ``channels`` are those that hold messages, each with its own; ``main`` is the one that an
+    application calls the conversation. ``graph`` says that the graph is at hand.
+    """
 
     def __init__(
         self,
@@ -93,86 +115,197 @@ class Settling:
         *,
         delta: Mapping[str, Any] | None = None,
         channel: str | None = None,
+        workflow: bool | None = None,
     ) -> None:
         self.next_version = next_version
         self.applied: Applied | None = None
         self.delta = delta or {}
         self.stored: dict[str, Any] = saved.checkpoint["channel_values"]
-        values = {name: pending.opened(value) for name, value in self.stored.items()}
-        values |= {name: pending.replayed(history) for name, history in self.delta.items()}
-        self.channel = pending.messages_channel(values, channel) or _begun_in(values, channel)
-        self.held: list[BaseMessage] = list(values.get(self.channel or "") or [])
-        self.saved = pending.stamped(saved, self.held)
+        self._named = channel
+        versions, written = saved.checkpoint["channel_versions"], [w[1] for w in _writes(saved)]
+        self.is_workflow = is_workflow(versions, written) if workflow is None else workflow
+        # Without a graph nobody knows whether this is the input of a workflow.
+        self.is_unknown = workflow is None and is_first_input(versions, written)
+        self._values = {name: pending.opened(value) for name, value in self.stored.items()}
+        replayed = {name: pending.replayed(history) for name, history in self.delta.items()}
+        self._values |= {name: found for name, found in replayed.items() if found is not None}
+        self._strange = {name for name, found in replayed.items() if found is None}
+        # Channels for which something else than messages was written.
+        self._refused: set[str] = set()
+        self._whole: set[str] = set()
+        # What subgraphs of single calls already have, by the node that each is, and the nodes
+        # that work on the conversation itself: called again, they go on from there.
+        self.brought: list[tuple[str, dict[str, Any]]] = []
+        self._again: set[str] = set()
+        held = {name: self._values[name] for name in pending.message_channels(self._values)}
+        self.saved = pending.stamped(saved, held)
         self.finished = pending.finished(self.saved)
-        self.late: list[ToolMessage] = []
-        self._done: tuple[list[BaseMessage], Mended] | None = None
-        self.report = Reconciled(before=saved.config, after=saved.config, channel=self.channel)
-        self.report.messages = self.held
+        self.channels: dict[str, MessageChannel] = {}
+        for name in self._names():
+            self._add(name, held.get(name, ()))
+        self.main = pending.main_channel(self._values, self.channels, channel)
+        if self.main in self._strange or self.main in self._refused:
+            self.main = None
+        elif self.main is not None:
+            self._add(self.main, held.get(self.main, ()))
+        self.report = Reconciled(before=saved.config, after=saved.config, channel=self.main)
+        self.report.messages = list(held.get(self.main or "", ()))
+        self.report.next = pending.nodes_due(self.stored)
+
+    def _names(self) -> list[str]:
+        """Name the channels that hold messages, or that nothing but messages wait to be put in."""
+        holding = pending.message_channels(self._values)
+        if self.is_workflow:
+            return [name for name in holding if name == PREVIOUS]
+        inputs = {} if self.is_unknown or self.finished else self._input()
+        given = [write[1:] for write in (*self.finished, *pending.commanded(self.saved))]
+        for name, value in (*inputs.items(), *given):
+            fits = pending.is_convertible if name in holding else pending.is_written_as_messages
+            self._refused |= set() if fits(value) else {name}
+        for name in {name: None for name, _ in (*inputs.items(), *given)}:
+            values = [value for at, value in (*inputs.items(), *given) if at == name]
+            is_list = all(type(value) is list for value in values) or name == MESSAGES
+            is_free = name not in self._strange and pending.is_empty(self._values.get(name))
+            if pending.is_state(name) and is_list and is_free and name not in holding:
+                holding.append(name)
+        return [name for name in holding if name not in self._refused]
+
+    def _input(self) -> Mapping[str, Any]:
+        """Give the input that no step has taken up, by its channels."""
+        return pending.fields_of(self.stored.get(START)) or {}
+
+    def _brings_messages(self) -> bool:
+        return any(map(pending.looks_like_messages, self._input().values()))
+
+    def _add(self, name: str, held: Sequence[BaseMessage]) -> None:
+        if name in self.channels:
+            return
+        if self.is_workflow:
+            self.channels[name] = MessageChannel(name, held)
+            return
+        commanded = [value for _, at, value in pending.commanded(self.saved) if at == name]
+        returned = [value for _, at, value in self.finished if at == name]
+        begun = [] if self.is_unknown else pending.begun(self.saved, name)
+        by_id = name in self.delta
+        writes = [*begun, *commanded, *returned]
+        self.channels[name] = MessageChannel(name, held, writes, returned, by_id=by_id)
 
     def apply(self, applied: Applied | None) -> None:
-        """Use what a graph made of the checkpoint, if that has the conversation."""
-        if applied is not None and (self.channel is None or self.channel in applied.values):
-            self.applied = applied
+        """Use what a graph made of the checkpoint: it knows which channels hold messages.
 
-    def open_calls(self) -> set[pending.Asked]:
-        """Give the calls that nothing real in the conversation or beside it answers.
-
-        A call whose id is in use more than once is left out where only ids could tell.
+        A channel with anything else in it is the graph's own business.
         """
-        whole = self._whole()
-        used = Counter(call for call, _ in pending.calls_in(whole))
-        only_ids = self.channel in self.delta or any(message.id is None for message in self.held)
-        # What stands in the place of a result may have been put there beside that very result.
-        stored = {id(message) for message in whole}
-        return {
-            (answer.tool_call_id, reply)
-            for answer, reply in _made_up(self._mended(whole).messages)
-            if used[answer.tool_call_id] == 1 or not (only_ids or id(answer) in stored)
-        }
+        if applied is None or self.is_workflow:
+            return
+        if self.main is not None and self.main not in applied.values:
+            return
+        self.applied = applied
+        found = pending.message_channels(applied.values)
+        self.main = pending.main_channel(applied.values, found, self._named)
+        found += [self.main] if self.main is not None and self.main not in found else []
+        known, self.channels = self.channels, {}
+        for name in found:
+            held: Any = applied.held.get(name) if name in self.delta else self._values.get(name)
+            if name in known and name not in self.delta:
+                self.channels[name] = known[name]
+            self._add(name, held if pending.holds_messages(held) else ())
+            self.channels[name].applied = list(applied.values.get(name) or ())
+        self.report.channel = self.main
+        self.report.messages = self.channels[self.main].held if self.main is not None else []
 
-    def take(self, ancestor: CheckpointTuple, calls: set[pending.Asked]) -> bool:
-        """Take results for these open calls from beside an ancestor; False to look no further.
+    def bring(self, node: str, space: str, child: Settling, given: Collection[str | None]) -> None:
+        """Take over what an unfinished subgraph already has, beyond what it was given.
 
-        The calls that are answered so are taken out of the set.
+        LangGraph drops the subgraph when something new is said. Its messages are merged as if its
+        node had returned them. Where calls are open, the node is a tool, which would return
+        something else, and where there is no channel of that name, nobody knows what: then it is
+        said what is left there.
         """
-        found = pending.results_for(calls, ancestor, self.channel or "")
-        for message in found or ():
-            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
-            if answered:
-                calls -= answered
-                known = [*self._whole(), message]
-                self.late.append(cast("ToolMessage", named(known, known[:-1])[-1]))
-        return found is not None
+        updates: dict[str, Any] = {}
+        left, is_shared = 0, bool(given)
+        for name, below in child.channels.items():
+            own = self.channels.get(name)
+            known = {message.id for message in own.whole()} if own is not None else set()
+            is_shared = is_shared and known.issuperset(given)
+            known |= set(given)
+            new = [message for message in below.done.messages if message.id not in known]
+            if own is not None and not pending.ends_with_calls({name: own.held}):
+                if new:
+                    updates[name] = new
+            else:
+                left += sum(map(is_real, new))
+        for name, new in updates.items():
+            below = child.channels[name]
+            self.channels[name].bring(new, below.done.synthetic + below.synthetic)
+        if updates:
+            self.brought.append((node, updates))
+            self._again |= {f"{BRANCH}to:{node}"} if is_shared else set()
+        if left:
+            noun = "result is" if left == 1 else "results are"
+            text = f"{left} finished {noun} in namespace {space}, and a new message drops them"
+            self.report.findings.append(
+                find(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
+            )
+
+    def open_calls(self) -> dict[str, set[pending.Asked]]:
+        """Give the calls that nothing real answers, by channel, of the channels that have any.
+
+        Errors that tools ended with are real.
+        """
+        for one in self.channels.values():
+            if not one.failed:
+                one.add_failed(self.saved)
+        found = {name: one.open_calls() for name, one in self.channels.items()}
+        return {name: calls for name, calls in found.items() if calls}
+
+    def take(self, ancestor: CheckpointTuple, calls: dict[str, set[pending.Asked]]) -> None:
+        """Take results for these open calls from beside an ancestor.
+
+        The calls that are answered so are taken out, and channels for which there is no use in
+        looking any further.
+        """
+        for name in list(calls):
+            if not (self.channels[name].take(ancestor, calls[name]) and calls[name]):
+                del calls[name]
 
     def settled(self, messages: Sequence[Any] | None, *, force: bool) -> Settled | None:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
         report.paused = self._paused()
-        if self.channel is None:
-            if messages is None:
-                return None
-            self.channel = report.channel = MESSAGES
-        if report.paused and not force:
-            report.messages = self._whole()
+        if self.main is None and messages is not None:
+            self._begin()
+        self._note_unread()
+        if not self.channels:
+            return None
+        if (report.paused or (self.is_workflow and START in self.stored)) and not force:
+            if self.main in self.channels:
+                report.messages = self.channels[self.main].whole()
             return None
         self._note_hidden()
-        lined = self._lined_up(messages)
-        done = self._mended(lined.messages)
-        self._note(lined, done)
-        if not done.healed:
+        for name, one in self.channels.items():
+            one.line_up(messages if name == self.main else None)
+        self._note()
+        if not report.healed:
             return None
-        if not (self._must_write(done) or (force and report.paused)):
+        closes = force and bool(report.paused) and not self.is_workflow
+        if not (self._must_write() or closes):
             return None
-        report.messages = done.messages
+        if self.main is not None:
+            report.messages = self.channels[self.main].done.messages
         report.changed = True
-        checkpoint, versions = self._checkpoint(done.messages)
+        checkpoint, versions = self._checkpoint()
+        report.next = pending.nodes_due(checkpoint["channel_values"])
         return Settled(checkpoint, self._metadata(), versions, report)
 
-    def _mended(self, messages: list[BaseMessage]) -> Mended:
-        """Mend a list; the one that was mended last is not looked at again."""
-        if self._done is None or not _are_same(self._done[0], messages, is_):
-            self._done = messages, mended(messages)
-        return self._done[1]
+    def _begin(self) -> None:
+        """Choose the channel for a conversation of which the checkpoint has nothing."""
+        name = self._named or MESSAGES
+        if not pending.is_empty(self._values.get(name)) or name in self._strange:
+            raise UsageError(f"channel {name!r} holds no list of messages")
+        if self.is_workflow:
+            raise UsageError("this is a workflow that keeps no list of messages for its next run")
+        self.main = self.report.channel = name
+        self._add(name, ())
 
     def _paused(self) -> str:
         if pending.asked(self.saved):
@@ -182,79 +315,78 @@ class Settling:
         at_rest = not pending.triggers(self.stored) or pending.ran_since(self.saved)
         if at_rest or not pending.was_resumed(self.saved):
             return ""
-        return BREAKPOINT if mended(self.held).synthetic else ""
+        return BREAKPOINT if any(one.is_open for one in self.channels.values()) else ""
 
-    def _writes(self) -> list[Any]:
-        """Give what is to be merged into the conversation, in the order in which it happened."""
-        name = self.channel or ""
-        commanded = [value for _, at, value in pending.commanded(self.saved) if at == name]
-        returned = [value for _, at, value in self.finished if at == name]
-        return [*pending.begun(self.saved, name), *commanded, *returned]
-
-    def _whole(self) -> list[BaseMessage]:
-        """Give the conversation with all that hangs on the checkpoint.
-
-        A graph that was changed since does not know a task of the old one as its own, and does
-        not apply what it returned.
-        """
-        if self.applied is not None and self.channel is not None:
-            known: list[BaseMessage] = list(self.applied.values.get(self.channel) or [])
-            ids = {message.id for message in known}
-            return [*known, *(found for found in self._beside() if found.id not in ids)]
-        return [*pending.added(self.held, self._writes()), *self.late]
-
-    def _lined_up(self, messages: Sequence[Any] | None) -> Aligned:
-        whole = self._whole()
-        return Aligned(whole) if messages is None else aligned(messages, whole)
-
-    def _must_write(self, done: Mended) -> bool:
-        if self._writes() or not _are_same(done.messages, self.held):
+    def _must_write(self) -> bool:
+        if any(one.is_behind for one in self.channels.values()):
             return True
         return self.applied is not None and bool(self._others())
 
     def _others(self) -> list[str]:
-        """Name the channels beside the conversation that something is kept for."""
-        inputs = pending.fields_of(self.stored.get(START)) if not self.finished else None
-        names = [*pending.other_channels(self.finished, self.channel), *(inputs or ())]
-        return [name for name in names if name != self.channel]
+        """Name the channels beside the messages that something is kept for."""
+        inputs = self._input() if not self.finished else ()
+        names = [*(name for _, name, _ in self.finished), *inputs]
+        return [name for name in names if name not in self.channels]
 
-    def _beside(self) -> list[BaseMessage]:
-        """Give the results that are not in the conversation, but beside it or an ancestor."""
-        values = [value for _, name, value in self.finished if name == self.channel]
-        found = [message for value in values for message in pending.converted(value)]
-        return [message for message in (*found, *self.late) if is_real(message)]
+    def _note_unread(self) -> None:
+        """Say what is left alone because it cannot be told what it is."""
+        report = self.report
+        if self.is_workflow and START in self.stored:
+            report.findings += _of_workflow(self.saved)
+        elif self.is_unknown or (not self.channels and self._brings_messages()):
+            text = "an input that invoke(None) takes up; give the graph to have it kept otherwise"
+            found = find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)
+            report.findings.append(found)
+        values = self._values if self.applied is None else self.applied.values
+        listed = {name for name in values if pending.is_state(name) and name not in self.channels}
+        report.unread = tuple(
+            sorted(
+                {name for name in listed if pending.looks_like_messages(values[name])}
+                | ({*self._strange} if self.applied is None else set())
+            )
+        )
 
     def _note_hidden(self) -> None:
         report = self.report
-        for number, _ in enumerate(self._beside()):
+        beside = [found for one in self.channels.values() for found in one.beside()]
+        for number, _ in enumerate(beside):
             text = "a finished result that the conversation lacks"
             report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
-        if START in self.stored:
+        failed = [found for one in self.channels.values() for found in one.failed]
+        for number, _ in enumerate(failed):
+            text = "an error of a tool that the conversation lacks"
+            report.findings.append(find(HIDDEN_RESULT, f"errors.{number}", text))
+        if START in self.stored and not self.is_workflow and not self.is_unknown:
             text = "a message that no step has taken up"
             report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
-        if self.applied is None:
+        if self.applied is None and not self.is_workflow:
             report.unapplied = tuple(sorted(set(self._others())))
 
-    def _note(self, lined: Aligned, done: Mended) -> None:
+    def _note(self) -> None:
         report = self.report
-        report.healed = done.healed
-        final = {message.id for message in done.messages}
-        report.results = len({found.id for found in self._beside()} & final)
-        report.findings += done.findings
-        report.removed, report.added = lined.removed, lined.added
-        report.synthetic, report.partial = done.synthetic, done.partial
-        report.duplicates = done.duplicates
+        report.channels = [_described(one) for one in self.channels.values()]
+        for one in self.channels.values():
+            report.findings += one.done.findings
+            report.removed += one.lined.removed
+            report.added += one.lined.added
+        report.healed = all(one.healed for one in report.channels)
+        for name in COUNTED if report.healed else ():
+            setattr(report, name, sum(getattr(one, name) for one in report.channels))
 
-    def _checkpoint(self, messages: list[BaseMessage]) -> tuple[Checkpoint, ChannelVersions]:
+    def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
         old = self.saved.checkpoint
         base = old if self.applied is None else self.applied.checkpoint
         values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
         top = self.next_version(max(versions.values()) if versions else None, None)
+        due = self._due(values)
         for name in pending.triggers(values):
-            del values[name]
-            versions[name] = top
-        if self.channel is not None:
-            self._store(values, versions, messages, top)
+            if name not in due:
+                del values[name]
+                versions[name] = top
+        for name in due.keys() - values.keys() | (self._again & due.keys()):
+            values[name], versions[name] = due[name], top
+        for one in self.channels.values():
+            self._store(one, values, versions, top)
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
         seen = {node: dict(found) for node, found in base["versions_seen"].items()}
         body = {
@@ -264,14 +396,44 @@ class Settling:
             "channel_values": values,
             "channel_versions": versions,
             "versions_seen": seen,
-            "updated_channels": [self.channel] if self.channel in new else [],
+            # LangGraph looks at these alone to tell which nodes are due.
+            "updated_channels": sorted({*(self.channels.keys() & new.keys()), *due}),
         }
         return cast("Checkpoint", body), new
 
+    def _due(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the channels that make a node run next, of those that may stay in the checkpoint.
+
+        A node that answers calls must not run any more: they are answered. What comes behind it
+        may, and whatever has nothing to do with calls. Nothing does where the application has
+        changed the conversation, or a person is asked no more.
+        """
+        lined = [one.lined for one in self.channels.values()]
+        if self.is_workflow or self.report.paused or any(one.removed or one.added for one in lined):
+            return {}
+        if self._again:
+            return {name: self.stored[name] for name in self._again & self.stored.keys()}
+        if self.applied is not None:
+            return {n: values[n] for n in pending.triggers(values)} if self.applied.due else {}
+        if START in self.stored or self.brought:
+            return {}
+        if not (self.finished or pending.commanded(self.saved)):
+            is_tool = pending.ends_with_calls({n: one.held for n, one in self.channels.items()})
+            return {} if is_tool else {name: values[name] for name in pending.triggers(values)}
+        whole = {call for one in self.channels.values() for call in pending.unanswered(one.whole())}
+        held = {call for one in self.channels.values() for call in pending.unanswered(one.held)}
+        if not whole <= held:
+            return {}
+        writes = self.saved.pending_writes or ()
+        return {name: value for _, name, value in writes if name.startswith(BRANCH)}
+
     def _store(
-        self, values: dict[str, Any], versions: dict[str, Any], messages: list[Any], top: Any
+        self, one: MessageChannel, values: dict[str, Any], versions: dict[str, Any], top: Any
     ) -> None:
-        name = self.channel or ""
+        name, messages = one.name, one.done.messages
+        if are_same(messages, one.held if one.applied is None else one.applied):
+            return
+        self._whole.add(name)
         deltas = set(self.delta) if self.applied is None else self.applied.deltas
         as_delta = name in deltas or pending.opened(values.get(name)) is not values.get(name)
         values[name] = _DeltaSnapshot(messages) if as_delta else messages
@@ -291,38 +453,43 @@ class Settling:
         return cast("CheckpointMetadata", found)
 
     def _counters(self) -> dict[str, tuple[int, int]]:
-        """Count on, for channels that store only changes, but not for the one stored whole."""
+        """Count on, for channels that store only changes, but not for those stored whole."""
         if self.applied is not None:
             known = pending.counters(self.applied.metadata)
         else:
             old = pending.counters(self.saved.metadata)
             known = {name: (updates, steps + 1) for name, (updates, steps) in old.items()}
-        return {name: count for name, count in known.items() if name != self.channel}
+        return {name: count for name, count in known.items() if name not in self._whole}
 
 
-def _made_up(messages: Iterable[BaseMessage]) -> Iterator[tuple[ToolMessage, str | None]]:
-    """Give the texts in place of answers, whoever wrote them, with the reply before each."""
-    reply: str | None = None
-    for message in messages:
-        if isinstance(message, AIMessage):
-            reply = message.id
-        elif isinstance(message, ToolMessage) and not is_real(message):
-            yield message, reply
+def _writes(saved: CheckpointTuple) -> Sequence[pending.Write]:
+    return saved.pending_writes or ()
 
 
-def _begun_in(values: Mapping[str, Any], named: str | None) -> str | None:
-    """Find the channel that an input, which no step has taken up, is for."""
-    begun = pending.fields_of(values.get(START))
-    if begun is None or MESSAGES in begun:
-        return None if begun is None else MESSAGES
-    return pending.messages_channel(begun, named)
+def _of_workflow(saved: CheckpointTuple) -> list[Finding]:
+    """Say what of a workflow that was broken off goes on, and what a new input would drop."""
+    kept = sum(name == RETURN for _, name, _ in _writes(saved))
+    if kept:
+        noun = "result" if kept == 1 else "results"
+        text = f"{kept} finished {noun} that invoke(None) goes on with, and a new input drops"
+        return [find(HIDDEN_RESULT, "writes", text, WARNING, fixable=False)]
+    text = "an input that invoke(None) goes on with, and a new input drops"
+    return [find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)]
 
 
-def _are_same(
-    one: Sequence[BaseMessage], other: Sequence[BaseMessage], same: Callable[[Any, Any], bool] = eq
-) -> bool:
-    return len(one) == len(other) and all(
-        new is old or same(new, old) for new, old in zip(one, other, strict=True)
+def _described(one: MessageChannel) -> ReconciledChannel:
+    done = one.done
+    final = {message.id for message in done.messages}
+    return ReconciledChannel(
+        name=one.name,
+        messages=done.messages,
+        changed=one.is_behind,
+        healed=done.healed,
+        results=len({found.id for found in one.beside()} & final),
+        errors=len({found.id for found in one.failed} & final),
+        synthetic=done.synthetic + one.synthetic,
+        partial=done.partial,
+        duplicates=done.duplicates,
     )
 
 

@@ -30,11 +30,12 @@ def threads(backend: Backend) -> Iterator[str]:
     for listed in backend.sessions(after=_FIRST):
         if not listed.session.startswith(_FIRST):
             return
-        if may_be_thread(listed.session) and (id_ := _id(backend, listed.session)) is not None:
+        if may_be_thread(listed.session) and (id_ := id_in(backend, listed.session)) is not None:
             yield id_
 
 
-def _id(backend: Backend, session: str) -> str | None:
+def id_in(backend: Backend, session: str) -> str | None:
+    """Return the id of the thread that a session keeps; None if it keeps none."""
     try:
         first = next(iter(backend.read(session, upto=1)), None)
     except Unreadable:
@@ -60,7 +61,7 @@ def sweep(backend: Backend, border: int) -> int:
     for listed in list(backend.sessions(after=_FIRST)):
         if not listed.session.startswith(_FIRST) or not may_be_thread(listed.session):
             continue
-        if listed.changed < border and _id(backend, listed.session) is not None:
+        if listed.changed < border and id_in(backend, listed.session) is not None:
             count += _swept(backend, listed.session, listed.seq)
     return count
 

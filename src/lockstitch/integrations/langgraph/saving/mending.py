@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats.langgraph.naming import TASKS, is_trigger
-from lockstitch.integrations.langgraph.caller import Caller, brings_input
-from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
-from lockstitch.integrations.langgraph.repairing.reconciling import reconcile
+from lockstitch.integrations.langgraph.caller import announced
+from lockstitch.integrations.langgraph.repairing.pending import (
+    holds_stand_ins,
+    leaves_calls_open,
+)
+from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
+from lockstitch.integrations.langgraph.repairing.reconciling import carried_out
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
 
+    from lockstitch.integrations.langgraph.repairing.report import Reconciled
 
-def mended(saver: Any, caller: Caller, saved: CheckpointTuple) -> bool:
-    """Reconcile a thread before a run begins on it with something new; False if all is well."""
-    if caller.loop is None or not brings_input(caller.loop, saved) or not _may_be_broken(saved):
-        return False
+
+def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
+    """Reconcile a thread before a run begins on it with something new; None if all is well."""
+    if not (_may_be_broken(saved) or any(map(_may_be_broken, _subgraphs(saver, saved)))):
+        return None
     conf = saved.config["configurable"]
     names = ("thread_id", "checkpoint_ns")
     config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
     # LangGraph drops whatever waits for a person when something new is said.
-    graph = caller.graph if caller.graph is not None else saver
-    report = reconcile(graph, config, force_cleanup=True)
-    return bool(report.changed)
+    task = Reconciler(graph, config, channel=None, force=True, saver=saver)
+    with announced(None):
+        report = carried_out(task)
+    return report if report.changed else None
 
 
 def _may_be_broken(saved: CheckpointTuple) -> bool:
@@ -32,7 +40,16 @@ def _may_be_broken(saved: CheckpointTuple) -> bool:
     values = saved.checkpoint["channel_values"]
     if saved.pending_writes or any(map(_is_due, values, values.values())):
         return True
-    return leaves_calls_open(values)
+    return leaves_calls_open(values) or holds_stand_ins(values)
+
+
+def _subgraphs(saver: Any, saved: CheckpointTuple) -> Iterator[CheckpointTuple]:
+    """Give the heads of the subgraphs of a thread that keep a history of their own."""
+    thread = saved.config["configurable"]["thread_id"]
+    for name in saver.namespaces(thread):
+        if name and ":" not in name:
+            place = {"thread_id": thread, "checkpoint_ns": name}
+            yield from saver.list({"configurable": place}, limit=1)
 
 
 def _is_due(channel: str, value: Any) -> bool:

@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.base import DeltaChannelHistory as History
 
-from lockstitch.formats.langgraph.naming import START, TASKS
 from lockstitch.journal.checkpoints import ABSENT, NO_LIST, Node, Put, Thread, Write, Wrote
 
 if TYPE_CHECKING:
@@ -51,9 +50,6 @@ class Putting:
         body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
         seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}
         ran = _more(base.seen, seen)
-        # The input was dealt out, and nothing that was sent has run besides.
-        is_sent = versions.get(TASKS) != base.versions.get(TASKS)
-        encoder.is_untouched = ran.keys() == {START} and not is_sent
         values = self._values(base, versions, encoder)
         changed, lost = _fields(base.body, body, encoder)
         more, less = _fields(base.meta, self._metadata, encoder)
@@ -174,6 +170,19 @@ def tuple_of(thread_id: Any, namespace: str, node: Node, objects: Objects) -> Ch
 def metadata_of(node: Node, objects: Objects) -> Any:
     """Read what is said about a checkpoint."""
     return {name: objects.value(raw) for name, raw in node.meta.items()}
+
+
+def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether metadata has what is wanted; a name with dots is one inside another."""
+    return all(_found(metadata, name) == value for name, value in wanted.items())
+
+
+def _found(metadata: Any, name: str) -> Any:
+    if name in metadata or "." not in name:
+        return metadata.get(name)
+    for part in name.split("."):
+        metadata = metadata.get(part) if isinstance(metadata, Mapping) else None
+    return metadata
 
 
 def histories(

@@ -13,26 +13,23 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import Caller, loading_run
-from lockstitch.integrations.langgraph.lineage import (
-    DECIDED,
-    Lineage,
-    Place,
-    Ticket,
-    place_of,
-    ticketed,
-)
+from lockstitch.integrations.langgraph.caller import announce, is_guarded
+from lockstitch.integrations.langgraph.counting import Counters, Counting
+from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
+from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
 from lockstitch.integrations.langgraph.saving.mending import mended
 from lockstitch.integrations.langgraph.saving.recording import (
     Putting,
     config_of,
     histories,
+    is_about,
     metadata_of,
     tuple_of,
     written,
 )
+from lockstitch.integrations.langgraph.saving.schemas import Schemas, connect
 from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
 from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
 from lockstitch.integrations.langgraph.saving.values import Encoder
@@ -49,13 +46,13 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from lockstitch.stores.base import Backend
+
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
-_NAMED = "named by its id"
-
-# A thread, a namespace in it, and a checkpoint in that.
-Spot = tuple[Any, str, str]
+# The last one is LangGraph Server's word for the second.
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -70,7 +67,8 @@ class Saver(BaseCheckpointSaver[Any]):
     brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
     it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
     how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
-    that may be built from stored values, beside those that LangGraph knows as safe. ``ttl`` is
+    that may be built from stored values, beside those that LangGraph knows as safe and those that
+    the schemas of the graphs name that use this saver. ``ttl`` is
     after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
     bytes of journals are kept in memory. With a ``serde`` of your own, every value goes through it.
     """
@@ -88,12 +86,16 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> None:
         if ttl is not None and not ttl > 0:
             raise UsageError("ttl is a number of seconds greater than 0")
-        super().__init__(serde=serde or SafeSerializer(allow))
+        self.schemas = Schemas()
+        super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
+        connect()
         self.ttl = ttl
         self.reconcile = reconcile
         self._backend = open_given(url)
-        self._threads = Threads(self._backend, wait, cache)
-        self._lineage = Lineage()
+        self._counting = Counting()
+        self._threads = Threads(self._backend, wait, cache, self._counting)
+        announce()
+        self._lineage = Lineage(Progress)
         self._wait = wait
         self._errands = Errands()
 
@@ -113,6 +115,16 @@ class Saver(BaseCheckpointSaver[Any]):
         """Close the saver."""
         await asyncio.to_thread(self.close)
 
+    @property
+    def store(self) -> Backend:
+        """The store that keeps the threads, each as a session."""
+        return self._backend
+
+    @property
+    def counters(self) -> Counters:
+        """What this saver has healed, refused and tried again so far."""
+        return self._counting.counters()
+
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
         self._backend.close()
@@ -122,30 +134,35 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
-        return self._loaded(config, loading_run(self))
+        return self._loaded(config)
 
-    def _loaded(self, config: RunnableConfig, caller: Caller) -> CheckpointTuple | None:
+    def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint; before a run begins anew on a thread's last one, that is mended."""
-        saved = self._saved(config)
-        is_head = saved is not None and place_of(config).checkpoint is None
-        if saved is not None and is_head and self.reconcile and mended(self, caller, saved):
-            return self._saved(config)
+        if is_guarded():
+            return self._saved(config)[0]
+        run = self._lineage.begins(config) if self.reconcile else None
+        saved, is_head = self._saved(config)
+        is_new = run and saved and run.brings_input(config, saved)
+        is_last = place_of(config).checkpoint is None
+        if run and saved and is_new and is_last and (report := mended(self, run.graph, saved)):
+            self._counting.heal(report)
+            saved, is_head = self._saved(config)
+        place = place_of(config if saved is None else saved.config)
+        self._lineage.loaded(config, place, is_head=is_head)
         return saved
 
-    def _saved(self, config: RunnableConfig) -> CheckpointTuple | None:
+    def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
+        """Give a checkpoint, and whether it, or that there is none, is the end of the thread."""
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.lock:
             thread = live.current()
             latest = thread.latest(place.namespace)
             node = thread.node(place.namespace, place.checkpoint or latest)
-            saved = None if node is None else self._tuple(config, place.namespace, node, live)
-        if saved is None:
-            if place.checkpoint is None:
-                self._lineage.loaded(place)
-            return None
-        is_named = place.checkpoint is not None and place.checkpoint != latest
-        return self._lineage.handed_out(saved, named=is_named)
+            is_head = place.checkpoint in {None, latest}
+            if node is None:
+                return None, is_head
+            return self._tuple(config, place.namespace, node, live), is_head
 
     def _tuple(
         self, config: RunnableConfig, namespace: str, node: Node, live: Live
@@ -163,6 +180,8 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints, newest first."""
         border = get_checkpoint_id(before) if before else None
+        if config is not None:
+            self._lineage.looked(config)
         found = (
             saved
             for thread, namespace, checkpoint in self._listed(config)
@@ -171,23 +190,26 @@ class Saver(BaseCheckpointSaver[Any]):
         )
         return islice(found, limit)
 
-    def _listed(self, config: RunnableConfig | None) -> Sequence[Spot]:
+    def _listed(self, config: RunnableConfig | None) -> Iterable[Spot]:
         """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
-        found: Any = []
         if config is None:
-            for thread in keeping.threads(self._backend):
-                found += self._places(thread, None, None)
-        else:
-            conf = config["configurable"]
-            ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
-            found += self._places(conf["thread_id"], *ids)
-        spots: Sequence[Spot] = sorted(found, key=lambda spot: spot[2], reverse=True)
-        return spots
+            threads = newest_threads(self._backend)
+            return newest(threads, lambda thread: self._places(thread, None, None))
+        conf = config["configurable"]
+        ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
+        found = self._places(conf["thread_id"], *ids)
+        return sorted(found, key=lambda spot: spot[2], reverse=True)
 
     def _places(self, thread: Any, namespace: str | None, checkpoint: str | None) -> Sequence[Spot]:
         live = self._threads.get(str(thread))
         with live.lock:
             return _places(thread, live.current(), namespace, checkpoint)
+
+    def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
+        live = self._threads.get(str(thread_id))
+        with live.lock:
+            return list(live.thread.spaces)
 
     def _matching(
         self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
@@ -200,11 +222,9 @@ class Saver(BaseCheckpointSaver[Any]):
             if node is None:
                 return None
             objects = live.objects(self.serde)
-            metadata = metadata_of(node, objects) if wanted else {}
-            if any(metadata.get(name) != value for name, value in (wanted or {}).items()):
+            if wanted and not is_about(metadata_of(node, objects), wanted):
                 return None
-            saved = tuple_of(thread, namespace, node, objects)
-        return saved._replace(config=ticketed(saved.config, Ticket(_NAMED, named=True)))
+            return tuple_of(thread, namespace, node, objects)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -231,33 +251,25 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
         putting = Putting(config, checkpoint, metadata, new_versions)
-        ticket = self._lineage.ticket(config)
+        run = None if is_guarded() else self._lineage.writing(config, is_put=True)
+        self._lineage.note_input(run if self.reconcile else None, place, metadata)
 
         def prepare(live: Live) -> Prepared:
-            self._require_head(live.thread, place, checkpoint["id"], ticket)
+            if run is not None:
+                self._require_head(live.thread, place, checkpoint["id"], run)
             encoder = self._encoder(live)
             return Prepared(putting.line(place, live.thread, encoder), encoder)
 
         self._threads.get(place.thread).write(prepare)
-        thread = config["configurable"]["thread_id"]
-        stored = config_of(thread, place.namespace, checkpoint["id"])
-        if ticket is None or ticket == DECIDED:
-            return stored
-        self._lineage.wrote(place.at(checkpoint["id"]), ticket)
-        return ticketed(stored, ticket)
+        if run is not None:
+            self._lineage.wrote(run, place.at(checkpoint["id"]), place)
+        return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
-    def _require_head(
-        self, thread: Thread, place: Place, checkpoint: str, ticket: Ticket | None
-    ) -> None:
+    def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
         """Refuse a checkpoint that would hide another writer's turn."""
         latest = thread.latest(place.namespace)
         parent = place.checkpoint or ""
-        if ticket is None or ticket == DECIDED or parent == latest:
-            return
-        if thread.node(place.namespace, checkpoint):
-            return
-        writer = self._lineage.writer(place)
-        if ticket.named and (writer is None or writer.run != ticket.run):
+        if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
             return
         what = "has gone on" if latest else "was removed"
         raise Conflict(
@@ -288,7 +300,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def _require_there(self, thread: Thread, place: Place) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
         is_there = thread.node(place.namespace, place.checkpoint or "") is not None
-        if not is_there and self._lineage.last(place) is not None:
+        if not is_there and self._lineage.is_known(place):
             raise Conflict(
                 f"thread {place.thread}{_shown(place.namespace)}: checkpoint {place.checkpoint}"
                 " was removed since this run read it; nothing was written"
@@ -346,10 +358,10 @@ class Saver(BaseCheckpointSaver[Any]):
 
         What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
         """
-        if strategy not in {"keep_latest", "delete"}:
+        if strategy not in _STRATEGIES:
             raise UsageError("strategy is 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
-            if strategy == "delete":
+            if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
             else:
                 self._rewrite(self._threads.get(str(thread_id)), keeping.last)
@@ -370,7 +382,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
-        return await self._errands.run(self._loaded, config, loading_run(self))
+        return await self._errands.run(self._loaded, config)
 
     async def alist(
         self,

@@ -8,6 +8,7 @@ the value stays as it is stored, and whoever reads it is told which class to all
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,23 +20,27 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Send
 
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.integrations.langgraph.saving.schemas import Name, Schemas, name_of
 
-Name = tuple[str, ...]
 _NAMED = range(jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG, jsonplus.EXT_PYDANTIC_V2 + 1)
 _TAGS = frozenset({"null", "bytes", "bytearray", "msgpack"})
 
 
 class SafeSerializer(JsonPlusSerializer):
-    """LangGraph's serialiser, for the types that it knows as safe and those that are allowed."""
+    """LangGraph's serialiser, for the types that it knows as safe and those that are allowed.
 
-    def __init__(self, allow: Iterable[Name | type] = ()) -> None:
+    Allowed are the ones that were named, and all that the schemas of its graphs name.
+    """
+
+    def __init__(self, allow: Iterable[Name | type] = (), schemas: Schemas | None = None) -> None:
         self.allowed = frozenset(_name_of(one) for one in allow)
+        self.schemas = schemas or Schemas()
         super().__init__(allowed_msgpack_modules=tuple(self.allowed) or None)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Name | type]) -> SafeSerializer:
         """Give a serialiser that allows more."""
         more = self.allowed | {_name_of(one) for one in extra_allowlist}
-        return self if more == self.allowed else SafeSerializer(more)
+        return self if more == self.allowed else SafeSerializer(more, self.schemas)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Write a value; raises ``UsageError`` for one that could not be read back."""
@@ -65,7 +70,9 @@ class SafeSerializer(JsonPlusSerializer):
     def _is_allowed(self, name: Name) -> bool:
         if len(name) > 2:  # noqa: PLR2004 - module, class and method
             return name in SAFE_MSGPACK_METHODS
-        return name in SAFE_MSGPACK_TYPES or name in self.allowed
+        if name in SAFE_MSGPACK_TYPES or name in self.allowed:
+            return True
+        return self.schemas.find(name) is not None
 
     def _hook(self, problems: list[Exception]) -> Callable[[int, bytes], Any]:
         def hook(code: int, data: bytes) -> Any:
@@ -89,12 +96,35 @@ class SafeSerializer(JsonPlusSerializer):
         if not self._is_allowed(name):
             raise Unreadable(f"{_refusal(name)}; the stored value was left as it is")
         try:
-            return _constructed(code, inner)
+            return self._constructed(code, inner)
         except Exception as error:
             raise Unreadable(
                 f"a stored {'.'.join(name)} cannot be built ({type(error).__name__}):"
                 " the class has changed or gone; the stored value was left as it is"
             ) from error
+
+    def _constructed(self, code: int, inner: Any) -> Any:
+        """Build an object of an allowed class."""
+        module, name, value = inner[:3]
+        if (module, name) == ("langgraph.types", "Send"):
+            return Send(*value) if len(value) == 2 else Send(*value[:2], timeout=value[2])  # noqa: PLR2004
+        made = self._class(module, name)
+        if code == jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG:
+            return made(value)
+        if code == jsonplus.EXT_CONSTRUCTOR_POS_ARGS:
+            return made(*value)
+        if code == jsonplus.EXT_CONSTRUCTOR_KW_ARGS:
+            return made(**value)
+        if code == jsonplus.EXT_METHOD_SINGLE_ARG:
+            return getattr(made, inner[3])(value)
+        return _model(code, made, value)
+
+    def _class(self, module: str, name: str) -> Any:
+        """Give an allowed class; one that a schema names is there, if only in a function."""
+        derived = self.schemas.find((module, name))
+        if derived is not None:
+            return getattr(sys.modules.get(module), name, derived)
+        return getattr(importlib.import_module(module), name)
 
 
 def names_in(data: bytes) -> list[Name]:
@@ -118,23 +148,6 @@ def _named(code: int, inner: Any) -> Name:
     return (module, name, str(inner[3])) if has_method else (module, name)
 
 
-def _constructed(code: int, inner: Any) -> Any:
-    """Build an object of an allowed class."""
-    module, name, value = inner[:3]
-    if (module, name) == ("langgraph.types", "Send"):
-        return Send(*value) if len(value) == 2 else Send(*value[:2], timeout=value[2])  # noqa: PLR2004
-    made = getattr(importlib.import_module(module), name)
-    if code == jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG:
-        return made(value)
-    if code == jsonplus.EXT_CONSTRUCTOR_POS_ARGS:
-        return made(*value)
-    if code == jsonplus.EXT_CONSTRUCTOR_KW_ARGS:
-        return made(**value)
-    if code == jsonplus.EXT_METHOD_SINGLE_ARG:
-        return getattr(made, inner[3])(value)
-    return _model(code, made, value)
-
-
 def _model(code: int, made: Any, fields: dict[str, Any]) -> Any:
     """Build a pydantic model; what was valid when it was stored is taken as it is."""
     try:
@@ -153,7 +166,8 @@ def _refusal(name: Name) -> str:
     module, kind = name[:2]
     return (
         f"a value holds a {'.'.join(name)}, which is not allowed to be built from a checkpoint;"
-        f" to allow it: Saver(url, allow=[({module!r}, {kind!r})]), or the class itself"
+        f" to allow it: Saver(url, allow=[({module!r}, {kind!r})]), or the class itself, or name it"
+        " in the graph's schemas"
     )
 
 
@@ -163,7 +177,7 @@ def _unreadable(error: ValueError) -> Unreadable:
 
 def _name_of(one: object) -> Name:
     if isinstance(one, type):
-        return one.__module__, one.__name__
+        return name_of(one)
     if isinstance(one, tuple) and one and all(isinstance(part, str) for part in one):
         return one
     raise UsageError("allow names classes: the class itself, or (module, name)")

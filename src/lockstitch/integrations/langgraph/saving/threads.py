@@ -18,8 +18,11 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
-from lockstitch.integrations.langgraph.saving.values import Encoder, Memory, Objects, Serializer
-from lockstitch.journal.checkpoints import Begun, Line, Thread, session_of
+from lockstitch.integrations.langgraph.counting import Counting
+from lockstitch.integrations.langgraph.saving.listing import milliseconds_of
+from lockstitch.integrations.langgraph.saving.memory import Memory
+from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
+from lockstitch.journal.checkpoints import Begun, Line, Put, Thread, session_of
 from lockstitch.journal.records import NEW, Entry, Head
 from lockstitch.stores.base import Backend
 
@@ -91,7 +94,7 @@ class Patience:
 class Live:
     """One thread: what its journal says, and the objects that were made of it."""
 
-    def __init__(self, backend: Backend, id_: str, wait: float) -> None:
+    def __init__(self, backend: Backend, id_: str, wait: float, counting: Counting) -> None:
         self.id = id_
         self.session = session_of(id_)
         self.lock = threading.RLock()
@@ -99,6 +102,7 @@ class Live:
         self.memory = Memory()
         self._backend = backend
         self._wait = wait
+        self._counting = counting
         self.patience = Patience()
         self._queue: deque[_Job] = deque()
         self._is_read = False
@@ -177,6 +181,8 @@ class Live:
             # Nobody waits for it any more: later it would be in the way of whoever goes on.
             job.error = error
             raise
+        if isinstance(job.error, Conflict):
+            self._counting.conflict()
         if job.error is not None or not job.is_done:
             raise job.error or _broken_off()
 
@@ -208,7 +214,9 @@ class Live:
                 job.end()
 
     def _store(self, jobs: list[_Job]) -> None:
-        for _ in range(_TRIES):
+        for tried in range(_TRIES):
+            if tried:
+                self._counting.retry()
             if not self._is_read:
                 self.catch_up()
             before = self.thread.head
@@ -250,7 +258,10 @@ class Live:
         return entries
 
     def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> Entry:
-        return Entry(next(self._keys), time.time_ns() // 1_000_000, _encode(line), blobs)
+        made = milliseconds_of(line.id) if isinstance(line, Put) else 0
+        # A list of all threads relies on it: nothing in a thread is newer than its last record.
+        self.thread.at = max(time.time_ns() // 1_000_000, made, self.thread.at)
+        return Entry(next(self._keys), self.thread.at, _encode(line), blobs)
 
     def _are_there(self, entries: list[Entry], before: Head) -> bool:
         """Tell whether a write of unknown outcome is in the store."""
@@ -279,9 +290,10 @@ def _broken_off() -> Unsure:
 class Threads:
     """The threads of a store that were used last, up to a number of bytes of their journals."""
 
-    def __init__(self, backend: Backend, wait: float, most: int) -> None:
+    def __init__(self, backend: Backend, wait: float, most: int, counting: Counting) -> None:
         self._backend = backend
         self._wait = wait
+        self._counting = counting
         self._most = most
         self._guard = threading.Lock()
         self._kept: OrderedDict[str, Live] = OrderedDict()
@@ -291,7 +303,8 @@ class Threads:
         with self._guard:
             live = self._kept.get(thread)
             if live is None:
-                live = self._kept[thread] = Live(self._backend, thread, self._wait)
+                live = Live(self._backend, thread, self._wait, self._counting)
+                self._kept[thread] = live
             self._kept.move_to_end(thread)
             self._shrink()
             return live

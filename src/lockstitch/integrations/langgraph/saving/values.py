@@ -1,13 +1,12 @@
 """Values on their way into a thread's journal and back: every message once, lists by what changed.
 
-Reading gives out the same message objects again and again, each looked over before; so writing
-knows them again and does not serialise what is stored already, however long the conversation is.
+Whoever reads gets objects of his own. Writing knows them again and does not serialise what is
+stored already, however long the conversation is.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,14 +17,8 @@ from langgraph.types import Send
 from msgspec import Raw
 
 from lockstitch.errors import Unreadable
-from lockstitch.integrations.langgraph.saving.shadows import (
-    CLASSES,
-    KINDS,
-    LOOKED_AT,
-    Known,
-    Shadow,
-    structure,
-)
+from lockstitch.integrations.langgraph.saving.looks import CLASSES, KINDS, Known, Look
+from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.journal.checkpoints import NO_LIST, Change, Decoder, Fetch, Thread
 from lockstitch.journal.events import INLINE
 from lockstitch.journal.records import blob_name
@@ -33,10 +26,10 @@ from lockstitch.journal.records import blob_name
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
-_RECENT = 24
 _TRIED = 4
 _encode = msgspec.json.Encoder().encode
-_NONE = Known([])
+_decode = msgspec.json.Decoder().decode
+_NONE = Known(NO_LIST, [])
 
 
 class Serializer(Protocol):
@@ -47,47 +40,6 @@ class Serializer(Protocol):
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read a value."""
-
-
-class Memory:
-    """The objects of a thread that are known again, by identity, by item and by list."""
-
-    def __init__(self) -> None:
-        self.items: dict[int, Shadow] = {}
-        self.lists: OrderedDict[int, Known] = OrderedDict()
-        self._known: dict[int, Shadow] = {}
-        self._sent: OrderedDict[int, Shadow] = OrderedDict()
-        self._ids: dict[tuple[str, str], int] = {}
-
-    def shadow(self, value: Any) -> Shadow | None:
-        """Give what is known of an object."""
-        found = self._known.get(id(value)) or self._sent.get(id(value))
-        return found if found is not None and found.value is value else None
-
-    def named(self, kind: str, name: str | None) -> int | None:
-        """Give the last item of a message with an id."""
-        return self._ids.get((kind, name)) if name else None
-
-    def keep(self, shadow: Shadow) -> Shadow:
-        """Know an object from now on; a task to send only for a while."""
-        if type(shadow.value) is Send:
-            self._sent[id(shadow.value)] = shadow
-            if len(self._sent) > _RECENT:
-                self._sent.popitem(last=False)
-            return shadow
-        self._known[id(shadow.value)] = shadow
-        self.items[shadow.item] = shadow
-        if name := shadow.face.get("id"):
-            place = (KINDS[type(shadow.value)], name)
-            self._ids[place] = max(shadow.item, self._ids.get(place, -1))
-        return shadow
-
-    def keep_list(self, number: int, known: Known) -> None:
-        """Know a list from now on, until others have taken its place."""
-        self.lists[number] = known
-        self.lists.move_to_end(number)
-        while len(self.lists) > _RECENT:
-            self.lists.popitem(last=False)
 
 
 def is_plain(value: Any) -> bool:
@@ -112,21 +64,21 @@ class Encoder:
         self._serde = objects.serde
         self._plain = plain
         self._reader = Decoder(objects.thread, _no_blobs)
-        self._fresh: list[Shadow] = []
-        self._met: dict[int, Shadow] = {}
-        self._lists: dict[int, Known] = {}
-        # Whether no node has run since what is stored was read.
-        self.is_untouched = False
+        self._met: dict[int, tuple[Any, Look]] = {}
+        self._made: list[Look] = []
+        self._lists: list[Known] = []
         self.items: list[Raw] = []
         self.lists: list[Change] = []
         self.blobs: dict[str, bytes] = {}
 
     def settle(self) -> None:
         """Know from now on what was coded."""
-        for shadow in self._fresh:
-            self._memory.keep(shadow)
-        for number, known in self._lists.items():
-            self._memory.keep_list(number, known)
+        for look in self._made:
+            self._memory.keep_item(look)
+        for value, look in self._met.values():
+            self._memory.keep(value, look)
+        for known in self._lists:
+            self._memory.keep_list(known)
 
     def value(self, value: Any, base: int = NO_LIST, *, channel: bool = False) -> Raw:
         """Code a value; a list as the change of another, of ``base`` if that is worth it."""
@@ -177,74 +129,56 @@ class Encoder:
 
     def listed(self, values: Sequence[Any], base: int) -> int:
         """Code a list; gives its number."""
-        if base != NO_LIST and base not in self._memory.lists:
+        values = list(values)
+        if base != NO_LIST and self._memory.known(base) is None:
             with suppress(Unreadable):
                 self._objects.list(base)
-        number, head, tail = self._nearest(values, base)
-        known = self._known_list(number)
+        known, head, tail = self._nearest(values, base)
         end = len(values) - tail
-        if number != NO_LIST and head == end == len(known):
-            return number
-        added = tuple(self.value(one) for one in values[head:end])
-        change = Change(number, head, tail, added)
-        self.lists.append(change)
+        if known is not _NONE and head == end == len(known):
+            return known.number
+        middle = values[head:end]
+        self.lists.append(Change(known.number, head, tail, tuple(map(self.value, middle))))
         made = len(self._thread.lists) + len(self.lists) - 1
-        middle = [self._shadow(one) for one in values[head:end]]
-        self._lists[made] = known.grown(head, middle, tail)
+        looks = [self._look(one) or Look(one) for one in middle]
+        self._lists.append(known.grown(made, head, looks, tail))
         return made
 
-    def _nearest(self, values: Sequence[Any], base: int) -> tuple[int, int, int]:
+    def _nearest(self, values: list[Any], base: int) -> tuple[Known, int, int]:
         """Find the list that most is shared with, and how much: its head and its tail."""
-        best = (NO_LIST, 0, 0)
-        for number in self._candidates(base):
-            known = self._known_list(number)
+        best = (_NONE, 0, 0)
+        based = self._memory.known(base)
+        recent = [*self._lists[::-1], *self._memory.last(_TRIED)]
+        for known in recent if based is None else [based, *recent]:
             head, tail = known.shared(values)
             if head + tail > best[1] + best[2]:
-                best = (number, head, tail)
-            if head == len(known) <= len(values):
+                best = (known, head, tail)
+            if head == len(known) <= len(values) and head:
                 break
-        number, head, tail = best
-        most = LOOKED_AT if self.is_untouched else None
-        head, tail = self._known_list(number).unchanged(head, tail, most)
-        return (number, head, tail) if head + tail else (NO_LIST, 0, 0)
+        return best
 
-    def _candidates(self, base: int) -> list[int]:
-        own = list(self._lists)[::-1]
-        recent = list(self._memory.lists)[: -_TRIED - 1 : -1]
-        found = [base, *own, *recent] if base in self._memory.lists else [*own, *recent]
-        return list(dict.fromkeys(found))
-
-    def _known_list(self, number: int) -> Known:
-        return self._lists.get(number) or self._memory.lists.get(number) or _NONE
-
-    def _shadow(self, value: Any) -> Shadow:
-        known = self._met.get(id(value)) or self._memory.shadow(value)
-        return known if known is not None and known.value is value else Shadow(value)
+    def _look(self, value: Any) -> Look | None:
+        found = self._met.get(id(value))
+        if found is not None and found[0] is value:
+            return found[1]
+        return self._memory.look(value)
 
     # Items.
 
     def _item(self, value: Any) -> int:
-        known = self._met.get(id(value)) or self._memory.shadow(value)
-        if known is not None and known.value is value and known.item >= 0 and _is_true(known):
+        known = self._look(value)
+        if known is not None and known.item >= 0 and known.is_true(value):
             return known.item
-        shadow = Shadow(value)
-        if type(value) is Send:
-            shadow.face = structure(value.arg)
-            raw = self._send(value)
+        look = Look(value)
+        found = self._send(value) if type(value) is Send else self._message(value, look, known)
+        if isinstance(found, int):
+            look.item = found
         else:
-            found = self._message(value, shadow, known)
-            if isinstance(found, int):
-                shadow.item = found
-                return self._meet(shadow)
-            raw = found
-        self.items.append(self._fitting(raw))
-        shadow.item = len(self._thread.items) + len(self.items) - 1
-        return self._meet(shadow)
-
-    def _meet(self, shadow: Shadow) -> int:
-        self._met[id(shadow.value)] = shadow
-        self._fresh.append(shadow)
-        return shadow.item
+            self.items.append(self._fitting(found))
+            look.item = len(self._thread.items) + len(self.items) - 1
+            self._made.append(look)
+        self._met[id(value)] = (value, look)
+        return look.item
 
     def _fitting(self, raw: Raw) -> Raw:
         return raw if len(bytes(raw)) <= INLINE else self._large(bytes(raw))
@@ -255,15 +189,17 @@ class Encoder:
             form["timeout"] = self._opaque(value.timeout)
         return Raw(_encode(form))
 
-    def _message(self, value: BaseMessage, shadow: Shadow, known: Shadow | None) -> Raw | int:
+    def _message(self, value: BaseMessage, look: Look, known: Look | None) -> Raw | int:
         """Code a message in full or as a change; a number if it is there already."""
         kind = KINDS[type(value)]
-        data = {**shadow.face, **(shadow.extra or {})}
-        if known is not None and known.item >= 0 and known.extra == shadow.extra:
-            change = self._change(known.face, shadow.face, known.item)
+        data = {**look.face, **(look.extra or {})}
+        if known is not None and known.item >= 0 and known.extra == look.extra:
+            change = self._change(known.face, look.face, known.item)
             if change is not None:
                 return change
         if not self._is_json(data) or (whole := _json({"type": kind, "data": data})) is None:
+            # What its reader makes of it may be another thing.
+            look.is_whole = False
             return self._opaque(value)
         item = self._memory.named(kind, value.id)
         old = None if item is None else self._data(item, kind)
@@ -296,15 +232,6 @@ class Encoder:
         return None if data is None else Raw(data)
 
 
-def _is_true(known: Shadow) -> bool:
-    if type(known.value) is Send:
-        try:
-            return bool(known.value.arg == known.face)
-        except Exception:  # noqa: BLE001 - an application's own comparison
-            return False
-    return known.is_true()
-
-
 def _holds_items(values: list[Any]) -> bool:
     return any(type(one) in KINDS or type(one) is Send for one in values)
 
@@ -328,35 +255,53 @@ def _no_blobs(_names: list[str]) -> dict[str, bytes]:
     raise Unreadable("large values are not compared")
 
 
+Values = list[Any]
+Looks = list[Look]
+
+
 class Objects(Decoder):
-    """Reads coded values as objects; messages are those that are known, if they are unchanged."""
+    """Reads coded values as objects that belong to whoever asked for them, and to nobody else."""
 
     def __init__(self, thread: Thread, memory: Memory, serde: Serializer, fetch: Fetch) -> None:
         super().__init__(thread, fetch)
         self.memory = memory
         self.serde = serde
 
-    def list(self, number: int) -> list[Any]:
-        known = self.memory.lists.get(number)
-        if known is not None and known.are_items and known.is_same():
-            self.memory.lists.move_to_end(number)
-            return known.objects.copy()
-        values = super().list(number)
-        known = Known([self.memory.shadow(one) or Shadow(one) for one in values])
-        self.memory.keep_list(number, known)
-        return values
+    def list(self, number: int) -> Values:
+        known = self.memory.known(number)
+        if known is None or not known.are_items:
+            values, looks = self._listed(number)
+            self.memory.keep_list(Known(number, looks))
+            return values
+        self.memory.keep_list(known)
+        return [one.copy() if one.is_whole else self.item(one.item) for one in known.looks]
+
+    def _listed(self, number: int) -> tuple[Values, Looks]:
+        coded = [_decode(raw) for raw in self.thread.elements(number)]
+        values, looks = [], []
+        for one in coded:
+            value, look = self._read(one) if type(one) is int else (self.coded(one), None)
+            values.append(value)
+            looks.append(look or Look(value))
+        return values, looks
 
     def item(self, number: int) -> Any:
-        shadow = self.memory.items.get(number)
-        if shadow is not None and type(shadow.value) in KINDS and shadow.is_true():
-            return shadow.value
+        return self._read(number)[0]
+
+    def _read(self, number: int) -> tuple[Any, Look | None]:
+        """Read an item, and if it is a message what it looks like."""
+        look = self.memory.items.get(number)
+        if look is not None and look.is_whole:
+            return look.copy(), look
         form = self.form(number)
         if "send" in form:
-            return self._send(form)
+            return self._send(form), None
         value = self._built(form)
-        if type(value) in KINDS:
-            self.memory.keep(Shadow(value, number))
-        return value
+        if type(value) not in KINDS:
+            return value, None
+        look = Look(value, number)
+        self.memory.keep_item(look)
+        return value, look
 
     def _send(self, form: dict[str, Any]) -> Send:
         arg = self.coded(form["arg"])

@@ -1,0 +1,1 @@
+"""Threads of LangGraph's own savers, copied into a store that ``Saver`` serves."""

@@ -1,0 +1,314 @@
+"""Databases of LangGraph's ``SqliteSaver`` and ``PostgresSaver``, read whole and never written.
+
+Checkpoints are read by the very saver that wrote them, so that they are what LangGraph itself
+would be given; the index and the path of a write, which no saver hands out, stand in the rows.
+All that is read of a thread is of one moment, whoever writes to it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from msgspec import Struct
+
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.formats.sqlite import bound, reading, tables_of
+from lockstitch.places import is_own_database, is_postgres, path_of, public
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+
+    from lockstitch.formats.langgraph.postgres.tables import Home
+    from lockstitch.integrations.langgraph.saving.values import Serializer
+    from lockstitch.stores.postgres.pool import Connection
+
+T = TypeVar("T")
+# What changes whenever a thread does: numbers of rows, and the last of them.
+Stamp = tuple[Any, ...]
+# A namespace, and a checkpoint in it.
+Spot = tuple[str, str]
+_TABLES = {"checkpoints", "writes"}
+
+
+class WriteRow(Struct, frozen=True):
+    """A write of a task, with all that says where it belongs."""
+
+    spot: Spot
+    task: str
+    path: str
+    index: int
+    channel: str
+    value: Any
+
+
+class ThreadView(ABC):
+    """One thread, as it stood at one moment."""
+
+    def __init__(self, thread: str, saver: BaseCheckpointSaver[Any], serde: Serializer) -> None:
+        self.thread = thread
+        self.serde = serde
+        self._saver = saver
+        # It may have wrapped what it was given.
+        self._saver.serde = serde
+
+    def tuple(self, spot: Spot) -> CheckpointTuple:
+        """Read a checkpoint as LangGraph does; the last one of a namespace, without its id."""
+        try:
+            found = self._saver.get_tuple(config_at(self.thread, spot))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Unreadable(
+                f"checkpoint {spot[1]} is damaged: LangGraph cannot read it"
+                f" ({type(error).__name__})"
+            ) from None
+        if found is None:
+            raise Unreadable(f"checkpoint {spot[1]} cannot be found")
+        return found
+
+    @abstractmethod
+    def spots(self) -> list[Spot]:
+        """List the checkpoints, those with smaller ids first."""
+
+    @abstractmethod
+    def writes(self) -> Iterator[WriteRow]:
+        """Give all writes, also those whose checkpoint was never stored."""
+
+    @abstractmethod
+    def stamp(self) -> Stamp:
+        """Give what changes whenever the thread does."""
+
+
+def config_at(thread: str, spot: Spot) -> Any:
+    """Give the config that names a checkpoint; with "" for its id, the beginning."""
+    conf = {"thread_id": thread, "checkpoint_ns": spot[0]}
+    return {"configurable": {**conf, **({"checkpoint_id": spot[1]} if spot[1] else {})}}
+
+
+class Origin(ABC):
+    """A database of one of LangGraph's savers.
+
+    After an error of those in ``fatal``, it is of no use to go on with other threads.
+    """
+
+    fatal: tuple[type[Exception], ...] = ()
+
+    def __init__(self, name: str, identity: str) -> None:
+        self.name = name
+        hashed = blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=5)
+        self.run = f"migrate-{hashed.hexdigest()}"
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Open the database."""
+
+    @abstractmethod
+    def __exit__(self, *error: object) -> None:
+        """Close the database."""
+
+    @abstractmethod
+    def threads(self) -> list[str]:
+        """List the ids of all threads."""
+
+    @abstractmethod
+    def count(self, thread: str | None) -> int:
+        """Count the checkpoints of a thread, or of all."""
+
+    @abstractmethod
+    def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+        """Do some reading on one state of a thread; it may be done again from the start."""
+
+
+def origin_of(source: str) -> Origin | None:
+    """Tell which database of LangGraph's an address or a file is; None for any other."""
+    if is_postgres(source):
+        from lockstitch.formats.langgraph.postgres.tables import found, home_of  # noqa: PLC0415
+
+        return PostgresOrigin(source, home_of(source)) if found(source).homes else None
+    path = file_of(source)
+    return None if path is None else SqliteOrigin(path)
+
+
+def file_of(source: str) -> str | None:
+    """Give the path of a file of ``SqliteSaver``; None for any other source."""
+    path = path_of(source) if source.startswith("sqlite:") else source
+    if not os.path.isfile(path) or is_own_database(path):  # noqa: PTH113
+        return None
+    try:
+        with reading(path, follow=True) as base:
+            return path if tables_of(base) >= _TABLES else None
+    except Unreadable:
+        return None
+
+
+class SqliteOrigin(Origin):
+    """A file of ``SqliteSaver`` or ``AsyncSqliteSaver``."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, os.path.realpath(path))
+        self._path = path
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Open the file for reading."""
+        self._base = self._stack.enter_context(reading(self._path, follow=True))
+        columns = self._base.execute("PRAGMA table_info(writes)")
+        self._has_paths = any(row[1] == "task_path" for row in columns)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        self._stack.close()
+
+    def threads(self) -> list[str]:
+        found = self._base.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
+        return [thread for (thread,) in found if type(thread) is str]
+
+    def count(self, thread: str | None) -> int:
+        [(count,)] = self._base.execute(
+            "SELECT count(*) FROM checkpoints WHERE ?1 IS NULL OR thread_id = CAST(?1 AS TEXT)",
+            bound([thread]),
+        )
+        return int(count)
+
+    def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+        with _needed("langgraph-checkpoint-sqlite"):
+            from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
+        saver = SqliteSaver(self._base)
+        # What it would set up is there, and would be written.
+        saver.is_setup = True
+        saver._has_task_path = self._has_paths  # noqa: SLF001 - it is part of its setup
+        self._base.execute("BEGIN")
+        try:
+            return work(_SqliteThread(self._base, thread, saver, serde, self._has_paths))
+        finally:
+            self._base.execute("ROLLBACK")
+
+
+class _SqliteThread(ThreadView):
+    def __init__(
+        self, base: sqlite3.Connection, thread: str, saver: Any, serde: Any, has_paths: bool
+    ) -> None:
+        super().__init__(thread, saver, serde)
+        self._base = base
+        self._path = "task_path" if has_paths else "''"
+
+    def spots(self) -> list[Spot]:
+        return [*self._all("checkpoint_ns, checkpoint_id FROM checkpoints", "checkpoint_id")]
+
+    def writes(self) -> Iterator[WriteRow]:
+        columns = f"checkpoint_ns, checkpoint_id, task_id, {self._path}, idx, channel, type, value"
+        order = "checkpoint_ns, checkpoint_id, task_id, idx"
+        for space, checkpoint, task, path, index, channel, tag, raw in self._all(
+            f"{columns} FROM writes", order
+        ):
+            value = self.serde.loads_typed((tag, raw))
+            yield WriteRow((space, checkpoint), task, path, index, channel, value)
+
+    def stamp(self) -> Stamp:
+        return tuple(
+            row
+            for table in sorted(_TABLES)
+            for row in self._all(f"count(*), max(rowid) FROM {table}", "1")
+        )
+
+    def _all(self, columns: str, order: str) -> Iterator[Any]:
+        query = f"SELECT {columns} WHERE thread_id = CAST(? AS TEXT) ORDER BY {order}"
+        return self._base.execute(query, bound([self.thread]))
+
+
+class PostgresOrigin(Origin):
+    """A schema of ``PostgresSaver`` or ``AsyncPostgresSaver`` in a PostgreSQL."""
+
+    def __init__(self, url: str, home: Home) -> None:
+        from lockstitch.formats.langgraph.postgres.database import Database, Gone  # noqa: PLC0415
+
+        self.fatal = (Gone,)
+        self._database = Database(url)
+        self._home = home
+        place = public(url).partition("?")[0]
+        super().__init__(place, f"{place}#{home.schema}")
+
+    def __enter__(self) -> Self:
+        """Give the schema itself; a connection is made when it is needed."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def threads(self) -> list[str]:
+        query = self._home.sql("SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id")
+        found = self._database.reading(lambda base: base.execute(query).fetchall())
+        return [thread for (thread,) in found]
+
+    def count(self, thread: str | None) -> int:
+        query = self._home.sql(
+            "SELECT count(*) FROM {checkpoints} WHERE %(id)s::text IS NULL OR thread_id = %(id)s"
+        )
+        [(count,)] = self._database.reading(
+            lambda base: base.execute(query, {"id": thread}).fetchall()
+        )
+        return int(count)
+
+    def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+        with _needed("langgraph-checkpoint-postgres"):
+            from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+
+        def once(base: Connection) -> T:
+            base.execute(
+                "SELECT set_config('search_path', quote_ident(%s), true)", [self._home.schema]
+            )
+            saver = PostgresSaver(base)  # type: ignore[arg-type]
+            return work(_PostgresThread(base, self._home, thread, saver, serde))
+
+        return self._database.reading(once)
+
+
+class _PostgresThread(ThreadView):
+    def __init__(self, base: Connection, home: Home, thread: str, saver: Any, serde: Any) -> None:
+        super().__init__(thread, saver, serde)
+        self._base = base
+        self._home = home
+
+    def spots(self) -> list[Spot]:
+        query = self._home.sql(
+            "SELECT checkpoint_ns, checkpoint_id FROM {checkpoints} WHERE thread_id = %s"
+        )
+        found = self._base.execute(query, [self.thread]).fetchall()
+        # As Python compares them, and no collation of the database.
+        return sorted(((space, id_) for space, id_ in found), key=lambda spot: spot[1])
+
+    def writes(self) -> Iterator[WriteRow]:
+        query = self._home.sql(
+            "SELECT checkpoint_ns, checkpoint_id, task_id, {task_path}, idx, channel, type, blob"
+            " FROM {checkpoint_writes} WHERE thread_id = %s"
+            " ORDER BY checkpoint_ns, checkpoint_id, task_id, idx"
+        )
+        for space, checkpoint, task, path, index, channel, tag, raw in self._base.execute(
+            query, [self.thread]
+        ):
+            value = self.serde.loads_typed((tag, raw))
+            yield WriteRow((space, checkpoint), task, path, index, channel, value)
+
+    def stamp(self) -> Stamp:
+        query = self._home.sql(
+            "SELECT count(*), max(xmin::text::bigint) FROM {checkpoints} WHERE thread_id = %(id)s"
+            " UNION ALL SELECT count(*), max(xmin::text::bigint) FROM {checkpoint_writes}"
+            " WHERE thread_id = %(id)s"
+        )
+        return tuple(self._base.execute(query, {"id": self.thread}).fetchall())
+
+
+@contextmanager
+def _needed(package: str) -> Iterator[None]:
+    """Say which package reads a database, if it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"its checkpoints are read by {package}: pip install {package}") from error

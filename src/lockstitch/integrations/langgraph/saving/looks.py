@@ -1,0 +1,332 @@
+"""What a stored object looks like: to make equal ones of it, and to tell whether one is equal.
+
+Nobody is ever given what is kept here. Whoever reads a message gets one of his own, made from its
+*look*: a copy of all dictionaries and lists in it, beside the texts and numbers that nobody can
+change. Whoever writes a list writes what differs from the looks of the last one: all fields of all
+messages are compared in one go, so that a change made in place is seen like any other. What holds
+objects of other classes (a tool's artefact, say) is serialised for that. Not seen is a change to
+an equal value of another type (1 and True).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from langchain_core import messages as lc
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+# Only these very classes: an application's own subclass goes through the serialiser.
+KINDS: dict[type[lc.BaseMessage], str] = {
+    lc.AIMessage: "ai",
+    lc.HumanMessage: "human",
+    lc.SystemMessage: "system",
+    lc.ToolMessage: "tool",
+    lc.FunctionMessage: "function",
+    lc.ChatMessage: "chat",
+    lc.RemoveMessage: "remove",
+    lc.AIMessageChunk: "AIMessageChunk",
+    lc.HumanMessageChunk: "HumanMessageChunk",
+    lc.SystemMessageChunk: "SystemMessageChunk",
+    lc.ToolMessageChunk: "ToolMessageChunk",
+    lc.FunctionMessageChunk: "FunctionMessageChunk",
+    lc.ChatMessageChunk: "ChatMessageChunk",
+}
+CLASSES: dict[str, type[lc.BaseMessage]] = {kind: made for made, kind in KINDS.items()}
+
+
+_NO_FIELDS: dict[str, Any] = {}
+_NO_VALUES: list[Any] = []
+_ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_UNCHANGING: frozenset[type] = _ATOMS | {
+    bytes,
+    complex,
+    Decimal,
+    UUID,
+    date,
+    datetime,
+    time,
+    timedelta,
+}
+
+
+def _setter(name: str) -> Callable[[Any, Any], None]:
+    """Give what fills a slot of a message, as pydantic itself does where nothing is validated."""
+    slots = (vars(one).get(name) for one in lc.BaseMessage.__mro__)
+    made: Callable[[Any, Any], None] = next(one for one in slots if one is not None).__set__
+    return made
+
+
+_new = object.__new__
+_set_fields = _setter("__dict__")
+_set_names = _setter("__pydantic_fields_set__")
+_set_extra = _setter("__pydantic_extra__")
+_set_private = _setter("__pydantic_private__")
+
+
+def structure(value: Any) -> Any:
+    """Copy the dictionaries, lists and tuples of a value, and nothing else."""
+    kind = type(value)
+    # Most are empty, and all of those are one: what is compared often should be small.
+    if kind is dict:
+        return {name: structure(one) for name, one in value.items()} if value else _NO_FIELDS
+    if kind is list:
+        return [structure(one) for one in value] if value else _NO_VALUES
+    if kind is tuple:
+        return tuple(structure(one) for one in value)
+    return value
+
+
+def _is_made_of(value: Any, kinds: frozenset[type], *containers: type) -> bool:
+    kind = type(value)
+    if kind in kinds:
+        return True
+    if kind not in containers:
+        return False
+    parts = [*value.keys(), *value.values()] if kind is dict else value
+    return all(_is_made_of(one, kinds, *containers) for one in parts)
+
+
+def _is_fixed(value: Any) -> bool:
+    """Tell whether only dictionaries and lists in a value can change, which are compared."""
+    return _is_made_of(value, _UNCHANGING, dict, list, tuple)
+
+
+def _copied(value: Any) -> Any:
+    """Copy dictionaries and lists that hold nothing else than atoms."""
+    made = value.copy()
+    for place, one in made.items() if type(made) is dict else enumerate(made):
+        if type(one) is dict or type(one) is list:
+            made[place] = _copied(one)
+    return made
+
+
+def name_of(value: Any) -> tuple[str, str] | None:
+    """Give what a message is called: its kind and its id; None for all that has no id."""
+    kind = KINDS.get(type(value))
+    return (kind, value.id) if kind is not None and value.id else None
+
+
+def fingerprint(value: Any) -> bytes | None:
+    """Digest what a value looks like now; None if nobody can tell."""
+    try:
+        tag, data = _FULL.dumps_typed(value)
+    except Exception:  # noqa: BLE001 - whatever an application's class raises
+        return None
+    return blake2b(data, digest_size=16, key=tag.encode()).digest()
+
+
+class _Full(JsonPlusSerializer):
+    """Writes whatever can be written, and is never asked to read it."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        try:
+            return super().dumps_typed(obj)
+        except Exception:  # noqa: BLE001 - whatever an application's class raises
+            return "pickle", pickle.dumps(obj)
+
+
+_FULL = _Full()
+
+
+class Look:
+    """What an object looked like when it was stored; ``item`` is its number, if it has one.
+
+    ``is_whole`` says that an equal object can be made of it, without the stored bytes.
+    """
+
+    __slots__ = (
+        "_deep", "_dicts", "_lists", "_names", "_print", "extra", "face", "is_whole",
+        "item", "kind",
+    )  # fmt: skip
+
+    def __init__(self, value: Any, item: int = -1) -> None:
+        self.item = item
+        self.kind = type(value)
+        self._print: tuple[bytes | None] | None = None
+        self.extra = None
+        self.is_whole = False
+        if self.kind in KINDS:
+            self.face = structure(value.__dict__)
+            self.extra = structure(value.__pydantic_extra__)
+            parts = [self.face, self.extra]
+            self.is_whole = all(_is_made_of(one, _ATOMS, dict, list) for one in parts)
+        else:
+            self.face = structure(value)
+            parts = [self.face]
+        if not self.is_whole and not all(map(_is_fixed, parts)):
+            self._print = (fingerprint(value),)
+        if self.is_whole:
+            self._names = set(self.face) | set(self.extra or ())
+            nested = [name for name, one in self.face.items() if type(one) in {dict, list}]
+            self._dicts = [name for name in nested if self.face[name] == {}]
+            self._lists = [name for name in nested if self.face[name] == []]
+            self._deep = [name for name in nested if self.face[name]]
+
+    @property
+    def name(self) -> tuple[str, str] | None:
+        """What a message is called: its kind and its id."""
+        kind = KINDS.get(self.kind)
+        return (kind, self.face["id"]) if kind is not None and self.face.get("id") else None
+
+    @property
+    def has_print(self) -> bool:
+        """Whether an object must be serialised to tell that it still looks like this."""
+        return self._print is not None
+
+    def is_true(self, value: Any) -> bool:
+        """Tell whether an object of the same class looks like this."""
+        if self._print is not None:
+            return self._print[0] is not None and fingerprint(value) == self._print[0]
+        if self.kind in KINDS:
+            return _equal(value.__dict__, self.face) and value.__pydantic_extra__ == self.extra
+        return _equal(value, self.face)
+
+    def copy(self) -> Any:
+        """Make a message that looks like this; only of a whole look."""
+        fields = self.face.copy()
+        for name in self._dicts:
+            fields[name] = {}
+        for name in self._lists:
+            fields[name] = []
+        for name in self._deep:
+            fields[name] = _copied(fields[name])
+        made = _new(self.kind)
+        _set_fields(made, fields)
+        _set_names(made, self._names.copy())
+        _set_extra(made, None if self.extra is None else _copied(self.extra))
+        _set_private(made, None)
+        return made
+
+
+_FIELDS = attrgetter("__dict__")
+_EXTRAS = attrgetter("__pydantic_extra__")
+
+
+class _Trunk:
+    """Looks side by side, as lists that are compared in one go."""
+
+    __slots__ = ("extras", "faces", "kinds", "looks", "printed")
+
+    def __init__(self) -> None:
+        self.looks: list[Look] = []
+        self.kinds: list[type] = []
+        self.faces: list[Any] = []
+        self.extras: list[Any] = []
+        # Where the looks are that cannot be compared so.
+        self.printed: list[int] = []
+
+    def extend(self, looks: list[Look]) -> None:
+        """Take in more; lists that are interrupted in between are never used again."""
+        done = len(self.looks)
+        self.kinds += [one.kind for one in looks]
+        self.faces += [None if one.has_print else one.face for one in looks]
+        self.extras += [None if one.has_print else one.extra for one in looks]
+        self.printed += [place for place, one in enumerate(looks, done) if one.has_print]
+        self.looks += looks
+
+
+class Known:
+    """What the objects of a stored list look like.
+
+    A list that goes on from another one shares its beginning, so that it costs only what is new.
+    """
+
+    __slots__ = ("_size", "_trunk", "are_items", "number")
+
+    def __init__(self, number: int, looks: list[Look]) -> None:
+        self.number = number
+        # Only messages are made anew from what is known; all else is read anew.
+        self.are_items = all(one.kind in KINDS for one in looks)
+        self._trunk = _Trunk()
+        self._trunk.extend(looks)
+        self._size = len(looks)
+
+    @property
+    def looks(self) -> list[Look]:
+        """What the objects look like; not to be changed."""
+        return self._part(self._trunk.looks, 0, self._size)
+
+    @staticmethod
+    def _part(values: list[Any], first: int, end: int) -> list[Any]:
+        return values if not first and len(values) == end else values[first:end]
+
+    def __len__(self) -> int:
+        """Count the objects."""
+        return self._size
+
+    def grown(self, number: int, head: int, middle: list[Look], tail: int) -> Known:
+        """Give the list that has others between a head and a tail of this one."""
+        trunk = self._trunk
+        is_end = head == self._size == len(trunk.looks) and not tail
+        are_items = self.are_items and all(one.kind in KINDS for one in middle)
+        if not is_end or are_items != self.are_items or not head:
+            end = trunk.looks[self._size - tail : self._size]
+            return Known(number, [*trunk.looks[:head], *middle, *end])
+        made = Known(number, [])
+        made.are_items = are_items
+        made._trunk = trunk
+        made._trunk.extend(middle)
+        made._size = self._size + len(middle)
+        return made
+
+    def shared(self, values: list[Any]) -> tuple[int, int]:
+        """Count how many of a list's first and last objects look like the first and last here."""
+        size, most = self._size, min(self._size, len(values))
+        if not most or not (self._are(values[:1], 0) or self._are(values[-1:], size - 1)):
+            return 0, 0
+        head = _greatest(most, lambda end, done: self._are(values[done:end], done))
+        last = len(values)
+        return head, _greatest(
+            most - head,
+            lambda end, done: self._are(values[last - end : last - done], size - end),
+        )
+
+    def _are(self, values: list[Any], first: int) -> bool:
+        """Tell whether objects look like those here, from one of them on."""
+        trunk, end = self._trunk, first + len(values)
+        if list(map(type, values)) != self._part(trunk.kinds, first, end):
+            return False
+        printed = [place for place in trunk.printed if first <= place < end]
+        if self.are_items:
+            fields, extras = list(map(_FIELDS, values)), list(map(_EXTRAS, values))
+            for place in printed:
+                fields[place - first] = extras[place - first] = None
+            is_equal = _equal(fields, self._part(trunk.faces, first, end)) and _equal(
+                extras, self._part(trunk.extras, first, end)
+            )
+        else:
+            compared = values.copy() if printed else values
+            for place in printed:
+                compared[place - first] = None
+            is_equal = _equal(compared, self._part(trunk.faces, first, end))
+        return is_equal and all(
+            trunk.looks[place].is_true(values[place - first]) for place in printed
+        )
+
+
+def _greatest(most: int, are: Callable[[int, int], bool]) -> int:
+    """Find up to where something holds, if it holds up to ``done`` at first, by halving."""
+    if are(most, 0):
+        return most
+    done, end = 0, most
+    while end - done > 1:
+        middle = (done + end) // 2
+        if are(middle, done):
+            done = middle
+        else:
+            end = middle
+    return done
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - an application's own comparison
+        return False

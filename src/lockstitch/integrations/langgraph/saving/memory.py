@@ -1,0 +1,61 @@
+"""What is known of a thread's objects, so that most need not be serialised or read again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from lockstitch.integrations.langgraph.saving.looks import Known, Look
+
+# So many lists are known, of those that were read or stored last.
+_LISTS = 24
+# So many objects are known again of those that were stored last: what a task wrote is soon a part
+# of the checkpoint, and LangGraph may have given it an id meanwhile.
+_OBJECTS = 256
+
+
+class Memory:
+    """What the items and the last lists of a thread look like."""
+
+    def __init__(self) -> None:
+        self.items: dict[int, Look] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+        self._lists: OrderedDict[int, Known] = OrderedDict()
+        self._objects: OrderedDict[int, tuple[Any, Look]] = OrderedDict()
+
+    def keep_item(self, look: Look) -> None:
+        """Know what an item looks like, from now on."""
+        self.items[look.item] = look
+        if name := look.name:
+            self._ids[name] = max(look.item, self._ids.get(name, -1))
+
+    def named(self, kind: str, name: str | None) -> int | None:
+        """Give the last item of a message with an id."""
+        return self._ids.get((kind, name)) if name else None
+
+    def keep(self, value: Any, look: Look) -> None:
+        """Know an object again, for a while."""
+        self._objects[id(value)] = (value, look)
+        self._objects.move_to_end(id(value))
+        if len(self._objects) > _OBJECTS:
+            self._objects.popitem(last=False)
+
+    def look(self, value: Any) -> Look | None:
+        """Give what an object looked like when it was stored, if it is known."""
+        found = self._objects.get(id(value))
+        return found[1] if found is not None and found[0] is value else None
+
+    def keep_list(self, known: Known) -> None:
+        """Know a list from now on, until others have taken its place."""
+        self._lists[known.number] = known
+        self._lists.move_to_end(known.number)
+        if len(self._lists) > _LISTS:
+            self._lists.popitem(last=False)
+
+    def known(self, number: int) -> Known | None:
+        """Give what is known of a list."""
+        return self._lists.get(number)
+
+    def last(self, most: int) -> list[Known]:
+        """Give the lists that were used last, the last first."""
+        return list(self._lists.values())[: -most - 1 : -1]

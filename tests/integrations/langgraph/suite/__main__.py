@@ -1,0 +1,113 @@
+"""Run LangGraph's own tests with our checkpointers, and compare with LangGraph's.
+
+    python -m tests.integrations.langgraph.suite CHECKOUT [--with saver] [--with guard] [-k WORDS]
+
+CHECKOUT is a checkout of LangGraph's repository, near the version that is installed. Nothing is
+written to it. Exit status 1: a test passes with LangGraph's own saver and fails with ours, and is
+not one of those in ``excused.toml``; or one of those passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HERE = Path(__file__).parent
+KINDS = ("saver", "guard", "guarded-saver")
+# The tests of each library that have to do with checkpoints.
+LIBRARIES = {
+    "langgraph": ["tests"],
+    "prebuilt": ["tests"],
+    "checkpoint": ["tests/test_memory.py", "tests/test_encrypted.py"],
+    "checkpoint-sqlite": [
+        "tests/test_sqlite.py",
+        "tests/test_aiosqlite.py",
+        "tests/test_delta_channel_migration.py",
+        "tests/test_get_delta_channel_history.py",
+    ],
+}
+# All passed, some failed, none was chosen.
+_TESTS_RAN = (0, 1, 5)
+Outcomes = dict[str, dict[str, object]]
+
+
+def outcomes(libs: Path, kind: str, words: str | None) -> Outcomes:
+    """Run the tests of all libraries with one kind of checkpointer; by library and test."""
+    found: Outcomes = {}
+    for library, paths in LIBRARIES.items():
+        file = libs / f"{library}-{kind}.jsonl"
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--no-header", "--tb=no"]
+        command += ["-p", "no:cacheprovider", "-p", "plugin", "-p", "no:langsmith_plugin", *paths]
+        command += ["-k", words] if words else []
+        environ = {
+            **os.environ,
+            "NO_DOCKER": "true",
+            "PYTHONPATH": str(HERE),
+            "LOCKSTITCH_SUITE": kind,
+            "LOCKSTITCH_SUITE_OUTCOMES": str(file),
+        }
+        print(f"{library}, {kind} …", flush=True)
+        ran = subprocess.run(
+            command, cwd=libs / library, env=environ, capture_output=True, text=True, check=False
+        )
+        if ran.returncode not in _TESTS_RAN:
+            print(ran.stdout[-2_000:], ran.stderr[-2_000:], sep="\n")
+        for line in file.read_text().splitlines() if file.exists() else ():
+            one = json.loads(line)
+            name = f"{library}/{one['test']}"
+            # A test that passed and then failed to clean up has failed.
+            if found.get(name, {}).get("outcome") != "failed":
+                found[name] = one
+    return found
+
+
+def compared(own: Outcomes, ours: Outcomes, excused: dict[str, str], kind: str) -> bool:
+    """Print what differs; whether nothing does that is not excused."""
+    used = {name for name, one in ours.items() if one["made"]}
+    passed = {name for name in used if own.get(name, {}).get("outcome") == "passed"}
+    failed = {name for name in passed if ours[name]["outcome"] != "passed"}
+    listed = {name for name in failed if name.partition("[")[0] in excused}
+    stale = {name for name in excused if not any(one.partition("[")[0] == name for one in failed)}
+    total = len(passed) - len(failed)
+    print(f"\n{kind}: {len(used)} tests made one; LangGraph's own passes {len(passed)}, ", end="")
+    print(f"ours {total} of these; excused {len(listed)}")
+    for name in sorted(failed - listed):
+        print(f"  FAILS  {name}\n         {str(ours[name]['why'])[:160]}")
+    for name in sorted(stale & {name.partition("[")[0] for name in used}):
+        print(f"  passes, but is excused: {name}")
+    return not (failed - listed) and bool(passed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path, help="a checkout of LangGraph's repository")
+    parser.add_argument("--with", dest="kinds", action="append", choices=KINDS)
+    parser.add_argument("-k", dest="words", help="only tests that pytest -k would choose")
+    given = parser.parse_args()
+    excused = tomllib.loads((HERE / "excused.toml").read_text())
+    with TemporaryDirectory() as scratch:
+        libs = Path(scratch)
+        for library in LIBRARIES:
+            # Without its packages: those that are installed are tried.
+            source = given.checkout / "libs" / library
+            (libs / library).mkdir()
+            shutil.copy(source / "pyproject.toml", libs / library)
+            shutil.copytree(source / "tests", libs / library / "tests")
+        own = outcomes(libs, "own", given.words)
+        kinds = given.kinds or list(KINDS)
+        good = [
+            compared(own, outcomes(libs, kind, given.words), excused.get(kind, {}), kind)
+            for kind in kinds
+        ]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
