@@ -35,8 +35,8 @@ def _count() -> None:
     _made += 1
 
 
-# Tests make subclasses of LangGraph's classes and ask of which class a saver is, so what takes their
-# place are classes, too, none of them a subclass of another.
+# Tests make subclasses of LangGraph's classes and ask of which class a saver is. So what takes
+# their place are classes, too, none of them a subclass of another.
 
 
 class _Saver(Saver):
