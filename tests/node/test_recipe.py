@@ -113,6 +113,22 @@ def test_a_second_repair_has_nothing_to_do(kind: str, tmp_path: Path) -> None:
     assert [one["outcome"] for one in again["sessions"]] == ["ok"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_that_failed_is_told_as_that(kind: str, tmp_path: Path) -> None:
+    graph = "strict"
+    _, node, first = app(kind, tmp_path)
+    reply = called(("read", "a"), ("fail", "b"), ("read", "c"))
+    *_, failed, came = node.does(
+        *first,
+        Act("say", graph, graph, {"text": HELLO}, (reply,)),
+        Act("goOn", graph, graph, {"text": FURTHER}),
+    )
+    assert failed["error"] == "RangeError"
+    assert "error" not in came, came
+    assert sorted(results(came)) == ["The tool failed: RangeError: no room for b", *ENDED]
+    assert {entry.outcome for entry in node.log} == {"accepted"}
+
+
 def test_the_page_prints_the_recipe_as_it_is_tested() -> None:
     recipe = (EXAMPLES / "langgraph.mjs").read_text()
     assert len(recipe.splitlines()) <= 30

@@ -162,6 +162,17 @@ def test_only_a_thread_that_is_named_is_repaired_in_a_database_that_is_open(
         program.communicate()
 
 
+def test_a_plan_is_told_as_a_plan(threads: Path, lockstitch: Run) -> None:
+    words = ("repair", threads, "--session", "agent-killed")
+    for more in ((), ("--diff",)):
+        _, printed = lockstitch(*words, *more)
+        told = printed.index("planned, nothing is written yet")
+        assert told < printed.index("brought back")
+    _, printed = lockstitch(*words, "--yes")
+    assert "brought back" in printed
+    assert "planned" not in printed
+
+
 def repaired(printed: str) -> list[dict[str, Any]]:
     """What a repair says of each session in JSON."""
     found: list[dict[str, Any]] = decoded(printed)["sessions"]

@@ -18,6 +18,7 @@ from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import History, Strand, weave
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import OPAQUE, Reading, open_calls
+from lockstitch.formats.langgraph.failing import failures
 from lockstitch.formats.langgraph.naming import is_control
 from lockstitch.formats.langgraph.reducing import given, stored_messages
 from lockstitch.formats.slots import Home, enter
@@ -49,7 +50,8 @@ def _read(reading: Reading, name: str) -> Reading | None:
         return None
     if not _is_conversation(other.base):
         return None
-    other.items = [*other.base, *_results(other)]
+    other.items = list(other.base)
+    other.items += _results(other)
     return other
 
 
@@ -70,7 +72,9 @@ def _results(other: Reading) -> Iterator[Item]:
             continue
         for item in items:
             if fields_of(item.view).get("tool_call_id") in lacking:
+                lacking.discard(fields_of(item.view)["tool_call_id"])
                 yield item
+    yield from failures(other, lacking)
 
 
 def history_of(other: Reading) -> History:

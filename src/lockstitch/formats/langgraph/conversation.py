@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
+from lockstitch.formats.langgraph.failing import failures
 from lockstitch.formats.langgraph.naming import (
     END,
     ERROR,
@@ -124,6 +125,8 @@ def read_messages(reading: Reading, named: str | None) -> None:
         reading.changes = coding.opened(value.data) is not value.data
         reading.base = stored_messages(coding, value.data, head.record, (channel,))
     reading.items = _with_runs(reading, _folded(reading, channel))
+    if not reading.asked:
+        reading.items += failures(reading, open_calls(reading.items, real=True))
 
 
 def _with_runs(reading: Reading, items: list[Item]) -> list[Item]:

@@ -13,6 +13,8 @@ MESSAGES = "messages"
 START = "__start__"
 TASKS = "__pregel_tasks"
 ERROR = "__error__"
+# What the path of a task begins with that was sent to a node.
+PUSH = "__pregel_push"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"

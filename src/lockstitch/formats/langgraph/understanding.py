@@ -24,6 +24,7 @@ from lockstitch.formats.langgraph.conversation import (
     open_calls,
     read_messages,
 )
+from lockstitch.formats.langgraph.failing import FAILED
 from lockstitch.formats.langgraph.identity import doubles
 from lockstitch.formats.langgraph.naming import (
     COUNTERS,
@@ -229,16 +230,22 @@ def _hidden(transcript: Transcript) -> Iterator[Finding]:
             continue
         place = _place(transcript, item.record, *item.path)
         call = fields_of(item.view).get("tool_call_id")
+        what = "error" if _is_failure(item) else "result"
         if id(item) in in_runs and type(call) is str:
-            yield find("LS901", place, f"the result of call {shown(call)} {DROPPED}")
+            yield find("LS901", place, f"the {what} of call {shown(call)} {DROPPED}")
         elif id(item) in in_runs:
             yield warn("LS901", place, f"a message of type {item.type} {DROPPED}")
         elif type(call) is str and call in lacking:
-            yield find("LS901", place, f"the result of call {shown(call)} {HIDDEN}")
+            yield find("LS901", place, f"the {what} of call {shown(call)} {HIDDEN}")
         elif begun:
             yield find("LS908", place, f"a message of the input {HIDDEN}")
         else:
             yield warn("LS901", place, f"a message of type {item.type} {HIDDEN}")
+
+
+def _is_failure(item: Item) -> bool:
+    content = fields_of(item.view).get("content")
+    return item.type == "tool" and type(content) is str and content.startswith(FAILED)
 
 
 def _unfinished(transcript: Transcript) -> Iterator[Finding]:

@@ -79,6 +79,9 @@ class Progress:
     # The checkpoints that it has put another one on.
     built: set[Place] = field(default_factory=set)
 
+    def learn(self, run: Run) -> None:
+        """Take note of what the run that was announced says of itself."""
+
     def is_branch(self, place: Place) -> bool:
         """Whether building on a place begins a branch, which somebody has asked for."""
         return place not in self.owned and place.checkpoint not in self.heads
@@ -121,8 +124,8 @@ class Lineage(Generic[P]):
     def loaded(self, config: RunnableConfig, place: Place, *, is_head: bool) -> P:
         """Take note of a load: of a checkpoint, or of a thread that has none."""
         run = calling(config)
-        progress = self._of(run, place) if run else self._make(uuid4().hex)
-        if run is not None and (run.input is None or run.is_loading(config)):
+        progress = self.of(run, place) if run else self._make(uuid4().hex)
+        if run is not None and (run.input is None or place.namespace or run.is_loading(config)):
             progress.is_announced = True
         if is_head:
             progress.heads.add(place.checkpoint)
@@ -132,7 +135,7 @@ class Lineage(Generic[P]):
     def looked(self, config: RunnableConfig) -> None:
         """Take note of a look into the history, from which a replay may take what it begins at."""
         if run := calling(config):
-            self._of(run, place_of(config))
+            self.of(run, place_of(config))
 
     def wrote(self, progress: P, place: Place, parent: Place) -> None:
         """Remember that somebody has put the checkpoint at a place, on another one."""
@@ -187,13 +190,14 @@ class Lineage(Generic[P]):
         _LOG.warning("%s", text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
-    def _of(self, run: Run, place: Place) -> P:
+    def of(self, run: Run, place: Place) -> P:
         """Return how far a run has come in the thread and namespace of a place."""
         with self._lock:
             known = self._runs.setdefault(run, {})
             key = (place.thread, place.namespace)
             if key not in known:
                 known[key] = self._make(uuid4().hex if known else run.name)
+                known[key].learn(run)
             return known[key]
 
     def _note(self, place: Place, progress: P) -> None:

@@ -20,7 +20,8 @@ from lockstitch.stores.sidecar import Sidecar
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
-CHECKPOINT = 1024 * PAGE
+# Small enough that the log of an open database is not larger than what is kept in it for long.
+CHECKPOINT = 384 * PAGE
 HUGE = 64 * 1024 * 1024
 # So many seconds a reader is waited for before the log of what was removed is emptied.
 PATIENCE = 0.5

@@ -376,7 +376,7 @@ def test_a_look_makes_no_objects(serde: Any) -> None:
         assert seen.metadata == real.metadata
         assert names_of(seen) == names_of(real)
         assert seen.checkpoint["id"] == real.checkpoint["id"]
-        assert not any(seen.checkpoint["channel_values"].get("messages", []))
+        assert not any(seen.checkpoint["channel_values"].get("messages") or [])
 
 
 def test_a_saver_that_nobody_knows_is_looked_at_as_it_is() -> None:

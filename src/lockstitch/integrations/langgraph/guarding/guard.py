@@ -261,15 +261,19 @@ class Guard(BaseCheckpointSaver[Any]):
     # Housekeeping
 
     def delete_thread(self, thread_id: str) -> None:
+        self._guarding.runs.forget([str(thread_id)])
         self.saver.delete_thread(thread_id)
 
     async def adelete_thread(self, thread_id: str) -> None:
+        self._guarding.runs.forget([str(thread_id)])
         await self.saver.adelete_thread(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self._guarding.runs.forget()
         self.saver.delete_for_runs(run_ids)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self._guarding.runs.forget()
         await self.saver.adelete_for_runs(run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -283,6 +287,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if strategy == "keep_latest":
             for thread in thread_ids:
                 carried_out(self.saver, _prunable(Place(thread, "", None)))
+        self._guarding.runs.forget([*map(str, thread_ids)])
         self.saver.prune(thread_ids, strategy=strategy)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -290,6 +295,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if strategy == "keep_latest":
             for thread in thread_ids:
                 await acarried_out(self.saver, _prunable(Place(thread, "", None)))
+        self._guarding.runs.forget([*map(str, thread_ids)])
         await self.saver.aprune(thread_ids, strategy=strategy)
 
     def _write(

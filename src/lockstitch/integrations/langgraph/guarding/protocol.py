@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.naming import START
+from lockstitch.formats.langgraph.naming import INTERRUPT, START
 from lockstitch.integrations.langgraph import caller
 from lockstitch.integrations.langgraph.counting import Counting
 from lockstitch.integrations.langgraph.guarding import claims
@@ -48,7 +48,7 @@ class Guarding:
 
     def loaded(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         """Give the checkpoint that a config names, or the head; settled, if something new comes."""
-        run = self.runs.begins(config) if self._reconcile else None
+        run = self.runs.begins(config)
         for rest in reversed(range(_TRIES)):
             try:
                 return (yield from self._loaded_once(config, run))
@@ -63,27 +63,57 @@ class Guarding:
         self, config: RunnableConfig, run: caller.Run | None
     ) -> Steps[CheckpointTuple | None]:
         place = place_of(config)
-        found = yield from claims.head(place, self.runs.counts)
-        head = found.saved if found else None
-        saved: CheckpointTuple | None = None
         if place.checkpoint:
-            saved = yield Read(config)
-        elif head:
-            saved = yield from _whole(place, head)
+            return (yield from self._loaded_by_id(config, run))
+        guess = yield from self._claimed_ahead(config, run)
+        saved: CheckpointTuple | None = yield Read(config)
+        found = yield from claims.head(place, self.runs.counts, saved) if saved else _nothing()
+        if found is None:
+            self.runs.loaded(config, place, is_head=True).saw(place)
+            return None
+        caller.follow(found.newest)
+        if saved is None or claims.id_of(saved) != claims.id_of(found.saved):
+            saved = yield from _whole(place, found.saved)
+        if saved is None:
+            raise claims.moved(place, None)
+        here = place.at(claims.id_of(saved))
+        given = self._given(config, here, saved, is_head=True)
+        if given.is_announced and here not in given.fresh:
+            given.found[here] = claims.outlined(found)
+        given.saw(here)
+        if guess and claims.is_claimed(guess, saved, given.name):
+            given.owned.add(here)
+        made = None
+        if run and self._reconcile and run.brings_input(config, saved):
+            made = yield from self._settled(config, saved, run.graph, is_head=True)
+        return made or claims.stripped(saved)
+
+    def _loaded_by_id(
+        self, config: RunnableConfig, run: caller.Run | None
+    ) -> Steps[CheckpointTuple | None]:
+        place = place_of(config)
+        found = yield from claims.head(place, self.runs.counts)
+        saved: CheckpointTuple | None = yield Read(config)
         if found:
             caller.follow(found.newest)
-        is_head = place.checkpoint is None or (
-            head is not None and saved is not None and claims.id_of(saved) == claims.id_of(head)
-        )
         if saved is None:
-            self.runs.loaded(config, place, is_head=is_head)
+            self.runs.loaded(config, place, is_head=False)
             return None
-        if run and run.brings_input(config, saved):
+        is_head = found is not None and claims.id_of(saved) == claims.id_of(found.saved)
+        self._given(config, place, saved, is_head=is_head)
+        made = None
+        if run and self._reconcile and run.brings_input(config, saved):
             made = yield from self._settled(config, saved, run.graph, is_head=is_head)
-            if made:
-                return made
-        self._given(config, place.at(claims.id_of(saved)), saved, is_head=is_head)
-        return claims.stripped(saved)
+        return made or claims.stripped(saved)
+
+    def _claimed_ahead(self, config: RunnableConfig, run: caller.Run | None) -> Steps[Place | None]:
+        """Claim what this process has put last, for a run that is about to build on it."""
+        place = place_of(config)
+        last = self.runs.last(place)
+        if last is None or run is None or run.durability == "exit":
+            return None
+        yield claims.ahead(replace(last, more=place.more), self.runs.of(run, place).name)
+        return last
 
     def _given(
         self, config: RunnableConfig, here: Place, saved: CheckpointTuple, *, is_head: bool
@@ -156,7 +186,9 @@ class Guarding:
         if place not in run.owned and is_branch:
             written = yield from claims.put_fork(place, made, run.name)
         elif place.checkpoint is None:
-            written = yield from claims.put_first(place, made, run.name, self.runs.counts)
+            is_fresh = run.is_fresh(place)
+            counts = self.runs.counts
+            written = yield from claims.put_first(place, made, run.name, counts, is_fresh=is_fresh)
         else:
             yield from self._may_write(run, place)
             written = yield from claims.put(place, made, run.name, run.tasks.get(place))
@@ -165,11 +197,22 @@ class Guarding:
         return written
 
     def _may_write(self, run: GuardedRun, place: Place) -> Steps[None]:
-        if place in run.owned:
-            yield from claims.checked(place, run.name)
-        else:
-            yield from claims.begun(place, run.name, self.runs.counts, run.seen.get(place))
+        """See that a run may build on a place, or claim it; what it saw a moment ago, it knows."""
+        if place not in run.owned:
+            is_sure = run.is_fresh(place) and not run.is_late
+            found = run.found.pop(place, None) if is_sure else None
+            seen = run.seen.get(place)
+            yield from claims.begun(place, run.name, self.runs.counts, seen, found)
             run.owned.add(place)
+        elif run.is_late or not run.is_fresh(place):
+            yield from claims.checked(place, run.name)
+        run.saw(place)
+
+    def _must_look(self, run: GuardedRun, place: Place, step: Write) -> bool:
+        """Whether a write needs a look before it: most are followed by one, at the next put."""
+        if place not in run.owned or run.has_deltas or not run.is_fresh(place):
+            return True
+        return any(channel == INTERRUPT for channel, _ in step.writes)
 
     def written(self, run: GuardedRun, config: RunnableConfig, step: Write) -> Steps[None]:
         """Store writes of a run's task; the first ones on a head that it loaded claim that."""
@@ -178,7 +221,9 @@ class Guarding:
         if branch is None:
             try:
                 if not run.is_branch(place):
-                    yield from self._may_write(run, place)
+                    if self._must_look(run, place, step):
+                        run.fresh.pop(place, None)
+                        yield from self._may_write(run, place)
                 elif place not in run.seen:
                     run.early.setdefault(place, []).append(step)
                 yield step
@@ -227,6 +272,12 @@ class Guarding:
             _LOG.warning("%s; it goes on in thread %r", error, name)
         run.branch = outer.branch
         return run.branch
+
+
+def _nothing() -> Steps[None]:
+    """Find no head where there is no checkpoint."""
+    return
+    yield  # type: ignore[unreachable]
 
 
 def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]:

@@ -24,6 +24,12 @@ from lockstitch.repair.turns import START
 
 # The packages whose providers want the user to speak first.
 _OPENED = frozenset({"langchain_anthropic", "langchain_aws", "langchain_google_genai"})
+# The packages whose providers have rules of their own.
+_PROFILES = {
+    "langchain_mistralai": "langchain:mistral",
+    "langchain_anthropic": "langchain:anthropic",
+    "langchain_openai": "langchain:openai",
+}
 _OPENING = "lockstitch-beginning"
 
 
@@ -119,8 +125,8 @@ def model_name(model: Any) -> str | None:
 
 def dialect_for(model: Any) -> str | None:
     """Choose the profile of who receives the messages, where it has rules of its own."""
-    inner = getattr(model, "bound", model)
-    return "langchain:mistral" if "mistral" in type(inner).__module__ else None
+    package = type(getattr(model, "bound", model)).__module__.partition(".")[0]
+    return _PROFILES.get(package)
 
 
 def _are(one: Sequence[BaseMessage], other: Sequence[BaseMessage]) -> bool:

@@ -227,6 +227,12 @@ def _merged(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
     return found
 
 
+def is_convertible(value: Any) -> bool:
+    """Whether a reducer of messages would take this."""
+    given = _overwriting(value)[1] if _overwriting(value)[0] else value
+    return is_empty(given) or bool(converted(given))
+
+
 def converted(value: Any) -> list[BaseMessage]:
     """Make messages of what was written; of what is no message, none."""
     try:

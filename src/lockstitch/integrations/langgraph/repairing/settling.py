@@ -130,6 +130,8 @@ class Settling:
         replayed = {name: pending.replayed(history) for name, history in self.delta.items()}
         self._values |= {name: found for name, found in replayed.items() if found is not None}
         self._strange = {name for name, found in replayed.items() if found is None}
+        # Channels for which something else than messages was written.
+        self._refused: set[str] = set()
         self._whole: set[str] = set()
         # What subgraphs of single calls already have, by the node that each is, and the nodes
         # that work on the conversation itself: called again, they go on from there.
@@ -142,7 +144,9 @@ class Settling:
         for name in self._names():
             self._add(name, held.get(name, ()))
         self.main = pending.main_channel(self._values, self.channels, channel)
-        if self.main is not None and self.main not in self._strange:
+        if self.main in self._strange or self.main in self._refused:
+            self.main = None
+        elif self.main is not None:
             self._add(self.main, held.get(self.main, ()))
         self.report = Reconciled(before=saved.config, after=saved.config, channel=self.main)
         self.report.messages = list(held.get(self.main or "", ()))
@@ -154,20 +158,17 @@ class Settling:
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
         inputs = {} if self.is_unknown or self.finished else self._input()
-        given = [
-            (name, value) for _, name, value in (*self.finished, *pending.commanded(self.saved))
-        ]
-        unsure: dict[str, list[Any]] = {}
+        given = [write[1:] for write in (*self.finished, *pending.commanded(self.saved))]
         for name, value in (*inputs.items(), *given):
-            if name not in holding and pending.is_empty(self._values.get(name)):
-                unsure.setdefault(name, []).append(value)
-        for name, values in unsure.items():
+            fits = pending.is_convertible if name in holding else pending.is_written_as_messages
+            self._refused |= set() if fits(value) else {name}
+        for name in {name: None for name, _ in (*inputs.items(), *given)}:
+            values = [value for at, value in (*inputs.items(), *given) if at == name]
             is_list = all(type(value) is list for value in values) or name == MESSAGES
-            if name in self._strange or not pending.is_state(name) or not is_list:
-                continue
-            if all(map(pending.is_written_as_messages, values)):
+            is_free = name not in self._strange and pending.is_empty(self._values.get(name))
+            if pending.is_state(name) and is_list and is_free and name not in holding:
                 holding.append(name)
-        return holding
+        return [name for name in holding if name not in self._refused]
 
     def _input(self) -> Mapping[str, Any]:
         """Give the input that no step has taken up, by its channels."""
@@ -298,12 +299,13 @@ class Settling:
 
     def _begin(self) -> None:
         """Choose the channel for a conversation of which the checkpoint has nothing."""
-        if not pending.is_empty(self._values.get(MESSAGES)) or MESSAGES in self._strange:
-            raise UsageError(f"channel {MESSAGES!r} holds no list of messages")
+        name = self._named or MESSAGES
+        if not pending.is_empty(self._values.get(name)) or name in self._strange:
+            raise UsageError(f"channel {name!r} holds no list of messages")
         if self.is_workflow:
             raise UsageError("this is a workflow that keeps no list of messages for its next run")
-        self.main = self.report.channel = MESSAGES
-        self._add(MESSAGES, ())
+        self.main = self.report.channel = name
+        self._add(name, ())
 
     def _paused(self) -> str:
         if pending.asked(self.saved):
