@@ -20,11 +20,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from checkpoints_rivals import Bare, Ours, OursAwaited, postgres_awaited, sqlite_awaited
+from checkpoints_rivals import (
+    Bare,
+    Ours,
+    OursAwaited,
+    counted,
+    guarded_sqlite,
+    postgres_awaited,
+    sqlite_awaited,
+)
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from stores import RESULTS, Places, Race, Row, Table, versions
 from stores_rivals import Rival, langgraph_postgres, langgraph_sqlite
 from stores_workload import Talk, lines
 
+from lockstitch.integrations.langgraph import Guard
 from tests import postgres_server
 
 MARKS = (1, 100, 200, 500, 1000)
@@ -32,6 +44,8 @@ MARKS = (1, 100, 200, 500, 1000)
 FASTER, SMALLER = 6.0, 150.0
 # Ours with twice the turns must not be much more than twice as large.
 LINEAR = 1.1
+# A guard's time against that of its saver, and the calls of it in a turn of one node.
+DEARER, CALLS = 1.15, 10
 
 
 def arms(places: Places) -> dict[str, Callable[[], Rival]]:
@@ -47,6 +61,10 @@ def arms(places: Places) -> dict[str, Callable[[], Rival]]:
         "SqliteSaver": lambda: langgraph_sqlite(folder),
         "SqliteSaver, durability async": lambda: langgraph_sqlite(folder, durability="async"),
         "SqliteSaver, DeltaChannel": lambda: langgraph_sqlite(folder, delta=True),
+        "Guard of SqliteSaver": lambda: guarded_sqlite(folder),
+        "Guard of SqliteSaver, durability async": lambda: guarded_sqlite(
+            folder, durability="async"
+        ),
         "AsyncSqliteSaver": lambda: sqlite_awaited(folder),
         "PostgresSaver": lambda: langgraph_postgres(*places.database()),
         "PostgresSaver, DeltaChannel": lambda: langgraph_postgres(*places.database(), delta=True),
@@ -115,6 +133,39 @@ def compared(table: Table, races: dict[str, Race], found: dict[str, Row]) -> Non
         table.row(f"{ours} : {theirs}", text, goal, met, faster=faster, smaller=smaller, turn=turn)
 
 
+def guarded(table: Table, races: dict[str, Race], turns: int) -> None:
+    """Print what a guard costs: its time against that of its saver, and its calls."""
+    table.section("a guard against its saver")
+    for more in ("", ", durability async"):
+        bare, guard = f"SqliteSaver{more}", f"Guard of SqliteSaver{more}"
+        if bare not in races or guard not in races:
+            continue
+        for mark in (mark for mark in MARKS if mark <= turns):
+            times = races[guard].at(mark), races[bare].at(mark)
+            if times[0] and times[1]:
+                ratio = times[0] / times[1]
+                text, goal = f"{ratio:6.2f} x at turn {mark}", f"<= {DEARER:g} x"
+                table.row(guard, text, goal, ratio <= DEARER, ratio=ratio, turn=mark)
+    found = [calls(is_guarded=is_guarded) for is_guarded in (False, True)]
+    text = f"{found[1]} calls of the saver in a turn of one node, {found[0]} without"
+    table.row("Guard", text, f"<= {CALLS}", found[1] <= CALLS, calls=found[1], bare=found[0])
+
+
+def calls(*, is_guarded: bool) -> int:
+    """Count the calls of a saver in the third turn of a thread."""
+    made: list[str] = []
+    saver = counted(InMemorySaver(), made)
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda _state: {"messages": [AIMessage("x")]})
+    graph.add_edge(START, "model")
+    graph = graph.compile(checkpointer=Guard(saver) if is_guarded else saver)
+    for _ in range(3):
+        made.clear()
+        given = {"messages": [HumanMessage("x")]}
+        graph.invoke(given, {"configurable": {"thread_id": "1"}}, durability="sync")
+    return len(made)
+
+
 def growth(table: Table, places: Places, turns: int) -> None:
     """Print the bytes of ours after so many turns and after half of them."""
     table.section("growth of ours")
@@ -151,6 +202,7 @@ def main() -> None:
         places = Places(Path(name), server)
         races = race(places, options.turns, options.budget, options.only)
         compared(table, races, shown(table, races, options.turns))
+        guarded(table, races, options.turns)
         growth(table, places, options.turns)
     if options.keep:
         kept: dict[str, Any] = {"date": f"{datetime.now(tz=UTC):%Y-%m-%d}", "versions": versions()}
