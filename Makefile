@@ -14,7 +14,7 @@ RETRIED := $(if $(CI),scripts/retried)
 # longest to compile what they import, so that is kept, whatever the machine is set to.
 PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-newest lock fuzz clients sessions precision docs bench langgraph-suite
+.PHONY: demo test test-newest lock fuzz clients server sessions precision docs bench langgraph-suite
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/run.py
@@ -45,7 +45,7 @@ langgraph-suite:
 	.venv-suite/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[suite]'
 	.venv-suite/bin/python -m tests.integrations.langgraph.suite $(CHECKOUT) $(ARGS)
 
-# Names the newest releases in requirements/dev.lock, for every Python and platform at once.
+# Names the newest releases in requirements/*.lock, for every Python and platform at once.
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -53,6 +53,10 @@ lock:
 		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
 		$(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \
 		--output-file requirements/dev.lock pyproject.toml
+	.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
+		--constraint requirements/dev.lock \
+		--output-file requirements/server.lock requirements/server.in
 	rm -rf .venv-lock
 
 # Properties on many examples, others each time, and everything that steps over some of its cases.
@@ -63,6 +67,10 @@ fuzz: $(VENV)/.installed-dev
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
 clients: $(VENV)/.installed-dev
 	LOCKSTITCH_CLIENTS=all $(PYTEST) tests/clients
+
+# The real LangGraph Server with our checkpointer, killed and started again; it is fetched first.
+server: $(VENV)/.installed-dev
+	LOCKSTITCH_SERVER=1 $(PYTEST) -n 0 tests/server
 
 # Sessions of the real Claude Code, made by typing into it; they stay out of version control.
 sessions: $(VENV)/.installed-dev

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from lockstitch.provider.server import running
 from .install import CACHE, program
 
 Json = dict[str, Any]
+COMMAND = str(Path(sys.executable).with_name("lockstitch"))
 PATIENCE = 600
 # Compiled scripts are kept: loading them is most of what a start takes.
 _ENVIRON = {
@@ -97,7 +99,7 @@ class Node:
             with subprocess.Popen(
                 [*program(), told],
                 cwd=self.folder,
-                env=_ENVIRON,
+                env={**_ENVIRON, "LOCKSTITCH": COMMAND, "HOME": str(self.folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -24,6 +24,7 @@ from pathlib import Path
 from tests import tools
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
 CACHE = Path(os.environ.get("LOCKSTITCH_NODE_CACHE") or HERE.parents[1] / ".cache" / "node")
 NEEDED = 22
 PATIENCE = 600
@@ -118,7 +119,7 @@ def _cache_option() -> list[str]:
 
 def _place_scripts(folder: Path) -> None:
     """Beside the packages, since that is where a script's imports are looked for."""
-    for source in (HERE / "scripts").iterdir():
+    for source in (*(HERE / "scripts").iterdir(), *EXAMPLES.glob("*.mjs")):
         target = folder / "scripts" / source.name
         if not target.exists() or target.read_bytes() != source.read_bytes():
             target.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The lock file of the development environment: exact, complete, and of no registry."""
+"""The lock files: exact, complete, of no registry, and of one mind."""
 
 from __future__ import annotations
 
@@ -10,26 +10,47 @@ import pytest
 from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parents[2]
-LOCKED = (PROJECT / "requirements" / "dev.lock").read_text("utf-8")
-# A requirement with its hashes: lines that go on behind a backslash.
-ENTRIES = re.findall(r"^[a-z0-9](?:.*\\\n)*.*", LOCKED, re.MULTILINE)
-UNUSED = {"bench"}  # extras that are not for developing
+LOCKED = {
+    name: (PROJECT / "requirements" / f"{name}.lock").read_text("utf-8")
+    for name in ("dev", "server")
+}
+
+
+def entries(name: str) -> list[str]:
+    """The requirements of a lock file with their hashes: lines that go on behind a backslash."""
+    return re.findall(r"^[a-z0-9](?:.*\\\n)*.*", LOCKED[name], re.MULTILINE)
+
+
+ENTRIES = entries("dev")
+UNUSED = {"bench", "suite"}  # extras that are not for developing
 
 
 def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_every_entry_is_one_release_by_its_hashes() -> None:
-    assert len(ENTRIES) > 50
-    for entry in ENTRIES:
+@pytest.mark.parametrize("name", LOCKED)
+def test_every_entry_is_one_release_by_its_hashes(name: str) -> None:
+    assert len(entries(name)) > 50
+    for entry in entries(name):
         assert re.match(r"\S+==\S+ ", entry), entry
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
 
 
-def test_no_registry_is_named() -> None:
-    assert "://" not in LOCKED
-    assert not re.search(r"^-", LOCKED, re.MULTILINE), "an option of pip"
+@pytest.mark.parametrize("name", LOCKED)
+def test_no_registry_is_named(name: str) -> None:
+    assert "://" not in LOCKED[name]
+    assert not re.search(r"^-", LOCKED[name], re.MULTILINE), "an option of pip"
+
+
+def test_the_server_is_locked_with_what_is_developed_with() -> None:
+    developed, served = (
+        {entry.partition("==")[0]: entry.partition(" ")[0] for entry in entries(name)}
+        for name in ("dev", "server")
+    )
+    assert "langgraph-api" in served
+    both = developed.keys() & served.keys()
+    assert {name: served[name] for name in both} == {name: developed[name] for name in both}
 
 
 def asked() -> list[str]:

@@ -366,15 +366,18 @@ def _show(outcome: Outcome) -> None:
     name = text.named(outcome.report)
     if outcome.report.error is not None:
         terminal.complain(f"{text.shown(name)}: {outcome.report.error}")
-    for made in outcome.changes:
+    is_left = outcome.state in {"went on", "at work"}
+    if outcome.changes and outcome.state == "broken":
+        terminal.note(f"{text.shown(name)}: {text.PLANNED}")
+    for made in () if is_left else outcome.changes:
         terminal.note(text.change(name, made, sys.stderr))
-    for kept in outcome.quarantine:
+    for kept in () if is_left else outcome.quarantine:
         terminal.note(text.quarantined(name, kept, sys.stderr, "still in the old checkpoint"))
-    for found in outcome.remaining:
+    for found in outcome.report.findings if is_left else outcome.remaining:
         terminal.note(text.finding(name, str(outcome.report.dialect), found, sys.stderr))
     for note in outcome.report.notes:
         terminal.note(f"{text.shown(name)}: note: {note}")
-    if outcome.state in {"went on", "at work"}:
+    if is_left:
         words = {"went on": "went on meanwhile", "at work": "was written a moment ago"}
         terminal.note(f"{text.shown(name)}: {words[outcome.state]}; it was left alone")
 

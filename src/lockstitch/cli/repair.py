@@ -21,7 +21,7 @@ from lockstitch.cli.arguments import (
 )
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, sources, told
-from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
+from lockstitch.errors import Busy, Conflict, LockstitchError, Moved, UsageError
 from lockstitch.formats.doctor import Options
 from lockstitch.places import public
 from lockstitch.rules import is_broken
@@ -46,6 +46,7 @@ class How(Struct, frozen=True):
     branch: str | None
     follow: bool
     quiet: bool
+    is_named: bool = False
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -96,6 +97,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         return salvage.repair(targets[0], session, how_far)
     run = backups.new_run()
     how = How(options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json)
+    how = structs.replace(how, is_named=session is not None)
     done = list(_each(targets, form, session, how))
     if as_json:
         from lockstitch.cli import machine
@@ -181,28 +183,37 @@ def _one(name: str, source: Source, how: How) -> Done:
     if how.branch is not None:
         return _forked(name, session, how)
     mended = sessions.planned(session, how.options)
-    if not how.quiet:
-        label = text.labelled(name, source.format, source.session)
-        _show_plan(label, session, mended, how)
     outlook = sessions.outlook(session, mended)
+    label = text.labelled(name, source.format, source.session)
     if not mended.changed or how.diff:
+        _show_plan(label, session, mended, how, is_done=False)
         return name, outlook, False
     if how.output is not None:
         data = sessions.copied(session, mended, how.output)
         copy_to(how.output, data, source.path, force=how.force)
+        _show_plan(label, session, mended, how, is_done=True)
         return name, outlook, True
-    sessions.require_closed(session, sessions.COPY)
-    if not how.yes and not terminal.agreed(
-        "Apply this? A backup is kept.", "--yes applies this plan"
-    ):
+    # Asked before anything is shown: nothing is told as done that is then refused.
+    sessions.require_closed(session, sessions.COPY, is_named=how.is_named)
+    if not how.yes:
+        _show_plan(label, session, mended, how, is_done=False)
+        if not terminal.agreed("Apply this? A backup is kept.", "--yes applies this plan"):
+            return name, outlook, False
+    try:
+        done = _written(session, mended, how)
+    except Moved:
+        terminal.note(f"{text.shown(label)}: went on meanwhile; nothing was written")
+        outlook.went_on = True
         return name, outlook, False
-    return name, _written(session, mended, how), True
+    if how.yes:
+        _show_plan(label, session, mended, how, is_done=True)
+    return name, done, True
 
 
 def _written(session: Opened, mended: Mended, how: How) -> Repaired:
     try:
         return sessions.applied(session, mended, how.run)
-    except Busy:
+    except (Busy, Moved):
         raise
     except Conflict:
         again = sessions.repair(
@@ -220,7 +231,12 @@ def _forked(name: str, session: Opened, how: How) -> Done:
     return name, outlook, True
 
 
-def _show_plan(name: str, session: Opened, mended: Mended, how: How) -> None:
+def _show_plan(name: str, session: Opened, mended: Mended, how: How, *, is_done: bool) -> None:
+    """Print what was done, or what would be, and say which of the two it is."""
+    if how.quiet:
+        return
+    if mended.changes and not is_done:
+        terminal.note(f"{text.shown(name)}: {text.PLANNED}")
     if how.diff:
         from lockstitch.cli.difference import difference
 
@@ -245,7 +261,13 @@ def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> di
 
     if isinstance(outcome, LockstitchError):
         report = Report(name, error=str(outcome))
-        return {**machine.session(report), "edits": [], "backup": None, "remaining": []}
+        rest: dict[str, Any] = {
+            "edits": [],
+            "backup": None,
+            "remaining": [],
+            "outcome": "unreadable",
+        }
+        return {**machine.session(report), **rest}
     outcome.report.target = name
     fields = machine.session(outcome.report)
     left = outcome.remaining if written else outcome.report.findings
@@ -258,7 +280,17 @@ def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> di
         "backup": outcome.backup,
         "remaining": outcome.remaining,
         "applied": written,
+        "outcome": _outcome(outcome, written),
     }
+
+
+def _outcome(made: Repaired, written: bool) -> str:
+    """Say in a word what became of a session, as the threads of a PostgreSQL are spoken of."""
+    if written:
+        return "repaired"
+    if made.went_on:
+        return "went on"
+    return "broken" if is_broken(made.report.findings) else "ok"
 
 
 def _status(done: list[Done], how: How) -> int:
@@ -306,7 +338,9 @@ COMMAND = Command(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
         "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
         "beside the session, and `lockstitch undo` brings it back byte for byte. A session that "
-        "its program has open is not repaired: a call that looks lost may be at work. Lines that "
+        "its program has open is not repaired: a call that looks lost may be at work. A thread of "
+        "LangGraph's that --session names is, also in a database that is open: it is written only "
+        'if it is still what was read, and else told as "went on". Lines that '
         "are appended meanwhile all the same are carried over. Real results are looked for "
         "everywhere they may have survived before a neutral one is written. In a PostgreSQL with "
         "LangGraph's "
@@ -324,6 +358,7 @@ COMMAND = Command(
         "lockstitch repair session.jsonl --strategy rollback --yes",
         "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
         "lockstitch repair sqlite:///agent.db --session ticket-42",
+        "lockstitch repair checkpoints.db --session ticket-42 --yes --json",
         "lockstitch repair agent.db -o rescued.db",
         "lockstitch repair postgresql://localhost/agents --session ticket-42",
         "lockstitch repair postgresql://localhost/agents --yes --idle 600 --workers 4",

@@ -193,6 +193,7 @@ def one(target: str | None, form: str | None, session: str | None) -> Source:
     name = public(given)
     if isinstance(found, LockstitchError):
         raise type(found)(f"{name}: {found}")
+    found = [source for source in found if source.session == session] or found
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Stores of these hold so many sessions that the place alone does not say which one is meant.
 _MANY = (OWN, "langgraph")
+# What stands before changes that are only planned.
+PLANNED = "planned, nothing is written yet:"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 

@@ -192,6 +192,10 @@ _ALL = (
     _variant(BEDROCK, "classic", starts_with_user=True),
     LANGCHAIN,
     _variant(LANGCHAIN, "mistral", **_MISTRAL),
+    _variant(LANGCHAIN, "anthropic", vendor="Anthropic", ids_unique=True,
+             id_pattern=ANTHROPIC.id_pattern, name_pattern=ANTHROPIC.name_pattern,
+             rejects_text=BLANK),
+    _variant(LANGCHAIN, "openai", vendor="OpenAI", name_pattern=CHAT.name_pattern),
 )  # fmt: skip
 
 PROFILES = {profile.full_name: profile for profile in _ALL}

@@ -164,6 +164,10 @@ class Format(ABC):
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
 
+    def is_part_of(self, own: str | None, session: str) -> bool:
+        """Whether a session is the one that is named, or belongs to it."""
+        return own == session
+
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         """Give the processes that have a session's file open, as far as can be told."""
         place = os.path.realpath(project or path)

@@ -91,14 +91,14 @@ def _said(code: str, record: Record) -> str:
 
 def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
     history = transcript.history
-    plan = _plan(history, form.tolerated)
+    plan = plan_history(history, form.tolerated)
     found = (form.named(finding, transcript) for finding in plan.findings)
     if transcript.waiting:
         found = (_unfixable(finding) for finding in found if not _is_asked(finding, history))
     return [
         structs.replace(
             finding,
-            place=_in_file(finding.place, history, transcript),
+            place=place_in_store(finding.place, history, transcript),
             severity=form.severity(finding, transcript),
         )
         for finding in found
@@ -119,7 +119,7 @@ def _unfixable(finding: Finding) -> Finding:
     return structs.replace(finding, fixable=False)
 
 
-def _plan(history: History, spared: frozenset[str]) -> Plan:
+def plan_history(history: History, spared: frozenset[str]) -> Plan:
     """Plan the repair of a history as it will be sent: behind it comes the next prompt."""
     if history.body is not None:
         return plan_request(_body_of(history), history.dialect, spared)
@@ -137,7 +137,7 @@ def _next_prompt(history: History) -> list[Any]:
     return [dialect.rebuild(dialect.new_message(USER, [words]))]
 
 
-def _messages_of(plan: Plan, history: History) -> list[Any]:
+def healed_messages(plan: Plan, history: History) -> list[Any]:
     """Give the healed messages, without the prompt that a resume would add."""
     if history.body is not None:
         healed: list[Any] = plan.plain[profile_named(history.dialect).list_key]
@@ -272,14 +272,14 @@ def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -
 
 def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:
     history = _with_evidence(transcript, form.survived, ledger)
-    plan = _plan(history, form.tolerated)
+    plan = plan_history(history, form.tolerated)
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
     if lossy and not options.lossy:
-        plan = _plan(history, form.tolerated | lossy)
+        plan = plan_history(history, form.tolerated | lossy)
     if not plan.healed or (not plan.changed and history is transcript.history):
         return transcript
-    _take_over(plan, history, transcript, ledger)
-    strands = weave(history, _messages_of(plan, history))
+    take_over(plan, history, transcript, ledger)
+    strands = weave(history, healed_messages(plan, history))
     records = form.stitch(transcript, strands, ledger)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
@@ -288,17 +288,18 @@ def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledg
     return transcript if _same(records, transcript.records) else _reread(form, transcript, records)
 
 
-def _take_over(plan: Plan, history: History, transcript: Transcript, ledger: Ledger) -> None:
+def take_over(plan: Plan, history: History, transcript: Transcript, ledger: Ledger) -> None:
     """Write the engine's ledger into that of the file, with the places of the file."""
     for change in plan.changes:
-        place = _in_file(change.place, history, transcript)
+        place = place_in_store(change.place, history, transcript)
         ledger.changes.append(structs.replace(change, place=place))
     for kept in plan.quarantine:
-        place = _in_file(kept.place, history, transcript)
+        place = place_in_store(kept.place, history, transcript)
         ledger.quarantine.append(structs.replace(kept, place=place))
 
 
-def _in_file(place: str, history: History, transcript: Transcript) -> str:
+def place_in_store(place: str, history: History, transcript: Transcript) -> str:
+    """Say where in the store a place of a history is."""
     number, path = history.home(place)
     if number == NEW:
         return "1"
@@ -337,7 +338,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
         for part in view.parts:
             if part.kind == CALL and part.id in wanted:
                 wanted.discard(part.id)
-                place = _in_file(f"messages.{number}", history, transcript)
+                place = place_in_store(f"messages.{number}", history, transcript)
                 text = f"the result of call {part.id} was taken from where it survived"
                 ledger.note(RULES[code], "brought back", place, text)
                 message = _carrier(history.dialect, evidence[part.id])
@@ -365,7 +366,7 @@ def _unanswered(history: History) -> set[str]:
 
 def _rolled_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
     """Go back to the end of the last turn before the first place that is wrong, if there is one."""
-    plan = _plan(transcript.history, form.tolerated)
+    plan = plan_history(transcript.history, form.tolerated)
     broken = [f for f in plan.findings if f.severity == ERROR and f.code not in form.tolerated]
     if not broken:
         return transcript
@@ -379,7 +380,7 @@ def _cut_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcrip
     history = transcript.history
     for start in reversed(_turn_starts(history)):
         kept = structs.replace(history, messages=history.messages[:start])
-        plan = _plan(kept, form.tolerated)
+        plan = plan_history(kept, form.tolerated)
         if not any(finding.severity == ERROR for finding in plan.findings):
             return _kept_until(form, transcript, start, ledger)
     return transcript
@@ -396,7 +397,7 @@ def _kept_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
     history = transcript.history
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
-        place = _in_file(f"messages.{number}", history, transcript)
+        place = place_in_store(f"messages.{number}", history, transcript)
         ledger.note(rule, "rolled back", place, "taken off the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
     strands = weave(history, history.messages[:start])

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch import backups
-from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.errors import Busy, Conflict, Moved, UsageError
 from lockstitch.formats.records import Record
 from lockstitch.formats.row_images import Change, Digest, Images, digest_of, image_of
 from lockstitch.formats.sqlite import (
@@ -176,31 +176,38 @@ def repair(  # noqa: PLR0913, PLR0917 - what to write where, and how it is writt
     """Save changed rows with a backup of them; gives the path of its manifest.
 
     Refused while another process has the database open: what looks like an open call may be at
-    work there, and its result would be lost once the call counts as answered.
+    work there, and its result would be lost once the call counts as answered. Not so where a
+    repair only adds rows, behind which a run that is still at work puts its own.
     """
     kept: list[Backup] = []
     real = checked(path, follow=follow)
-    require_unused(real)
+    if not checked_form(form).adds:
+        require_unused(real)
     first = next((row for row in before if isinstance(row, Row)), None)
     session = None if first is None else checked_form(form).session_of(first)
 
     def keep(images: Images) -> None:
         kept.append(backups.keep_rows(real, run, images, session=session))
 
-    save(real, form, before, after, keep)
+    try:
+        save(real, form, before, after, keep)
+    except Busy:
+        raise
+    except Conflict as error:
+        raise (Moved if checked_form(form).adds else Conflict)(str(error)) from error
     if not kept:
         raise UsageError("nothing differs, so that nothing was written")
     backup = backups.settle(kept[0], None, details or {})
     return str(backup.file.with_suffix(".json"))
 
 
-def require_unused(path: str) -> None:
+def require_unused(path: str, way: str = "") -> None:
     """Raise Busy if another process has a database open, where that can be told."""
     pids = users(path)
     if pids:
         raise Busy(
             f"process {', '.join(map(str, pids))} has it open and may be at work on the session; "
-            "nothing was written: end that program first"
+            f"nothing was written: end that program first{way}"
         )
 
 

@@ -98,12 +98,18 @@ def found(
     path = target.removeprefix("sqlite:///") if target.startswith("sqlite:///") else target
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         inside = [one for file in files_below(path) for one in _known(file, name, environ)]
-        return [one for one in inside if session is None or one.session == session]
+        return [one for one in inside if _is_meant(one, session)]
     if os.path.lexists(path):
-        return [one for one in sources_of(path, name, environ) if session in (None, one.session)]
+        return [one for one in sources_of(path, name, environ) if _is_meant(one, session)]
     if os.sep in target or target.endswith(_SUFFIXES):
         raise Unreadable("no such file")
     return [_by_id(target, home, environ)]
+
+
+def _is_meant(source: Source, session: str | None) -> bool:
+    if session is None or source.session == session:
+        return True
+    return bool(source.format) and source.form.is_part_of(source.session, session)
 
 
 def _known(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:

@@ -81,11 +81,13 @@ class Row(Record, eq=False):
 class RowFormat(Format):
     """A program that keeps its sessions in an SQLite database.
 
-    One whose sessions are more than the rows with an id finds and reads them by itself.
+    One whose sessions are more than the rows with an id finds and reads them by itself. ``adds``
+    says that a repair only adds rows, which get into nobody's way: its program may go on meanwhile.
     """
 
     kinds: tuple[str, ...] = (SQLITE,)
     layout: Layout
+    adds: bool = False
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True

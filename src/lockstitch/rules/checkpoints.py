@@ -49,8 +49,10 @@ UNSAFE_VALUE = rule(
         "A checkpoint can hold the name of a class with arguments. LangGraph's default loader "
         "imports any module that is named and calls what is named in it, a shell command too. "
         "What is named in the standard library, and is none of the harmless types, is an error, "
-        "and so is a function anywhere; a class of the application itself is only noted, since "
-        "its owner knows it."
+        "and so are a function anywhere and a pickle; a class of the application itself is only "
+        "noted, since its owner knows it. It may be in any key of any checkpoint of the thread, in "
+        "a pending write, in metadata, and in the namespace of a subgraph, all of which are loaded "
+        "at times."
     ),
     cause="Somebody could write to the database, or a state holds objects of classes of its own.",
     repair=(
@@ -169,6 +171,30 @@ HIDDEN_INPUT = rule(
     repair=(
         "A new checkpoint behind the last one holds the conversation with the message at its "
         "end. The old checkpoint stays as it is."
+    ),
+    failures=("F108",),
+)
+
+UNFINISHED_RUN = rule(
+    code="LS909",
+    name="unfinished-run",
+    severity=WARNING,
+    formats=FORMATS,
+    fixable=False,
+    summary="finished work of a run that broke off is kept where only that run finds it again",
+    help="resume the run, with invoke(None, config), before anything new is said",
+    what=(
+        "What a task of a workflow has returned, and what a sub-agent has done whose node makes "
+        "something of its own of it, is stored for the run that it belongs to. A resume without "
+        "input uses it; a new input begins another run, which never sees it."
+    ),
+    cause=(
+        "The process died, or the run was cancelled, in a function with @entrypoint and @task, or "
+        "in a node that calls another graph with messages of its own."
+    ),
+    repair=(
+        "None: only the program knows what it would have made of it. A workflow is left alone, so "
+        "that it can be resumed."
     ),
     failures=("F108",),
 )

@@ -14,7 +14,7 @@ from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, Unreadable
 from lockstitch.files import Snapshot
 from lockstitch.formats import doctor, packed, running
-from lockstitch.formats.base import Transcript
+from lockstitch.formats.base import SQLITE, Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source
@@ -30,7 +30,10 @@ T = TypeVar("T")
 
 
 class Repaired(Struct):
-    """What a repair did to one session, or would do; ``backup`` says where the original is."""
+    """What a repair did to one session, or would do; ``backup`` says where the original is.
+
+    ``went_on`` says that it was not done, since the session was no longer what was read.
+    """
 
     report: Report
     remaining: list[Finding] = field(default_factory=list)
@@ -38,6 +41,7 @@ class Repaired(Struct):
     quarantine: list[Quarantined] = field(default_factory=list)
     backup: str | None = None
     carried: int = 0
+    went_on: bool = False
 
 
 def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B008 - frozen
@@ -112,12 +116,21 @@ def stored_bytes(source: Source, transcript: Transcript) -> bytes:
     return packed.pack(data) if packed.is_packed(source.path) else data
 
 
-def require_closed(session: Opened, way: str = "") -> None:
+def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:
     """Raise Busy if a program has a session's file open, as far as it can be asked.
 
-    What looks like an open call may be at work there. Databases are asked when they are written.
+    What looks like an open call may be at work there. To a database that a repair only adds to,
+    nothing happens but that a thread at work gets a branch nobody goes on from; so one that is
+    ``is_named`` is repaired all the same.
     """
     source, known = session.source, session.transcript
+    if source.kind == SQLITE:
+        from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+        if not rows.checked_form(source.form).adds:
+            rows.require_unused(source.path)
+        elif not is_named:
+            rows.require_unused(source.path, ", or name one thread with --session")
     if session.before is not None:
         users = source.form.users(session.before.path, known.session, known.project)
         running.require_closed(source.form.title, users, way)

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -29,7 +30,8 @@ from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context
 from lockstitch.formats.doctor import Options
 from lockstitch.formats.langgraph.format import LangGraph
-from lockstitch.formats.langgraph.loading import named, seconds_of
+from lockstitch.formats.langgraph.loading import seconds_of
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.snapshot import branches
 from lockstitch.formats.tables import Row
 from tests.formats.databases import rows as every_row
@@ -39,7 +41,7 @@ from .graphs import BATCH, Making, Scripted, calling, config, graph_of, saving
 Run = Callable[..., tuple[int, str]]
 FORM = LangGraph()
 SERDE = JsonPlusSerializer()
-BROKEN = 10
+BROKEN = 11
 TABLES = {
     "checkpoints": "parent_checkpoint_id, checkpoint, metadata",
     "writes": "task_id, task_path, idx, channel, value",
@@ -136,7 +138,7 @@ def test_a_copy_of_one_thread_is_refused(threads: Path, lockstitch: Run, tmp_pat
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_nothing_is_repaired_while_a_program_has_the_database_open(
+def test_only_a_thread_that_is_named_is_repaired_in_a_database_that_is_open(
     threads: Path, lockstitch: Run
 ) -> None:
     hold = (
@@ -149,10 +151,94 @@ def test_nothing_is_repaired_while_a_program_has_the_database_open(
     with subprocess.Popen(words, **pipes) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"ready\n"
+        before = every_row(threads)
+        status, printed = lockstitch("repair", "--yes", threads)
+        assert (status, "has it open" in printed, "--session" in printed) == (2, True, True)
+        assert "inserted" not in printed
+        assert "brought back" not in printed
+        assert every_row(threads) == before
         status, printed = lockstitch("repair", "--yes", threads, "--session", "agent-killed")
+        assert (status, "Repaired 1 session" in printed) == (0, True)
         program.communicate()
-    assert (status, "open" in printed) == (2, True)
-    assert found(lockstitch, threads, "--session", "agent-killed")["agent-killed"]
+
+
+def test_a_plan_is_told_as_a_plan(threads: Path, lockstitch: Run) -> None:
+    words = ("repair", threads, "--session", "agent-killed")
+    for more in ((), ("--diff",)):
+        _, printed = lockstitch(*words, *more)
+        told = printed.index("planned, nothing is written yet")
+        assert told < printed.index("brought back")
+    _, printed = lockstitch(*words, "--yes")
+    assert "brought back" in printed
+    assert "planned" not in printed
+
+
+def repaired(printed: str) -> list[dict[str, Any]]:
+    """What a repair says of each session in JSON."""
+    found: list[dict[str, Any]] = decoded(printed)["sessions"]
+    return found
+
+
+def test_a_thread_that_goes_on_meanwhile_is_left_alone(
+    threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between what was read and what is written, one more result is stored."""
+    planned = sessions.planned
+
+    def slowly(session: Any, options: Any) -> Any:
+        made = planned(session, options)
+        with closing(sqlite3.connect(threads)) as base:
+            names = [row[1] for row in base.execute("pragma table_info(writes)")]
+        picked = ", ".join("idx + 7" if name == "idx" else name for name in names)
+        changed(
+            threads,
+            f"insert into writes ({', '.join(names)}) select {picked} from writes where "  # noqa: S608
+            "thread_id = 'agent-killed' and channel = 'messages' order by checkpoint_id desc "
+            "limit 1",
+        )
+        return made
+
+    words = ("repair", "--yes", threads, "--session", "agent-killed", "--json")
+    monkeypatch.setattr(sessions, "planned", slowly)
+    status, printed = lockstitch(*words)
+    [session] = repaired(printed)
+    assert (status, session["outcome"], session["applied"]) == (1, "went on", False)
+    assert session["backup"] is None
+    monkeypatch.setattr(sessions, "planned", planned)
+    status, printed = lockstitch(*words)
+    [session] = repaired(printed)
+    assert (status, session["outcome"], session["applied"]) == (0, "repaired", True)
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_database_that_is_being_written_is_waited_for(
+    mode: str, threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = "agent-killed"
+    with closing(sqlite3.connect(threads, check_same_thread=False)) as base:
+        assert base.execute(f"pragma journal_mode = {mode}").fetchone() == (mode,)
+        base.execute("begin immediate")
+        monkeypatch.setattr("lockstitch.formats.sqlite.WRITE_WAIT", 0.2)
+        status, printed = lockstitch("repair", "--yes", threads, "--session", thread)
+        assert (status, "locked by another program" in printed) == (2, True)
+        assert "nothing was written" in printed
+        assert "brought back" not in printed
+        monkeypatch.setattr("lockstitch.formats.sqlite.WRITE_WAIT", 60.0)
+        timer = threading.Timer(0.5, base.rollback)
+        timer.start()
+        assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0
+        timer.join()
+    assert found(lockstitch, threads, "--session", thread) == {thread: []}
+
+
+def test_a_thread_is_repaired_with_its_subgraphs(threads: Path, lockstitch: Run) -> None:
+    """A subgraph with a memory of its own is a session, and a part of its thread."""
+    names = {"remembering", "remembering#inner"}
+    assert found(lockstitch, threads, "--session", "remembering").keys() == names
+    status, printed = lockstitch("repair", "--yes", threads, "--session", "remembering", "--json")
+    made = {one["session"]: one["outcome"] for one in repaired(printed)}
+    assert (status, made) == (0, {"remembering": "ok", "remembering#inner": "repaired"})
+    assert lockstitch("show", threads, "--session", "remembering")[0] == 0
 
 
 DIES = """
@@ -340,7 +426,7 @@ def test_threads_with_any_name_are_found(tmp_path: Path, lockstitch: Run) -> Non
             columns = f"checkpoint_ns, checkpoint_id, type, {rest}"
             copied = f"select ?, {columns} from {table} where thread_id = 'agent-one'"  # noqa: S608
             changed(path, f"insert into {table} (thread_id, {columns}) {copied}", name)
-    expected = {key: ["LS102", "LS901", "LS901"] for key in ["agent-one", *names]}
+    expected = {key: ["LS901"] * 3 for key in ["agent-one", *names]}
     assert found(lockstitch, path) == expected
     lockstitch("repair", "--yes", path)
     assert found(lockstitch, path) == {key: [] for key in expected}

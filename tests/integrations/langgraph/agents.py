@@ -98,7 +98,13 @@ class Bench:
 
 
 class Released(BaseException):
-    """What a tool that is broken off ends with; nothing that a graph would answer for."""
+    """What a tool that is broken off ends with; nothing that a graph would answer for.
+
+    LangGraph records it under the name by which an interrupt is known.
+    """
+
+    def __repr__(self) -> str:
+        return "KeyboardInterrupt()"
 
 
 class State(TypedDict):

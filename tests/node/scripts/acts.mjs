@@ -1,11 +1,13 @@
 // What a program does with a thread, well or badly.
 
+import { writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 
 import { HumanMessage } from "@langchain/core/messages";
 import { Command } from "@langchain/langgraph";
 
 import { history, shown } from "./dump.mjs";
+import * as recipe from "./langgraph.mjs";
 import { stalling } from "./stalling.mjs";
 
 // The runs that were begun and have not been waited for, by thread.
@@ -61,6 +63,20 @@ const ACTS = {
   // Puts messages into the thread as if a node had returned them.
   keep: async ({ graph, config, messages, node }) => {
     await graph.updateState(config, { messages }, node);
+  },
+  // Sends a message as the recipe does: in a thread that was interrupted, it is repaired first.
+  goOn: ({ graph, database, thread, text }) =>
+    reported(() => recipe.say(graph, database, thread, text)),
+  // Has the thread repaired, and then lets the tools end that wait for a file.
+  repair: async ({ database, thread, signal }) => {
+    const sessions = await recipe.repair(database, thread);
+    if (signal) writeFileSync(signal, "");
+    return { sessions };
+  },
+  // Lets SQLite keep its journal in the other way.
+  journal: async ({ checkpointer, mode }) => {
+    checkpointer.setup();
+    return { mode: checkpointer.db.pragma(`journal_mode = ${mode}`, { simple: true }) };
   },
   // Only looks.
   show: () => ({}),

@@ -45,7 +45,9 @@ const erase = tool(({ path }) => `erased ${path}`, {
   schema: path,
 });
 
-const TOOLS = [read, hang, ask, erase];
+const fail = tool(failing, { name: "fail", description: "Never works.", schema: path });
+
+const TOOLS = [read, hang, ask, erase, fail];
 
 const NOTED = Annotation.Root({
   ...MessagesAnnotation.spec,
@@ -70,6 +72,9 @@ export const GRAPHS = {
     plain(model, new StateSchema({ messages: MessagesDeltaValue }), eachCall).compile({
       checkpointer,
     }),
+  // A task for every call, and a tool that fails ends the run.
+  strict: (model, checkpointer) =>
+    plain(model, NOTED, eachCall, { handleToolErrors: false }).compile({ checkpointer }),
   // The same with the whole conversation stored every third time.
   snapshots: (model, checkpointer) =>
     plain(model, new StateSchema({ messages: WHOLE_AT_TIMES }), eachCall).compile({ checkpointer }),
@@ -103,7 +108,7 @@ function guarded() {
   return humanInTheLoopMiddleware({ interruptOn: { erase: true } });
 }
 
-function plain(model, state, route) {
+function plain(model, state, route, options = {}) {
   const bound = model.bindTools(TOOLS);
   const reply = async ({ messages }, config) => ({
     messages: [await bound.invoke(messages, config)],
@@ -111,7 +116,7 @@ function plain(model, state, route) {
   });
   return new StateGraph(state)
     .addNode("model", reply)
-    .addNode("tools", new ToolNode(TOOLS))
+    .addNode("tools", new ToolNode(TOOLS, options))
     .addEdge("__start__", "model")
     .addConditionalEdges("model", route, ["tools", "__end__"])
     .addEdge("tools", "model");
@@ -125,6 +130,11 @@ function eachCall({ messages }) {
   const calls = messages.at(-1).tool_calls ?? [];
   if (!calls.length) return "__end__";
   return calls.map((call) => new Send("tools", { messages: [], lg_tool_call: call }));
+}
+
+async function failing({ path }) {
+  await setTimeout(100);
+  throw new RangeError(`no room for ${path}`);
 }
 
 async function appeared(path, signal) {

@@ -12,10 +12,15 @@ from msgspec import Struct, field
 
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
+from lockstitch.formats.langgraph.failing import failures
 from lockstitch.formats.langgraph.naming import (
+    END,
+    ERROR,
     JOIN,
     MESSAGES,
     NO_TASK,
+    PREVIOUS,
+    RETURN,
     START,
     TASKS,
     is_control,
@@ -23,13 +28,14 @@ from lockstitch.formats.langgraph.naming import (
     waiting,
 )
 from lockstitch.formats.langgraph.reducing import (
+    BrokenChain,
     given,
     merged,
     replayed,
     stored_messages,
     updated,
 )
-from lockstitch.formats.langgraph.snapshot import Coded, Snapshot, wanted
+from lockstitch.formats.langgraph.snapshot import OWN, TASK, Coded, Snapshot, is_begun_by, wanted
 from lockstitch.model.parts import CALL, RESULT
 
 # Codings of what is no value to look into.
@@ -43,7 +49,9 @@ class Reading(Struct):
 
     ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
     ``changes`` says that the channel stores changes only, ``due`` names the channels that make a
-    node run next.
+    node run next. ``runs`` are those of subgraphs whose messages go on with this conversation,
+    ``apart`` those of which that cannot be said. ``others`` are further channels with
+    conversations of their own.
     """
 
     snapshot: Snapshot
@@ -54,6 +62,9 @@ class Reading(Struct):
     changes: bool = False
     due: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
+    runs: list[Reading] = field(default_factory=list)
+    apart: list[Reading] = field(default_factory=list)
+    others: list[Reading] = field(default_factory=list)
 
     @property
     def coding(self) -> Coding:
@@ -73,6 +84,19 @@ class Reading(Struct):
         return set(seen) if type(seen) is dict else set()
 
     @property
+    def is_workflow(self) -> bool:
+        """Whether it is surely of a function with tasks, and not of a graph with a state."""
+        head = self.snapshot.head
+        own = {RETURN, END, PREVIOUS}
+        failed = (write.path for write in head.writes if write.channel == ERROR)
+        begun = START in head.values
+        return (
+            bool(own & {END, PREVIOUS} & head.versions.keys())
+            or (begun and any(write.channel in own for write in head.writes))
+            or (begun and any(path and not path.endswith(START) for path in failed))
+        )
+
+    @property
     def is_folded(self) -> bool:
         """Tell whether anything hangs on the head that its conversation lacks."""
         return len(self.base) != len(self.items) or any(
@@ -90,6 +114,7 @@ def read_messages(reading: Reading, named: str | None) -> None:
     reading.asked = frozenset(waiting((w.task, w.channel) for w in head.writes))
     reading.channel = channel = named or _channel(reading)
     if channel is None:
+        reading.items = _with_runs(reading, [])
         return
     reading.changes = channel in wanted(head)
     if reading.changes:
@@ -99,7 +124,36 @@ def read_messages(reading: Reading, named: str | None) -> None:
         coding = coding_of(reading.codings, value)
         reading.changes = coding.opened(value.data) is not value.data
         reading.base = stored_messages(coding, value.data, head.record, (channel,))
-    reading.items = _folded(reading, channel)
+    reading.items = _with_runs(reading, _folded(reading, channel))
+    if not reading.asked:
+        reading.items += failures(reading, open_calls(reading.items, real=True))
+
+
+def _with_runs(reading: Reading, items: list[Item]) -> list[Item]:
+    """Merge the messages of runs of subgraphs that had not returned, as their nodes return them.
+
+    Such a run was given the conversation, or its end, and goes on with it under the same ids. One
+    that was given something else returns what only its node knows. What a repair has brought in
+    already is not brought in again.
+    """
+    returned = {w.task for w in reading.snapshot.head.writes if not is_control(w.channel)}
+    for snapshot in reading.snapshot.runs:
+        if snapshot.namespace.rpartition(TASK)[2] in returned:
+            continue
+        run = Reading(snapshot, reading.codings)
+        try:
+            read_messages(run, None if reading.channel is None else reading.channel)
+        except (BrokenChain, Undecodable):
+            run.items = []
+        reading.asked |= run.asked
+        known = {item.id for item in items if item.id is not None}
+        goes_on = bool(run.items) and run.items[0].id in known
+        if not goes_on or run.snapshot.coding != reading.snapshot.coding:
+            reading.apart.append(run)
+        elif is_begun_by(snapshot.head, reading.snapshot.namespace, reading.snapshot.head.id):
+            reading.runs.append(run)
+            items = merged(items, run.items)
+    return items
 
 
 def _folded(reading: Reading, channel: str) -> list[Item]:
@@ -119,10 +173,15 @@ def _folded(reading: Reading, channel: str) -> list[Item]:
 def _start(reading: Reading, channel: str) -> tuple[Coding, bytes] | None:
     """Give the messages of an input that no node has taken up yet.
 
-    Once the node that takes it up has returned, they are among its writes.
+    Once the node that takes it up has returned, they are among its writes; and a repair that keeps
+    an input has put them into the conversation.
     """
     value = reading.snapshot.head.values.get(START)
-    if value is None or any(w.channel == channel for w in reading.snapshot.head.writes):
+    if (
+        value is None
+        or OWN in reading.snapshot.head.metadata
+        or any(w.channel == channel for w in reading.snapshot.head.writes)
+    ):
         return None
     fields = fields_in(reading, value)
     if fields is None or channel not in fields:
@@ -141,15 +200,18 @@ def fields_in(reading: Reading, value: Coded) -> dict[str, bytes] | None:
 
 
 def _channel(reading: Reading) -> str | None:
-    """Find the channel of the conversation: the one that is named so, or the only one of its kind.
+    """Find the channel of the conversation: the one that is named so, or the first of its kind.
 
     Raises Undecodable if the channel of that name is there, but cannot be read at all.
     """
     head = reading.snapshot.head
+    if reading.is_workflow:
+        return PREVIOUS if PREVIOUS in head.values and _holds(reading, PREVIOUS) else None
     value = head.values.get(MESSAGES)
     if value is not None and value.tag not in OPAQUE:
         coding = coding_of(reading.codings, value)
-        if coding.items(coding.opened(value.data)) is not None:
+        items = coding.items(coding.opened(value.data))
+        if items is not None and all(coding.message(item) is not None for item in items):
             return MESSAGES
     written = {write.channel for write in head.writes}
     start = head.values.get(START)
@@ -157,16 +219,16 @@ def _channel(reading: Reading) -> str | None:
     if value is None and (MESSAGES in {*written, *wanted(head), *begun}):
         return MESSAGES
     holding = [name for name in head.values if not is_control(name) and _holds(reading, name)]
-    return holding[0] if len(holding) == 1 else None
+    return holding[0] if holding else None
 
 
 def _holds(reading: Reading, channel: str) -> bool:
-    """Tell whether the first thing in a channel's list is a message."""
+    """Whether a channel holds a list of messages, and nothing else."""
     value = reading.snapshot.head.values[channel]
     try:
         coding = coding_of(reading.codings, value)
         items = coding.items(coding.opened(value.data)) or []
-        return bool(items) and coding.message(items[0]) is not None
+        return bool(items) and all(coding.message(item) is not None for item in items)
     except Undecodable:
         return False
 

@@ -17,6 +17,7 @@ from lockstitch.formats.base import Context
 from lockstitch.formats.langgraph import loading
 from lockstitch.formats.langgraph.coding import Coding, codings
 from lockstitch.formats.langgraph.loading import CHECKPOINTS, WRITES, coding_in, snapshot_of
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.snapshot import JSON, Coded, Settled, Snapshot
 from lockstitch.formats.langgraph.thread import ThreadFormat
 from lockstitch.formats.records import Record
@@ -33,6 +34,7 @@ class LangGraph(ThreadFormat, RowFormat):
     name = "langgraph"
     title = "LangGraph"
     layout = Layout((CHECKPOINTS, WRITES), "")
+    adds = True
 
     def claims(self, name: str, head: Any) -> bool:
         return {"checkpoints", "writes"} <= {value for value in head if type(value) is str}
@@ -47,7 +49,7 @@ class LangGraph(ThreadFormat, RowFormat):
         loading.search(base, rows)
 
     def session_of(self, row: Row) -> str:
-        return loading.named(row.stored["thread_id"], row.stored["checkpoint_ns"])
+        return named(row.stored["thread_id"], row.stored["checkpoint_ns"])
 
     def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
         return table == CHECKPOINTS.name and loading.is_followed(base, columns)

@@ -17,10 +17,12 @@ from msgspec import field
 
 from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.naming import MARK, named
 from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MSGPACK,
+    TASK,
     Coded,
     Lost,
     Snapshot,
@@ -28,19 +30,19 @@ from lockstitch.formats.langgraph.snapshot import (
     Unsafe,
     Write,
     branches,
+    hangs_on,
+    is_run_in,
+    starts_of,
     wanted,
 )
 from lockstitch.formats.langgraph.understanding import unanswered
 from lockstitch.formats.sqlite import bound, slot
-from lockstitch.formats.tables import Columns, Row, Table, row_of, rows_in
+from lockstitch.formats.tables import Columns, Row, Table, row_of
 
 CHECKPOINTS = Table("checkpoints", session="thread_id", key="checkpoint_id")
 WRITES = Table("writes", session="thread_id", key="task_id")
 _ALL = ("thread_id", "checkpoint_ns")
-# The path of a subgraph that is the same in every run; others have the id of a task behind it.
-_TASK = ":"
 _LAST = "\U0010ffff"
-_MARK = "#"
 _MOST_LOST = 500
 # How many steps back a result is looked for.
 _FAR = 1000
@@ -78,9 +80,9 @@ def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     while found is not None:
         thread, namespace = found
         if type(thread) is str and type(namespace) is str:
-            if _TASK in namespace:
+            if TASK in namespace:
                 # All runs of this subgraph, and of those in it, stand before this.
-                namespace = namespace.partition(_TASK)[0] + _TASK + _LAST
+                namespace = namespace.partition(TASK)[0] + TASK + _LAST
             else:
                 yield thread, namespace
         slots = f"({slot(thread)}, {slot(namespace)})"
@@ -88,19 +90,12 @@ def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
         found = base.execute(beyond, bound((thread, namespace))).fetchone()
 
 
-def named(thread: str, namespace: str) -> str:
-    """Name a thread; a subgraph of it stands behind a mark."""
-    if not namespace:
-        return thread
-    return f"{thread.replace('%', '%25').replace(_MARK, '%23')}{_MARK}{namespace}"
-
-
 def _found(base: sqlite3.Connection, session: str) -> Head:
     """Give the head of the thread, or of the subgraph in a thread, that a name means."""
     head = _head(base, session, "")
-    if head is None and _MARK in session:
-        thread, _, namespace = session.partition(_MARK)
-        head = _head(base, thread.replace("%23", _MARK).replace("%25", "%"), namespace)
+    if head is None and MARK in session:
+        thread, _, namespace = session.partition(MARK)
+        head = _head(base, thread.replace("%23", MARK).replace("%25", "%"), namespace)
     if head is None:
         raise Unreadable("holds no such thread")
     return head
@@ -123,23 +118,48 @@ def loaded(base: sqlite3.Connection, session: str) -> list[Row]:
     """Give the rows that tell the state of a thread: the head comes first."""
     head = _found(base, session)
     thread, namespace = (head.stored[name] for name in _ALL)
-    rows: list[Row] = [head]
     head.lost = _lost(base, thread, namespace, str(head.stored["checkpoint_id"]))
     head.below = _below(base, thread, namespace)
-    rows += _writes(base, thread, namespace, head.stored["checkpoint_id"])
-    stored = stored_of(head, 0, codings())
-    for ancestor in _ancestors(base, thread, namespace, stored):
-        rows.append(ancestor)
-        channels = wanted(stored)
-        rows += _writes(base, thread, namespace, ancestor.stored["checkpoint_id"], channels)
+    rows = [*_space(base, head), *_runs(base, head)]
     _number(rows)
     channel, lacking = unanswered(snapshot_of(rows))
     if lacking:
         known = {row.rowid for row in rows if row.table == WRITES.name}
-        earlier = _earlier(base, thread, namespace, stored.parent, channel)
+        parent = stored_of(head, 0, codings()).parent
+        earlier = _earlier(base, thread, namespace, parent, channel)
         rows += (row for row in earlier if row.rowid not in known)
         _number(rows)
     return rows
+
+
+def _space(base: sqlite3.Connection, head: Row) -> Iterator[Row]:
+    """Give the rows of one namespace: its head, what hangs on it, and what it is computed from."""
+    thread, namespace = (head.stored[name] for name in _ALL)
+    yield head
+    yield from _writes(base, thread, namespace, head.stored["checkpoint_id"])
+    stored = stored_of(head, 0, codings())
+    for ancestor in _ancestors(base, thread, namespace, stored):
+        yield ancestor
+        channels = wanted(stored)
+        yield from _writes(base, thread, namespace, ancestor.stored["checkpoint_id"], channels)
+
+
+def _runs(base: sqlite3.Connection, head: Row) -> Iterator[Row]:
+    """Give the rows of the runs of subgraphs that hang on a head, and of those within them."""
+    thread, namespace = (head.stored[name] for name in _ALL)
+    stored = stored_of(head, 0, codings())
+    query = (
+        "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = CAST(? AS TEXT) "
+        "AND checkpoint_ns > '' GROUP BY checkpoint_ns HAVING max(checkpoint_id) > CAST(? AS TEXT)"
+    )
+    values = bound((thread, min(starts_of(stored))))
+    for (own,) in base.execute(query, values).fetchall():
+        if type(own) is not str or not is_run_in(own, namespace):
+            continue
+        run = _head(base, thread, own)
+        if run is not None and hangs_on(stored_of(run, 0, codings()), namespace, stored):
+            yield from _space(base, run)
+            yield from _runs(base, run)
 
 
 def _number(rows: list[Row]) -> None:
@@ -245,7 +265,7 @@ def _below(base: sqlite3.Connection, thread: str, namespace: str) -> tuple[str, 
         "WHERE thread_id = CAST(? AS TEXT) AND checkpoint_ns > ''"
     )
     found = (name for (name,) in base.execute(query, bound((thread,))))
-    return tuple(name for name in found if type(name) is str and _TASK in name)
+    return tuple(name for name in found if type(name) is str and TASK in name)
 
 
 def is_followed(base: sqlite3.Connection, columns: Columns) -> bool:
@@ -272,7 +292,7 @@ def search(base: sqlite3.Connection, rows: list[Row]) -> None:
 
 def _kept(base: sqlite3.Connection, thread: str, namespace: str) -> Iterator[Kept]:
     own = "checkpoint_ns = CAST(? AS TEXT)"
-    runs = "" if namespace else f" OR instr(checkpoint_ns, '{_TASK}') > 0"
+    runs = "" if namespace else f" OR instr(checkpoint_ns, '{TASK}') > 0"
     where = f"WHERE thread_id = CAST(? AS TEXT) AND ({own}{runs})"
     for table in (CHECKPOINTS, WRITES):
         query = f"SELECT rowid, * FROM {table.name} {where}"  # noqa: S608 - names of our own
@@ -296,24 +316,37 @@ def _place_of_write(row: Row) -> str:
 
 def snapshot_of(rows: list[Row]) -> Snapshot:
     """Make a snapshot of a thread's rows; the greatest id is the head."""
+    first = rows[0]
+    thread, namespace = (_text(first.value.get(name)) for name in _ALL)
+    spaces: dict[str, list[tuple[int, Row]]] = {}
+    for number, row in enumerate(rows):
+        spaces.setdefault(_text(row.value.get("checkpoint_ns")), []).append((number, row))
+    snapshot = _snapshot(thread, namespace, spaces)
+    if isinstance(first, Head):
+        snapshot.lost, snapshot.below, snapshot.unsafe = first.lost, first.below, first.unsafe
+    return snapshot
+
+
+def _snapshot(thread: str, namespace: str, spaces: dict[str, list[tuple[int, Row]]]) -> Snapshot:
+    """Make a snapshot of one namespace of several, with the runs that are right within it."""
     known = codings()
-    numbers = {id(row): number for number, row in enumerate(rows)}
-    stored = [stored_of(row, numbers[id(row)], known) for row in rows_in(rows, "checkpoints")]
+    rows = spaces[namespace]
+    stored = [stored_of(row, number, known) for number, row in rows if row.table == "checkpoints"]
     by_id = {one.id: one for one in stored}
     earlier: list[Write] = []
-    for row in rows_in(rows, "writes"):
-        owner = by_id.get(_text(row.value.get("checkpoint_id")))
-        (earlier if owner is None else owner.writes).append(_write(row, numbers[id(row)]))
+    for number, row in rows:
+        if row.table == "writes":
+            owner = by_id.get(_text(row.value.get("checkpoint_id")))
+            (earlier if owner is None else owner.writes).append(_write(row, number))
     head = max(stored, key=lambda one: one.id)
-    first = rows[0]
-    lost, below = (first.lost, first.below) if isinstance(first, Head) else ([], ())
-    unsafe = first.unsafe if isinstance(first, Head) else []
-    thread, namespace = (_text(first.value.get(name)) for name in _ALL)
-    snapshot = Snapshot(
-        thread, namespace, head, lost=lost, below=below, coding=coding_in(rows[head.record].value)
-    )
-    snapshot.earlier, snapshot.unsafe = earlier, unsafe
+    columns = next(row for number, row in rows if number == head.record).value
+    snapshot = Snapshot(thread, namespace, head, earlier=earlier, coding=coding_in(columns))
     _follow(snapshot, by_id)
+    snapshot.runs = [
+        _snapshot(thread, own, spaces)
+        for own, held in spaces.items()
+        if is_run_in(own, namespace) and any(row.table == "checkpoints" for _, row in held)
+    ]
     return snapshot
 
 

@@ -13,12 +13,15 @@ MESSAGES = "messages"
 START = "__start__"
 TASKS = "__pregel_tasks"
 ERROR = "__error__"
+# What the path of a task begins with that was sent to a node.
+PUSH = "__pregel_push"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
 # What a workflow of the functional API keeps for its next run, and what its finished tasks return.
 PREVIOUS = "__previous__"
 RETURN = "__return__"
+END = "__end__"
 # What stands behind ``type``, or alone, in a value that replaces what a channel holds.
 OVERWRITE = "__overwrite__"
 # A channel that waits for several nodes: ``join:one+other:next``.
@@ -32,12 +35,24 @@ _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
 # Writes that belong to no task: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
-_TRIGGERS = ("branch:", "start:")
+# What stands between a thread and a subgraph of it, in the name of a session.
+MARK = "#"
+# A channel that makes one node run next: ``branch:to:next``.
+BRANCH = "branch:"
+_TRIGGERS = (BRANCH, "start:")
+_BROKEN_OFF = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
 
 Version = str | int | float
+
+
+def named(thread: str, namespace: str) -> str:
+    """Name a thread; a subgraph of it stands behind a mark."""
+    if not namespace:
+        return thread
+    return f"{thread.replace('%', '%25').replace(MARK, '%23')}{MARK}{namespace}"
 
 
 def is_trigger(channel: str) -> bool:
@@ -68,6 +83,15 @@ def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
     be resumed only as long as it is there.
     """
     return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
+
+
+def error_told(text: str) -> str | None:
+    """Return a recorded error as it is told to a model; None if it was no error of a tool.
+
+    LangGraph records the ``repr`` of whatever a task ended with, also of what only says that the
+    run was broken off from outside.
+    """
+    return None if text.partition("(")[0] in _BROKEN_OFF else text
 
 
 def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:

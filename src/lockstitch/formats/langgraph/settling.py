@@ -12,14 +12,20 @@ from typing import Any
 
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import Strand
-from lockstitch.formats.langgraph.coding import Item
+from lockstitch.formats.langgraph.beside import healed
+from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import named
-from lockstitch.formats.langgraph.naming import COUNTERS, Version, next_version
-from lockstitch.formats.langgraph.snapshot import Coded, Settled, Stored
+from lockstitch.formats.langgraph.naming import (
+    COUNTERS,
+    START,
+    Version,
+    is_first_input,
+    next_version,
+)
+from lockstitch.formats.langgraph.snapshot import OWN, Coded, Settled, Stored
 from lockstitch.formats.langgraph.understanding import following
 
-_OWN = "lockstitch"
 _TASKS_INSIDE = 4
 _NOT_CARRIED = frozenset({"writes", COUNTERS})
 
@@ -40,26 +46,70 @@ def settled(
     value = _value(reading, strands)
     if transcript.records[head.record].is_new:
         return _again(reading, value, codes)
-    values = {name: kept for name, kept in head.values.items() if name not in reading.due}
-    touched = {reading.channel, *reading.due}
+    start = _start(reading, value)
+    due = [name for name in reading.due if not (start and name == START)]
+    values = {name: kept for name, kept in head.values.items() if name not in due}
+    beside = {
+        str(other.channel): _value(other, mended)
+        for other in reading.others
+        if (mended := healed(other, transcript))
+    }
+    changed = {reading.channel: value, **beside, **({START: start} if start else {})}
+    touched = {*changed, *due} - ({START} if start == head.values.get(START) else set())
     return Settled(
         new,
         head.id,
-        _body(head, new, reading.channel, dict.fromkeys(sorted(touched), version)),
-        {**values, reading.channel: value},
+        _body(head, new, sorted(changed), dict.fromkeys(sorted(touched), version)),
+        {**values, **changed},
         _metadata(reading, codes),
-        frozenset({reading.channel}),
-        frozenset(reading.due),
+        frozenset(touched - set(due)),
+        frozenset(due),
     )
+
+
+def _start(reading: Reading, value: Coded) -> Coded | None:
+    """Return the first input of a thread as it is kept, with the ids of its messages; None if not.
+
+    Nobody can tell a graph of states that has not taken it up from a workflow, which cannot be
+    resumed without it. In a graph, messages that come twice under one id come once.
+    """
+    head = reading.snapshot.head
+    start = head.values.get(START)
+    if start is None or not is_first_input(head.versions, (w.channel for w in head.writes)):
+        return None
+    try:
+        coding = coding_of(reading.codings, start)
+        fields = coding.fields(start.data)
+        old, new = (coding.items(part) for part in (fields[str(reading.channel)], value.data))
+    except (Undecodable, KeyError):
+        return None
+    if old is None or new is None or len(old) != len(new):
+        return None
+    kept = [_with_id(coding, one, other) for one, other in zip(old, new, strict=True)]
+    if None in kept:
+        return None
+    listed = coding.listed(one for one in kept if one is not None)
+    return Coded(start.tag, coding.mapped({**fields, str(reading.channel): listed}))
+
+
+def _with_id(coding: Coding, given: bytes, new: bytes) -> bytes | None:
+    """Return a message of an input under the id it has in the conversation; None if it has none."""
+    found, known = coding.message(given), coding.message(new)
+    if known is None or known.id is None:
+        return None
+    if found is not None and found.frame is not None:
+        return given if found.id == known.id else new
+    plain = coding.plain(given) if coding.is_plain(given) else None
+    return coding.encoded({**plain, "id": known.id}) if type(plain) is dict else None
 
 
 def _again(reading: Reading, value: Coded, codes: Iterable[str]) -> Settled:
     head, channel = reading.snapshot.head, str(reading.channel)
-    own = head.metadata.get(_OWN)
+    own = head.metadata.get(OWN)
     known = own if type(own) is dict else {}
     metadata = {
         **head.metadata,
-        _OWN: {**known, "codes": sorted({*known.get("codes", ()), *codes})},
+        OWN: {**known, "codes": sorted({*known.get("codes", ()), *codes})},
     }
     values = {**head.values, channel: value}
     version = head.versions.get(channel)
@@ -105,11 +155,13 @@ def _version(head: Stored) -> Version | None:
     return found if isinstance(found, str) or math.isfinite(found) else None
 
 
-def _body(head: Stored, new: str, channel: str, versions: dict[str, Version]) -> dict[str, Any]:
+def _body(
+    head: Stored, new: str, updated: list[str], versions: dict[str, Version]
+) -> dict[str, Any]:
     body = {**head.body, "id": new}
     body["channel_versions"] = {**head.versions, **versions}
     if "updated_channels" in body:
-        body["updated_channels"] = [channel]
+        body["updated_channels"] = updated
     if "pending_sends" in body:
         body["pending_sends"] = []
     # Before 4, a checkpoint's tasks are looked for among the writes of its parent.
@@ -127,7 +179,7 @@ def _metadata(reading: Reading, codes: Iterable[str]) -> dict[str, Any]:
         "source": "update",
         "step": step + 1 if type(step) is int else 0,
         "parents": old.get("parents") if type(old.get("parents")) is dict else {},
-        _OWN: {"repaired": head.id, "codes": sorted(set(codes))},
+        OWN: {"repaired": head.id, "codes": sorted(set(codes))},
     }
     counters = _counters(old, reading.channel)
     return {**fresh, COUNTERS: counters} if counters else fresh

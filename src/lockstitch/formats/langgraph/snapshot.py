@@ -103,8 +103,9 @@ class Snapshot(Struct):
     the conversation, nearest first; they are given only where ``understanding.unanswered`` names
     calls that have no result, which may be among them. ``coding`` is that of the head's values:
     ``msgpack`` from Python, ``json`` from LangGraph.js and from old versions. ``below`` names the
-    namespaces of subgraphs in the same thread. ``unsafe`` is what was found outside the head, where
-    that was searched.
+    namespaces of subgraphs in the same thread. ``runs`` are those of them that hang on the head:
+    runs of subgraphs that had not returned when it was left. ``unsafe`` is what was found outside
+    the head, where that was searched.
     """
 
     thread: str
@@ -116,6 +117,7 @@ class Snapshot(Struct):
     lost: list[Lost] = field(default_factory=list)
     below: tuple[str, ...] = ()
     coding: str = MSGPACK
+    runs: list[Snapshot] = field(default_factory=list)
     unsafe: list[Unsafe] = field(default_factory=list)
 
 
@@ -158,6 +160,44 @@ def _is_lacking(head: Stored, name: Any) -> bool:
         and name not in head.values
         and name not in head.missing
         and not is_control(name)
+    )
+
+
+OWN = "lockstitch"
+# What stands between a node and the task that runs it, in the name of a subgraph's namespace, and
+# between a subgraph and one within it.
+TASK = ":"
+WITHIN = "|"
+
+
+def starts_of(head: Stored) -> set[str]:
+    """Return the checkpoints that a run which hangs on a head may have begun at.
+
+    A repair puts a checkpoint behind the one that it mends, and no run can go on from there.
+    """
+    own = head.metadata.get(OWN)
+    repaired = own.get("repaired") if type(own) is dict else None
+    return {head.id, repaired} if type(repaired) is str else {head.id}
+
+
+def is_begun_by(run: Stored, namespace: str, checkpoint: str) -> bool:
+    """Whether a run of a subgraph was begun at a checkpoint of a namespace."""
+    parents = run.metadata.get("parents")
+    return type(parents) is dict and parents.get(namespace) == checkpoint
+
+
+def hangs_on(run: Stored, namespace: str, head: Stored) -> bool:
+    """Whether a run of a subgraph hangs on a head, or on what a repair has put that behind."""
+    return any(is_begun_by(run, namespace, one) for one in starts_of(head))
+
+
+def is_run_in(own: str, namespace: str) -> bool:
+    """Whether a namespace is that of a single run of a subgraph, right within another one."""
+    inner = own.removeprefix(f"{namespace}{WITHIN}") if namespace else own
+    return (
+        own != namespace
+        and (not namespace or inner != own)
+        and (TASK in inner and WITHIN not in inner)
     )
 
 

@@ -12,15 +12,19 @@ from typing import Any
 
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand, weave
+from lockstitch.formats.langgraph.beside import HIDDEN, healed
 from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
-from lockstitch.formats.langgraph.understanding import HIDDEN, understood
+from lockstitch.formats.langgraph.understanding import DROPPED, understood
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
+
+DONE = "was put into the conversation"
 
 
 class ThreadFormat(Format):
@@ -40,6 +44,10 @@ class ThreadFormat(Format):
         A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
         """
 
+    def is_part_of(self, own: str | None, session: str) -> bool:
+        """Whether it is that thread, or a subgraph of it with a memory of its own."""
+        return own == session or (own or "").startswith(named(session, "-")[:-1])
+
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
 
@@ -56,14 +64,15 @@ class ThreadFormat(Format):
         """Put what hangs on the head into its conversation, with an id for each message."""
         reading: Reading = transcript.state
         views = [item.view for item in reading.items]
-        if not reading.is_folded and not doubles(views) and not transcript.forced:
+        beside = [other for other in reading.others if healed(other, transcript, ledger)]
+        if not (reading.is_folded or doubles(views) or transcript.forced or beside):
             return list(transcript.records)
         if transcript.forced:
             place = transcript.records[reading.snapshot.head.record].place
             ledger.note(RULES["LS101"], "closed", place, "nobody is asked any more")
         for found in transcript.findings:
-            if HIDDEN in found.message:
-                text = found.message.replace(HIDDEN, "was put into the conversation")
+            if HIDDEN in found.message or DROPPED in found.message:
+                text = found.message.replace(HIDDEN, DONE).replace(DROPPED, DONE)
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")

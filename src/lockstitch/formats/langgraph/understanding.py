@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstitch.dialects.langchain import LangChain, fields_of
+from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History
+from lockstitch.formats.langgraph.beside import HIDDEN, findings_in, read_others
 from lockstitch.formats.langgraph.calling import PICKLE, called
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import (
@@ -28,6 +30,7 @@ from lockstitch.formats.langgraph.naming import (
     COUNTERS,
     INTERRUPT,
     NO_TASK,
+    RETURN,
     START,
     is_control,
     successor,
@@ -42,7 +45,7 @@ from lockstitch.model.parts import USER
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 
-HIDDEN = "is kept beside the checkpoint, where a new prompt hides it"
+DROPPED = "is kept in a run of a subgraph, which a new prompt drops"
 
 
 def understood(
@@ -128,10 +131,18 @@ def _describe(transcript: Transcript) -> None:
     transcript.findings += [*_missing(transcript), *_lost(transcript)]
     if not transcript.waiting:
         transcript.findings += [*_hidden(transcript), *_doubled(transcript)]
-        transcript.findings += [*_left_behind(transcript)]
+        transcript.findings += [*_left_behind(transcript), *_unfinished(transcript)]
+        read_others(reading)
+        for other in reading.others:
+            transcript.findings += findings_in(other, transcript)
     transcript.left = sum(lost.turns for lost in reading.snapshot.lost)
-    if following(reading.snapshot.head.id) is None:
+    if following(reading.snapshot.head.id) is None or _is_resumable(reading):
         transcript.sealed = True
+
+
+def _is_resumable(reading: Reading) -> bool:
+    """Whether a workflow broke off, which only its own input makes go on."""
+    return reading.is_workflow and START in reading.snapshot.head.values
 
 
 def _waits(reading: Reading, still_open: set[str]) -> bool:
@@ -150,10 +161,13 @@ def _waits(reading: Reading, still_open: set[str]) -> bool:
 
 
 def _notes(reading: Reading, still_open: set[str], *, is_waiting: bool) -> Iterator[str]:
-    below = reading.snapshot.below
+    in_use = {run.snapshot.namespace for run in reading.runs}
+    below = [name for name in reading.snapshot.below if name not in in_use]
     if is_waiting:
         yield "waits for a person, and is left alone; --force-cleanup closes what waits"
-    if reading.channel is None:
+    if _is_resumable(reading):
+        yield "is a workflow that broke off, and is left alone: invoke(None, config) resumes it"
+    elif reading.channel is None:
         yield "holds no conversation"
     if following(reading.snapshot.head.id) is None:
         yield "has a last checkpoint whose id is no time, so that none can be put behind it"
@@ -209,17 +223,51 @@ def _hidden(transcript: Transcript) -> Iterator[Finding]:
     lacking = open_calls(reading.base, real=True)
     known = {id(item) for item in reading.base}
     begun = START in reading.snapshot.head.values
+    in_runs = {id(item) for run in reading.runs for item in run.items}
     for item in reading.items:
         if id(item) in known:
             continue
         place = _place(transcript, item.record, *item.path)
         call = fields_of(item.view).get("tool_call_id")
-        if type(call) is str and call in lacking:
-            yield find("LS901", place, f"the result of call {shown(call)} {HIDDEN}")
+        what = "error" if _is_failure(item) else "result"
+        if id(item) in in_runs and type(call) is str:
+            yield find("LS901", place, f"the {what} of call {shown(call)} {DROPPED}")
+        elif id(item) in in_runs:
+            yield warn("LS901", place, f"a message of type {item.type} {DROPPED}")
+        elif type(call) is str and call in lacking:
+            yield find("LS901", place, f"the {what} of call {shown(call)} {HIDDEN}")
         elif begun:
             yield find("LS908", place, f"a message of the input {HIDDEN}")
         else:
             yield warn("LS901", place, f"a message of type {item.type} {HIDDEN}")
+
+
+def _is_failure(item: Item) -> bool:
+    content = fields_of(item.view).get("content")
+    return item.type == "tool" and type(content) is str and content.startswith((FAILED, CANCELLED))
+
+
+def _unfinished(transcript: Transcript) -> Iterator[Finding]:
+    """What finished, and only the run that it belongs to can use."""
+    reading: Reading = transcript.state
+    head = reading.snapshot.head
+    resume = "only a resume without input finds them"
+    returned = sum(write.channel == RETURN for write in head.writes)
+    if returned:
+        noun = "result" if returned == 1 else "results"
+        text = f"{returned} {noun} of finished tasks of a function: {resume}"
+        yield find("LS909", _place(transcript, head.record), text)
+    for run in reading.apart:
+        results = sum(item.type == "tool" for item in run.items)
+        place = _place(transcript, run.snapshot.head.record)
+        start = run.snapshot.head.metadata["parents"].get(reading.snapshot.namespace)
+        text = (
+            f"{len(run.items)} messages, {results} of them results, in the run "
+            f"{shown(run.snapshot.namespace)} of a subgraph with messages of its own: {resume}, "
+            f"from checkpoint {shown(start)}"
+        )
+        if run.items:
+            yield find("LS909", place, text)
 
 
 def _left_behind(transcript: Transcript) -> Iterator[Finding]:

@@ -5,7 +5,9 @@ what the run was given. The graph knows: every way to run one goes through ``Pre
 ``Pregel.astream``, and every update by hand through ``bulk_update_state`` or its async twin.
 ``announce`` wraps these four, once in a process. Whatever a run calls, from whatever thread or
 task it starts, finds its ``Run`` in the context, since LangGraph copies the context into all of
-them: so it does not matter through which subclass or wrapper a checkpointer is called.
+them: so it does not matter through which subclass or wrapper a checkpointer is called. There is
+one exception: what tasks write that ran in threads is handed over by a thread that has no context.
+Such a call is known by the ``Runtime`` in its config, an object that every run has of its own.
 
 Whoever calls without a context (a wrapper that changes threads and leaves it behind, a subclass
 of ``Pregel`` with a ``stream`` of its own) has no ``Run``; ``lineage`` says what is done then.
@@ -14,6 +16,7 @@ of ``Pregel`` with a ``stream`` of its own) has no ``Run``; ``lineage`` says wha
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,7 +25,7 @@ from functools import wraps
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import id as ids
@@ -55,17 +58,23 @@ class Run:
         "_parent",
         "_run_id",
         "durability",
+        "ends",
         "graph",
         "input",
         "name",
+        "runtime",
     )
 
     def __init__(
         self, graph: Any = None, given: Any = None, config: Any = None, durability: Any = None
     ) -> None:
-        self.name = uuid4().hex
+        self.name = f"{_here()}{uuid4().hex}"
         self.graph = graph
         self.input = given
+        # What is to be done when the run has come to its end, however that is.
+        self.ends: list[Callable[[], None]] = []
+        # What LangGraph puts in all configs of the run, once it is known.
+        self.runtime: Any = None
         above = _CURRENT.get()
         # Not held: a task that is started by the run before it would hold all of them, for ever.
         self._parent = None if above is None else ref(above)
@@ -109,12 +118,30 @@ class Run:
 
 
 _CURRENT: ContextVar[Run | None] = ContextVar("lockstitch_langgraph_run", default=None)
+_BY_RUNTIME: WeakValueDictionary[int, Run] = WeakValueDictionary()
 _INSTALLING = Lock()
+_RUNNING: set[str] = set()
+_PROCESS: list[Any] = [0, ""]
 
 
-def current() -> Run | None:
-    """Return the run that calls, None if nobody has announced one."""
-    return _CURRENT.get()
+def calling(config: Mapping[str, Any]) -> Run | None:
+    """Return the run that calls with a config, None if nobody has announced one."""
+    run = _CURRENT.get()
+    runtime = (config.get("configurable") or {}).get(_RUNTIME)
+    if runtime is None:
+        return run
+    if run is None:
+        found = _BY_RUNTIME.get(id(runtime))
+        return found if found is not None and found.runtime is runtime else None
+    if run.runtime is None and run is not GUARD:
+        run.runtime = runtime
+        _BY_RUNTIME[id(runtime)] = run
+    return run
+
+
+def is_guarded() -> bool:
+    """Whether a guard calls, which has decided all that there is to decide."""
+    return _CURRENT.get() is GUARD
 
 
 @contextmanager
@@ -127,6 +154,35 @@ def announced(run: Run | None) -> Iterator[None]:
         # Thrown away in the middle of a step, a stream is closed in a context that never had it.
         with suppress(ValueError):
             _CURRENT.reset(token)
+
+
+def _here() -> str:
+    """Return what the names of all runs of this process begin with; a fork is another process."""
+    if _PROCESS[0] != os.getpid():
+        _PROCESS[:] = [os.getpid(), uuid4().hex[:12]]
+    return str(_PROCESS[1])
+
+
+def is_here(name: str) -> bool:
+    """Whether a run is, or was, one of this process."""
+    return name.startswith(_here())
+
+
+def is_running(name: str) -> bool:
+    """Whether a run of this process has not come to its end."""
+    return name in _RUNNING
+
+
+@contextmanager
+def _under_way(run: Run) -> Iterator[Run]:
+    """Have a run count as under way meanwhile."""
+    _RUNNING.add(run.name)
+    try:
+        yield run
+    finally:
+        _RUNNING.discard(run.name)
+        for end in run.ends:
+            end()
 
 
 def announce() -> None:
@@ -151,25 +207,25 @@ def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., A
     @wraps(real)
     def stream(self: Any, *given: Any, **options: Any) -> Generator[Any, Any, Any]:
         inner = real(self, *given, **options)
-        run = _called(self, *given, **options)
         step: Callable[[], Any] = inner.__next__
-        while True:
-            try:
-                # Not around the yield: whoever reads the stream is not the run.
-                with announced(run):
-                    chunk = step()
-            except StopIteration as end:
-                return end.value
-            try:
-                sent = yield chunk
-            except GeneratorExit:
-                with announced(run):
-                    inner.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is handed on
-                step = _bound(inner.throw, error)
-            else:
-                step = inner.__next__ if sent is None else _bound(inner.send, sent)
+        with _under_way(_called(self, *given, **options)) as run:
+            while True:
+                try:
+                    # Not around the yield: whoever reads the stream is not the run.
+                    with announced(run):
+                        chunk = step()
+                except StopIteration as end:
+                    return end.value
+                try:
+                    sent = yield chunk
+                except GeneratorExit:
+                    with announced(run):
+                        inner.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is handed on
+                    step = _bound(inner.throw, error)
+                else:
+                    step = inner.__next__ if sent is None else _bound(inner.send, sent)
 
     return stream
 
@@ -178,24 +234,24 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
     @wraps(real)
     async def astream(self: Any, *given: Any, **options: Any) -> AsyncGenerator[Any, Any]:
         inner = real(self, *given, **options)
-        run = _called(self, *given, **options)
         step: Callable[[], Any] = inner.__anext__
-        while True:
-            try:
-                with announced(run):
-                    chunk = await step()
-            except StopAsyncIteration:
-                return
-            try:
-                sent = yield chunk
-            except GeneratorExit:
-                with announced(run):
-                    await inner.aclose()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is handed on
-                step = _bound(inner.athrow, error)
-            else:
-                step = inner.__anext__ if sent is None else _bound(inner.asend, sent)
+        with _under_way(_called(self, *given, **options)) as run:
+            while True:
+                try:
+                    with announced(run):
+                        chunk = await step()
+                except StopAsyncIteration:
+                    return
+                try:
+                    sent = yield chunk
+                except GeneratorExit:
+                    with announced(run):
+                        await inner.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is handed on
+                    step = _bound(inner.athrow, error)
+                else:
+                    step = inner.__anext__ if sent is None else _bound(inner.asend, sent)
 
     return astream
 
@@ -203,7 +259,7 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
 def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def bulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
-        with announced(Run(self, None, config)):
+        with _under_way(Run(self, None, config)) as run, announced(run):
             return real(self, config, *rest, **options)
 
     return bulk_update_state
@@ -212,7 +268,7 @@ def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
 def _aupdating(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     async def abulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
-        with announced(Run(self, None, config)):
+        with _under_way(Run(self, None, config)) as run, announced(run):
             return await real(self, config, *rest, **options)
 
     return abulk_update_state

@@ -5,9 +5,9 @@ thread and namespace, which checkpoints the run was given as the newest, and whi
 What is put on one of those must still find it the newest; what is put anywhere else (time travel,
 a replay, a copy, a fork) is a branch that somebody asked for.
 
-Whoever calls without a run is known again only by the place: the last one who has loaded it. That
-is enough for one writer at a time, and for being told of a second one; it is not enough to know
-what a run brings, so that nothing is healed then, and ``Lineage.note_input`` says so, once.
+Whoever calls without a run is known again only by the place: the last one who has loaded or put
+it, and has not built on it yet. That is enough to be told of a second writer; it is not enough to
+know what a run brings, so that nothing is healed then, and ``Lineage.note_input`` says so, once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
 
-from lockstitch.integrations.langgraph.caller import Run, current
+from lockstitch.errors import Conflict
+from lockstitch.integrations.langgraph.caller import Run, calling
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 LIMIT = 10_000
+_RECENT = 4
 
 _LOG = logging.getLogger("lockstitch.langgraph")
 _PLACE = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map"})
@@ -64,6 +66,33 @@ def place_of(config: RunnableConfig) -> Place:
     return Place(thread, namespace, conf.get("checkpoint_id") or None, more)
 
 
+class Overtaken(Conflict):
+    """Another writer was quicker than a run; ``kept`` says what became of the turn of that."""
+
+    def __init__(
+        self, what: str = "", kept: str = "nothing", checkpoint: str | None = None
+    ) -> None:
+        super().__init__(what, kept, checkpoint)
+        self.what = what
+        self.kept = kept
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        """Say what happened, what became of the turn, and what to do."""
+        if self.kept == "part":
+            return (
+                f"{self.what}; the steps before that, up to checkpoint {self.checkpoint}, are in"
+                " its history, and the message that the turn began with: send it again only with"
+                " the same message id, or it is there twice"
+            )
+        if self.kept == "beside":
+            return (
+                f"{self.what}; the turn is stored as checkpoint {self.checkpoint}, which can be"
+                " read, but is not in its history: run the turn again"
+            )
+        return f"{self.what}; nothing was written: run the turn again"
+
+
 @dataclass(slots=True, eq=False)
 class Progress:
     """How far one run has come in one namespace of a thread."""
@@ -75,6 +104,19 @@ class Progress:
     heads: set[str | None] = field(default_factory=set)
     # The checkpoints that it has put or claimed.
     owned: set[Place] = field(default_factory=set)
+    # The checkpoints that it has put another one on.
+    built: set[Place] = field(default_factory=set)
+    # The last checkpoint of its turn that is in the history.
+    stored: str | None = None
+
+    def told(self, error: Conflict) -> Conflict:
+        """Return a conflict of this run that says what the thread has of its turn."""
+        if self.stored is None or not isinstance(error, Overtaken):
+            return error
+        return Overtaken(error.what, "part", self.stored)
+
+    def learn(self, run: Run) -> None:
+        """Take note of what the run that was announced says of itself."""
 
     def is_branch(self, place: Place) -> bool:
         """Whether building on a place begins a branch, which somebody has asked for."""
@@ -82,6 +124,7 @@ class Progress:
 
 
 P = TypeVar("P", bound=Progress)
+T = TypeVar("T")
 
 
 class Lineage(Generic[P]):
@@ -98,14 +141,14 @@ class Lineage(Generic[P]):
         self._lock = Lock()
         self._runs: WeakKeyDictionary[Run, dict[tuple[str, str], P]] = WeakKeyDictionary()
         self._begun: WeakSet[Run] = WeakSet()
-        # Apart: that somebody reads a checkpoint does not make him its writer.
-        self._loads: OrderedDict[Place, P] = OrderedDict()
         self._writes: OrderedDict[Place, P] = OrderedDict()
+        # Who has loaded or put a checkpoint, the last of them last.
+        self._recent: OrderedDict[Place, list[P]] = OrderedDict()
         self._has_warned = False
 
     def begins(self, config: RunnableConfig) -> Run | None:
         """Return the run that loads what it begins with; None for whoever looks on, or goes on."""
-        run = current()
+        run = calling(config)
         if run is None or not run.is_loading(config):
             return None
         with self._lock:
@@ -116,43 +159,51 @@ class Lineage(Generic[P]):
 
     def loaded(self, config: RunnableConfig, place: Place, *, is_head: bool) -> P:
         """Take note of a load: of a checkpoint, or of a thread that has none."""
-        run = current()
-        progress = self._of_run(place) or self._make(uuid4().hex)
-        if run is not None and (run.input is None or run.is_loading(config)):
+        run = calling(config)
+        progress = self.of(run, place) if run else self._make(uuid4().hex)
+        if run is not None and (run.input is None or place.namespace or run.is_loading(config)):
             progress.is_announced = True
         if is_head:
             progress.heads.add(place.checkpoint)
-        self._remember(self._loads, place, progress)
+        self._note(place, progress)
         return progress
 
-    def looked(self, place: Place) -> None:
+    def looked(self, config: RunnableConfig) -> None:
         """Take note of a look into the history, from which a replay may take what it begins at."""
-        self._of_run(place)
+        if run := calling(config):
+            self.of(run, place_of(config))
 
-    def wrote(self, progress: P, place: Place) -> None:
-        """Remember that somebody has put the checkpoint at a place."""
+    def wrote(self, progress: P, place: Place, parent: Place) -> None:
+        """Remember that somebody has put the checkpoint at a place, on another one."""
         progress.owned.add(place)
-        self._remember(self._writes, place, progress)
+        progress.built.add(parent)
+        with self._lock:
+            _kept(self._writes, place, progress, self._limit)
+        self._note(place, progress)
 
-    def writing(self, place: Place) -> P | None:
-        """Return who puts or writes at a place; None if whoever does never loaded anything here."""
-        run = current()
+    def writing(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
+        """Return who puts or writes somewhere; None if whoever does never loaded anything here."""
+        run, place = calling(config), place_of(config)
         with self._lock:
             known = self._runs.get(run) if run is not None else None
             found = known.get((place.thread, place.namespace)) if known else None
-            if found is not None:
-                return found
-            last = self._writes.get(place) or self._loads.get(place)
-            # Two have found a thread empty, but only one of them can be remembered.
-            if last is not None and place.checkpoint is None and last.owned:
-                last = self._make(uuid4().hex)
-                last.heads.add(None)
-            return last
+            recent = [] if found else self._recent.get(place, [])
+        if found is not None or not recent:
+            return found
+        if not is_put:
+            return recent[-1]
+        # A run builds once on a checkpoint: whoever comes after it is another one.
+        free = [one for one in recent if place not in one.built]
+        if free:
+            return free[-1]
+        another = self._make(uuid4().hex)
+        another.heads.add(place.checkpoint)
+        return another
 
     def is_known(self, place: Place) -> bool:
         """Whether somebody of this process has loaded or put a checkpoint."""
         with self._lock:
-            return place in self._writes or place in self._loads
+            return place in self._recent
 
     def writer(self, place: Place) -> P | None:
         """Return who has put a checkpoint, if it was somebody of this process."""
@@ -175,21 +226,24 @@ class Lineage(Generic[P]):
         _LOG.warning("%s", text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
-    def _of_run(self, place: Place) -> P | None:
-        """Return how far the run that calls has come there, None if nobody is announced."""
-        run = current()
-        if run is None:
-            return None
+    def of(self, run: Run, place: Place) -> P:
+        """Return how far a run has come in the thread and namespace of a place."""
         with self._lock:
             known = self._runs.setdefault(run, {})
             key = (place.thread, place.namespace)
             if key not in known:
                 known[key] = self._make(uuid4().hex if known else run.name)
+                known[key].learn(run)
             return known[key]
 
-    def _remember(self, kept: OrderedDict[Place, P], place: Place, progress: P) -> None:
+    def _note(self, place: Place, progress: P) -> None:
         with self._lock:
-            kept[place] = progress
-            kept.move_to_end(place)
-            while len(kept) > self._limit:
-                kept.popitem(last=False)
+            recent = [one for one in self._recent.get(place, ()) if one is not progress]
+            _kept(self._recent, place, [*recent, progress][-_RECENT:], self._limit)
+
+
+def _kept(kept: OrderedDict[Place, T], place: Place, value: T, limit: int) -> None:
+    kept[place] = value
+    kept.move_to_end(place)
+    while len(kept) > limit:
+        kept.popitem(last=False)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.steps import (
+    Look,
     Older,
     Put,
     Read,
@@ -73,6 +74,42 @@ def turn(run: str, ids: Iterator[int]) -> Steps[str]:
     place, mine = THREAD.at(claims.id_of(found.saved)), number(next(ids))
     yield from claims.begun(place, run, lambda _: False, claims.writes_on(found.saved))
     yield from claims.put(place, put_of(place, mine, run), run)
+    return mine
+
+
+def quick_turn(run: str, ids: Iterator[int]) -> Steps[str]:
+    """Load the head and build on it at once, without another look in front of the claim."""
+    found = yield from claims.head(THREAD)
+    if found is None:
+        mine = number(next(ids))
+        step = put_of(THREAD, mine, run)
+        yield from claims.put_first(THREAD, step, run, lambda _: False, is_fresh=True)
+        return mine
+    place, mine = THREAD.at(claims.id_of(found.saved)), number(next(ids))
+    seen = claims.writes_on(found.saved)
+    yield from claims.begun(place, run, lambda _: False, seen, claims.outlined(found))
+    yield from claims.put(place, put_of(place, mine, run), run)
+    return mine
+
+
+def turn_ahead(run: str, last: str, ids: Iterator[int]) -> Steps[str]:
+    """Claim what is known to have been the head, and only then load it."""
+    place = THREAD.at(last)
+    yield claims.ahead(place, run)
+    saved = yield Look(THREAD.config)
+    if saved is None or not claims.is_claimed(place, saved, run):
+        return (yield from quick_turn(run, ids))
+    mine = number(next(ids))
+    yield from claims.put(place, put_of(place, mine, run), run)
+    return mine
+
+
+def going_on_at_once(run: str, parent: str, ids: Iterator[int]) -> Steps[str]:
+    """Build twice on what the run itself has put, without a look in front of it."""
+    mine = parent
+    for _ in range(2):
+        place, mine = THREAD.at(mine), number(next(ids))
+        yield from claims.put(place, put_of(place, mine, run), run)
     return mine
 
 

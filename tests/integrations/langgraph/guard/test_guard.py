@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import id as ids
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import DetectedCapabilities
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres.shallow import AsyncShallowPostgresSaver, ShallowPostgresSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -99,6 +100,63 @@ def test_what_only_the_saver_has_the_guard_has(tmp_path: Path) -> None:
         with pytest.raises(AttributeError):
             _ = guard.nothing
     assert isinstance(guard, BaseCheckpointSaver)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_guard_can_do_what_its_saver_can(name: str, tmp_path: Path) -> None:
+    with SAVERS[name](address_of(name, tmp_path)) as saver:
+        bare = _optional(saver)
+        assert _optional(Guard(saver)) == bare
+        assert _optional(Guard(saver).with_allowlist([("tests", "Thing")])) == bare
+        assert "copy_thread" not in bare
+        with pytest.raises(NotImplementedError):
+            Guard(saver).copy_thread("shared", "other")
+    assert type(Guard(saver)).__name__ == "Guard"
+
+
+def _optional(saver: Any) -> set[str]:
+    """What LangGraph's suite takes a saver to be able to do, of what none has to."""
+    found = {each.value for each in DetectedCapabilities.from_instance(saver).detected}
+    return found & {"delete_thread", "delete_for_runs", "copy_thread", "prune"}
+
+
+class Copying(InMemorySaver):
+    """A saver that copies threads, but only if it is waited for."""
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        for saved in [*self.list(on(source_thread_id))][::-1]:
+            above: Any = saved.parent_config or on(target_thread_id, checkpoint_ns="")
+            above = {"configurable": {**above["configurable"], "thread_id": target_thread_id}}
+            versions = saved.checkpoint["channel_versions"]
+            self.put(above, saved.checkpoint, saved.metadata, versions)
+
+
+class OwnPruning(Guard):
+    """A guard with a method of its own that its saver lacks."""
+
+    def prune(self, thread_ids: Any, *, strategy: str = "keep_latest") -> None:
+        raise ZeroDivisionError
+
+
+def test_a_guard_has_one_method_and_lacks_the_other() -> None:
+    guard = Guard(Copying())
+    chat(guard).invoke(said("a"), THREAD)
+    guard.copy_thread("shared", "other")
+    assert texts(chat(guard), on("other")) == ["a", "done a"]
+    chat(guard).invoke(said("b"), on("other"))
+    assert texts(chat(guard)) == ["a", "done a"]
+    with pytest.raises(NotImplementedError):
+        asyncio.run(guard.acopy_thread("shared", "another"))
+    with pytest.raises(ZeroDivisionError):
+        OwnPruning(Copying()).prune(["shared"])
+    assert isinstance(OwnPruning(Copying()), OwnPruning)
+
+
+def test_a_saver_without_a_history_is_declined() -> None:
+    for shallow in (ShallowPostgresSaver, AsyncShallowPostgresSaver):
+        made = object.__new__(type("Mine", (shallow,), {}))
+        with pytest.raises(UsageError, match="keeps only the last checkpoint"):
+            Guard(made)
 
 
 class Old(InMemorySaver):
@@ -271,18 +329,22 @@ def test_lineage_tells_a_branch_from_a_stale_run() -> None:
     head, old = Place("t", "", "2"), Place("t", "", "1")
     lineage.loaded(old.config, old, is_head=False)
     lineage.loaded(head.config, head, is_head=True)
-    assert lineage.writing(old).is_branch(old)  # type: ignore[union-attr]
-    assert not lineage.writing(head).is_branch(head)  # type: ignore[union-attr]
+    assert lineage.writing(old.config).is_branch(old)  # type: ignore[union-attr]
+    assert not lineage.writing(head.config).is_branch(head)  # type: ignore[union-attr]
     run = Progress("run")
-    lineage.wrote(run, old)
-    lineage.loaded(old.config, old, is_head=False)
-    # That somebody reads it does not make him its writer.
-    assert lineage.writing(old) is lineage.writer(old) is run
+    lineage.wrote(run, old, Place("t", "", "0"))
+    assert lineage.writing(old.config) is lineage.writer(old) is run
+    # Without a run, whoever came last is meant, until he has built on it.
+    other = lineage.loaded(old.config, old, is_head=True)
+    assert lineage.writing(old.config) is other
+    assert lineage.writer(old) is run
+    lineage.wrote(other, head, old)
+    assert lineage.writing(old.config) is other
+    assert lineage.writing(old.config, is_put=True) is run
     for number in range(3):
         new = Place("t", "", f"new {number}")
         lineage.loaded(new.config, new, is_head=True)
-    assert lineage.writing(head) is None
-    assert lineage.writing(old) is run
+    assert lineage.writing(head.config) is None
 
 
 # Looking
@@ -314,7 +376,7 @@ def test_a_look_makes_no_objects(serde: Any) -> None:
         assert seen.metadata == real.metadata
         assert names_of(seen) == names_of(real)
         assert seen.checkpoint["id"] == real.checkpoint["id"]
-        assert not any(seen.checkpoint["channel_values"].get("messages", []))
+        assert not any(seen.checkpoint["channel_values"].get("messages") or [])
 
 
 def test_a_saver_that_nobody_knows_is_looked_at_as_it_is() -> None:

@@ -17,8 +17,11 @@ from tests.integrations.langgraph.guard.interleaving import (
     explored,
     first,
     going_on,
+    going_on_at_once,
     long_turn,
+    quick_turn,
     turn,
+    turn_ahead,
 )
 
 
@@ -42,6 +45,44 @@ def _two_first() -> Game:
     return Game(saver, [Player(turn("one", ids)), Player(turn("two", ids))], ids)
 
 
+def _two_ahead() -> Game:
+    """Two turns that both know what was the head, and claim it before they read it."""
+    saver, ids = InMemorySaver(), count(1)
+    root = carried_out(saver, first("before", ids))
+    players = [Player(turn_ahead(name, root, ids)) for name in ("one", "two")]
+    return Game(saver, players, ids)
+
+
+def _one_ahead() -> Game:
+    """One that claims what was the head, and one that loads it first."""
+    saver, ids = InMemorySaver(), count(1)
+    root = carried_out(saver, first("before", ids))
+    return Game(saver, [Player(turn_ahead("one", root, ids)), Player(quick_turn("two", ids))], ids)
+
+
+def _taken_over_ahead() -> Game:
+    """A run under way that does not look before it puts, and one that claims ahead meanwhile."""
+    saver, ids = InMemorySaver(), count(1)
+    root = carried_out(saver, first("one", ids))
+    players = [Player(going_on_at_once("one", root, ids)), Player(turn_ahead("two", root, ids))]
+    return Game(saver, players, ids)
+
+
+def _two_quick() -> Game:
+    """Two runs that both find the thread empty, and do not look again."""
+    saver, ids = InMemorySaver(), count(1)
+    return Game(saver, [Player(quick_turn("one", ids)), Player(quick_turn("two", ids))], ids)
+
+
+def _quick_crowd() -> Game:
+    """A run under way, one that claims ahead, and two that load."""
+    saver, ids = InMemorySaver(), count(1)
+    root = carried_out(saver, first("one", ids))
+    others = [Player(quick_turn(name, ids)) for name in ("three", "four")]
+    under_way = Player(going_on_at_once("one", root, ids))
+    return Game(saver, [under_way, Player(turn_ahead("two", root, ids)), *others], ids)
+
+
 def _crowd() -> Game:
     """A run under way, and three that begin."""
     saver, ids = InMemorySaver(), count(1)
@@ -62,8 +103,16 @@ def _long_turns() -> Game:
     return Game(saver, [Player(long_turn(name, ids)) for name in names], ids)
 
 
-GAMES = [_two_beginners, _taken_over, _two_first]
-CROWDS = [_crowd, _first_crowd, _long_turns]
+GAMES = [
+    _two_beginners,
+    _taken_over,
+    _two_first,
+    _two_ahead,
+    _one_ahead,
+    _taken_over_ahead,
+    _two_quick,
+]
+CROWDS = [_crowd, _first_crowd, _long_turns, _quick_crowd]
 
 
 @pytest.mark.parametrize("make", GAMES)

@@ -150,6 +150,26 @@ def test_late_writes_come_along(tmp_path: Path, target: str) -> None:
         assert_same(old, new, "a")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_source_has_written_anew_comes_along(
+    tmp_path: Path, target: str, kind: str
+) -> None:
+    """Signals and checkpoints under a key that was there before."""
+    address = address_of(kind, tmp_path)
+    with SAVERS[kind](address) as old:
+        first = empty_checkpoint()
+        config = old.put(on("1", checkpoint_ns=""), first, {"step": -1}, {})
+        old.put_writes(config, [("__resume__", ["one"])], "task")
+        assert states(address, target) == {"1": "copied"}
+        old.put_writes(config, [("__resume__", ["one", "two"])], "task")
+        assert states(address, target) == {"1": "copied"}
+        old.put(on("1", checkpoint_ns=""), first, {"step": 5}, {})
+        assert states(address, target) == {"1": "copied"}
+        assert states(address, target) == {"1": "there"}
+        with Saver(target) as new:
+            assert_same(old, new, "1")
+
+
 def test_a_copy_in_use_is_left_alone(tmp_path: Path, target: str) -> None:
     address = filled("sqlite", tmp_path, "a", "b")
     done = migrate(address, target)
@@ -231,13 +251,30 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, target: str) -> None:
     assert sessions(target) == kept
 
 
-def test_a_damaged_thread_does_not_keep_the_others(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "checkpoint = x'c1'",
+        "checkpoint = x'80'",
+        "checkpoint = x'01'",
+        "metadata = 'no JSON'",
+        "type = 'something'",
+    ],
+)
+def test_a_damaged_thread_does_not_keep_the_others(
+    tmp_path: Path, target: str, damage: str
+) -> None:
     address = filled("sqlite", tmp_path, "a", "b")
     with sqlite(address) as old:
-        old.conn.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'a'")
+        old.conn.execute(f"UPDATE checkpoints SET {damage} WHERE thread_id = 'a'")  # noqa: S608
+        old.conn.execute(
+            "INSERT INTO checkpoints SELECT CAST(x'ff' AS TEXT), checkpoint_ns,"
+            " checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints"
+            " WHERE thread_id = 'b'"
+        )
         old.conn.commit()
-    [failed, done] = migrate(address, target).threads
-    assert (failed.state, done.state) == ("failed", "copied")
+    [failed, done, odd] = migrate(address, target).threads
+    assert (failed.state, done.state, odd.state) == ("failed", "copied", "failed")
     assert list(sessions(target)) == ["langgraph.b"]
 
 

@@ -240,13 +240,17 @@ def test_whatever_a_checkpoint_holds_nothing_is_raised_and_nothing_strange_touch
         return
     new = found.checkpoint["channel_values"]
     for name, value in held.items():
-        if name in {"__start__", "branch:to:x"}:
-            assert name not in new or new[name] is None
+        if name == "__start__":
+            assert name not in new
+        elif name == "branch:to:x":
+            written_to = [one for _, at, one in written if at == name]
+            assert name not in new or any(new[name] is one for one in (value, *written_to))
         elif not is_conversation(value):
             assert new[name] is value or (value is None and is_conversation(new[name]))
     for one in found.report.channels:
-        assert is_conversation(new[one.name])
-        assert lockstitch.check(new[one.name], "langchain") == []
+        kept = new[one.name]
+        assert is_conversation(kept) or (kept is None and not one.messages)
+        assert lockstitch.check(kept or [], "langchain") == []
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -53,7 +53,7 @@ def test_finished_results_come_before_anything_made_up(kind: str, source: str) -
     assert report.results == thread.finishing
     assert report.synthetic == len(JOBS) - thread.finishing
     assert thread.stored == report.messages == thread.state.values["messages"]
-    assert thread.state.next == ()
+    assert thread.state.next == report.next
     known = [result_of(job) if job != STUCK and thread.finishing else None for job in JOBS]
     assert [text if not is_placeholder(text) else None for text in texts(thread.stored)] == known
     assert thread.invoke()[:-1] == report.messages
@@ -220,7 +220,7 @@ def test_a_message_that_no_step_took_up_is_not_lost(
         return
     assert [message.text for message in report.messages] == ["Go."]
     assert report.messages == thread.stored
-    assert thread.state.next == ()
+    assert thread.state.next == report.next
     assert [message.text for message in thread.invoke()] == ["Go.", "And now?"]
 
 
@@ -256,7 +256,7 @@ def test_a_command_that_died_at_once_has_said_what_it_said(kind: str, source: st
     assert report.changed
     assert report.messages[-1].text == "Go."
     assert report.messages == thread.stored
-    assert thread.state.next == ()
+    assert thread.state.next == report.next
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -386,8 +386,9 @@ def test_the_work_itself_reads_and_writes_nothing() -> None:
         found = settled(thread.head, next_version=thread.saver.get_next_version)
     assert found is not None
     assert found.report.results == len(FINISHED)
-    assert set(found.new_versions) == {"messages", "__pregel_tasks"}
-    assert found.checkpoint["channel_values"] == {"messages": found.report.messages}
+    assert set(found.new_versions) == {"messages", "__pregel_tasks", "branch:to:model"}
+    wanted = {"messages": found.report.messages, "branch:to:model": None}
+    assert found.checkpoint["channel_values"] == wanted
     thread.saver.put(thread.head.config, found.checkpoint, found.metadata, found.new_versions)
     assert settled(thread.head, next_version=thread.saver.get_next_version) is None
 

@@ -266,7 +266,7 @@ async def _agrees(
     assert lockstitch.check(held, "langchain") == []
     assert await seat.messages() == held
     state = await seat.call("get_state", seat.thread)
-    assert state.next == ()
+    assert state.next == report.next
     assert state.config["configurable"]["checkpoint_id"] == _place(report.after)
     again = await seat.reconcile(seat.graph, held)
     assert not again.changed

@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
@@ -25,62 +25,98 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from lockstitch.integrations.langgraph import Guard, Saver
 
-if TYPE_CHECKING:
-    from langgraph.checkpoint.base import BaseCheckpointSaver
-
 WITH = os.environ.get("LOCKSTITCH_SUITE", "own")
 _OUTCOMES = os.environ.get("LOCKSTITCH_SUITE_OUTCOMES")
 _made = 0
 
 
-def _plugged(own: Callable[[], BaseCheckpointSaver[Any]], url: str, serde: Any) -> Any:
-    """Return what takes the place of a saver of LangGraph's, and count it."""
+def _count() -> None:
     global _made  # noqa: PLW0603 - a plugin has no other place for what tests did
     _made += 1
-    if WITH == "guard":
-        return Guard(own())
-    ours = Saver(url, serde=serde)
-    return Guard(ours) if WITH == "guarded-saver" else ours
 
 
-class Memory:
-    """Takes the place of the class ``InMemorySaver``."""
-
-    def __new__(cls, *args: Any, serde: Any = None, **options: Any) -> Any:
-        return _plugged(lambda: InMemorySaver(*args, serde=serde, **options), "memory:", serde)
+# Tests make subclasses of LangGraph's classes and ask of which class a saver is. So what takes
+# their place are classes, too, none of them a subclass of another.
 
 
-class Sqlite:
-    """Takes the place of the class ``SqliteSaver``."""
+class _Saver(Saver):
+    """Takes the place of a saver of LangGraph's: whatever that is given, this is in memory."""
 
-    def __new__(cls, connection: Any, *, serde: Any = None) -> Any:
-        return _plugged(lambda: SqliteSaver(connection, serde=serde), "memory:", serde)
+    def __init__(self, *_given: Any, serde: Any = None, url: str = "memory:", **_more: Any) -> None:
+        _count()
+        super().__init__(url, serde=serde)
 
-    @staticmethod
+
+class SaverForMemory(_Saver):
+    """Takes the place of ``InMemorySaver``."""
+
+
+class SaverForSqlite(_Saver):
+    """Takes the place of ``SqliteSaver``, in a file of its own."""
+
+    @classmethod
     @contextmanager
-    def from_conn_string(address: str) -> Iterator[Any]:
-        with TemporaryDirectory() as folder, SqliteSaver.from_conn_string(address) as own:
-            yield _plugged(lambda: own, f"sqlite:///{folder}/suite.db", None)
+    def from_conn_string(cls, _address: str) -> Iterator[Any]:
+        with TemporaryDirectory() as folder, cls(url=f"sqlite:///{folder}/suite.db") as saver:
+            yield saver
 
 
-class AsyncSqlite:
-    """Takes the place of the class ``AsyncSqliteSaver``."""
+class SaverForAsyncSqlite(_Saver):
+    """Takes the place of ``AsyncSqliteSaver``, in a file of its own."""
 
-    def __new__(cls, connection: Any, *, serde: Any = None) -> Any:
-        return _plugged(lambda: AsyncSqliteSaver(connection, serde=serde), "memory:", serde)
-
-    @staticmethod
+    @classmethod
     @asynccontextmanager
-    async def from_conn_string(address: str) -> AsyncIterator[Any]:
+    async def from_conn_string(cls, _address: str) -> AsyncIterator[Any]:
         with TemporaryDirectory() as folder:
-            async with AsyncSqliteSaver.from_conn_string(address) as own:
-                yield _plugged(lambda: own, f"sqlite:///{folder}/suite.db", None)
+            async with cls(url=f"sqlite:///{folder}/suite.db") as saver:
+                yield saver
 
 
-_IN_PLACE_OF: dict[Any, Any] = {
-    InMemorySaver: Memory,
-    SqliteSaver: Sqlite,
-    AsyncSqliteSaver: AsyncSqlite,
+class _Guard(Guard):
+    """Takes the place of a saver of LangGraph's, and stores in one."""
+
+    inner: ClassVar[Any]
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        _count()
+        super().__init__(_Saver() if WITH == "guarded-saver" else self.inner(*given, **more))
+
+
+class GuardForMemory(_Guard):
+    """Takes the place of ``InMemorySaver``."""
+
+    inner = InMemorySaver
+
+
+class GuardForSqlite(_Guard):
+    """Takes the place of ``SqliteSaver``."""
+
+    inner = SqliteSaver
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, address: str) -> Iterator[Any]:
+        with SqliteSaver.from_conn_string(address) as own:
+            yield cls(own.conn)
+
+
+class GuardForAsyncSqlite(_Guard):
+    """Takes the place of ``AsyncSqliteSaver``."""
+
+    inner = AsyncSqliteSaver
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(cls, address: str) -> AsyncIterator[Any]:
+        async with AsyncSqliteSaver.from_conn_string(address) as own:
+            yield cls(own.conn)
+
+
+_SAVERS = (InMemorySaver, SqliteSaver, AsyncSqliteSaver)
+_OURS: dict[str, tuple[type, type, type]] = {
+    "saver": (SaverForMemory, SaverForSqlite, SaverForAsyncSqlite),
+    "guard": (GuardForMemory, GuardForSqlite, GuardForAsyncSqlite),
+    "guarded-saver": (GuardForMemory, GuardForSqlite, GuardForAsyncSqlite),
 }
 
 
@@ -88,14 +124,15 @@ def pytest_collection_finish() -> None:
     """Exchange the classes in every module of tests, once all of them are imported."""
     if WITH == "own":
         return
+    in_place_of: dict[type, type] = dict(zip(_SAVERS, _OURS[WITH], strict=True))
     for name, module in list(sys.modules.items()):
         if not name.startswith("tests."):
             continue
         for known, value in list(vars(module).items()):
             if isinstance(value, type) and value.__name__ == "MemorySaverAssertImmutable":
-                setattr(module, known, Memory)
-            elif isinstance(value, type) and value in _IN_PLACE_OF:
-                setattr(module, known, _IN_PLACE_OF[value])
+                setattr(module, known, in_place_of[InMemorySaver])
+            elif isinstance(value, type) and value in in_place_of:
+                setattr(module, known, in_place_of[value])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -127,6 +127,12 @@ WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
     AND c.checkpoint_id < %(before)s
 ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT %(size)s
 """
+# The namespaces of a thread in which something was stored behind a checkpoint.
+LATER = """
+SELECT c.checkpoint_ns FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns > '' GROUP BY c.checkpoint_ns
+HAVING max(c.checkpoint_id) > %(behind)s
+"""
 # Roughly how many threads there are, from what the server has counted anyway, or from the size.
 ESTIMATE = """
 SELECT CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples

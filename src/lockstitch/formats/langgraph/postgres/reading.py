@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, field
 from psycopg import sql
 
-from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control
+from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control, is_trigger
 from lockstitch.formats.langgraph.postgres import queries
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.tables import Home
@@ -24,12 +24,16 @@ from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MSGPACK,
+    OWN,
     Coded,
     Lost,
     Snapshot,
     Stored,
     Write,
     branches,
+    hangs_on,
+    is_run_in,
+    starts_of,
     wanted,
 )
 from lockstitch.formats.langgraph.understanding import unanswered
@@ -229,7 +233,24 @@ class Reader:
         ]
         for one in made:
             self._add_ancestors(connection, one.snapshot)
+            self._add_runs(connection, one.snapshot)
         return made
+
+    def _add_runs(self, connection: Connection, snapshot: Snapshot) -> None:
+        """Read the runs of subgraphs that hang on a head; none do where nothing was left to run."""
+        head = snapshot.head
+        if not any(map(is_trigger, head.values)) and OWN not in head.metadata:
+            return
+        values = {"thread": snapshot.thread, "behind": min(starts_of(head))}
+        rows = connection.execute(self.home.sql(queries.LATER), values).fetchall()
+        keys = [(snapshot.thread, own) for (own,) in rows if is_run_in(own, snapshot.namespace)]
+        heads = self._heads(connection, keys) if keys else []
+        begun = [
+            one
+            for one in heads
+            if hangs_on(Stored(one.id, metadata=one.metadata), snapshot.namespace, head)
+        ]
+        snapshot.runs = [one.snapshot for one in self._filled(connection, begun)]
 
     # Statements
 

@@ -136,7 +136,9 @@ def store(database: Database, reader: Reader, loaded: Loaded, new: Settled, note
 def _require_same(now: Loaded | None, before: Loaded) -> None:
     if now is None or now.snapshot.head != before.snapshot.head:
         raise Moved(_WENT_ON)
-    if now.snapshot.ancestors != before.snapshot.ancestors:
+    if now.snapshot.ancestors != before.snapshot.ancestors or (
+        now.snapshot.runs != before.snapshot.runs
+    ):
         raise Moved(_WENT_ON)
 
 

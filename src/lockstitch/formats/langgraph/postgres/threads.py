@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from lockstitch.formats.base import Context, Format, Transcript
-from lockstitch.formats.langgraph.loading import named
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND
 from lockstitch.formats.langgraph.postgres.reading import Loaded
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot, Stored
@@ -72,20 +72,30 @@ def new_in(records: Sequence[Record]) -> Settled | None:
 
 def records_of(loaded: Loaded) -> list[Record]:
     """Give the records of a thread, each part of which is told the number of its record."""
-    head = loaded.snapshot.head
-    earlier = loaded.snapshot.earlier
-    writes = [
-        structs.replace(write, record=number)
-        for number, write in enumerate([*head.writes, *earlier], 1)
-    ]
-    own = len(head.writes)
-    snapshot = structs.replace(
-        loaded.snapshot, head=structs.replace(head, writes=writes[:own]), earlier=writes[own:]
-    )
-    first = _held(f"checkpoints.{head.id}", 0)
+    records: list[Record] = []
+    snapshot = _numbered(loaded.snapshot, records)
+    first = records[0]
+    assert isinstance(first, Held)  # noqa: S101 - the head's own
     first.loaded, first.snapshot = loaded, snapshot
-    places = (f"checkpoint_writes.{write.task}.{write.number}" for write in writes)
-    return [first, *(_held(place, number) for number, place in enumerate(places, 1))]
+    return records
+
+
+def _numbered(snapshot: Snapshot, records: list[Record]) -> Snapshot:
+    """Give a snapshot with the numbers of its records, which are added to those that there are."""
+    head = snapshot.head
+    number = len(records)
+    records.append(_held(f"checkpoints.{head.id}", number))
+    parts = [[*head.writes], [*snapshot.earlier]]
+    for part in parts:
+        for place, write in enumerate(part):
+            part[place] = structs.replace(write, record=len(records))
+            records.append(_held(f"checkpoint_writes.{write.task}.{write.number}", len(records)))
+    return structs.replace(
+        snapshot,
+        head=structs.replace(head, writes=parts[0], record=number),
+        earlier=parts[1],
+        runs=[_numbered(run, records) for run in snapshot.runs],
+    )
 
 
 def _held(place: str, number: int) -> Held:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, LockstitchError, UsageError
-from lockstitch.formats.langgraph.loading import named
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.repairs import has_table
 from lockstitch.formats.langgraph.postgres.tables import Home

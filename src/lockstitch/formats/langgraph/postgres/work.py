@@ -27,7 +27,7 @@ from lockstitch.errors import LockstitchError, Moved, Unreadable
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.langgraph.loading import named
+from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND, repairs, threads
 from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.reading import WHOLE_LINE, Key, Loaded, Reader, is_kept

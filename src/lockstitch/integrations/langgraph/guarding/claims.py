@@ -12,6 +12,11 @@ does not name another, X has won. Otherwise R gives X up and raises Conflict: it
 the key 1 in nobody's name, which makes X one that does not count. If somebody has claimed X
 before, X is in his history and counts, and R loses only what it would put next.
 
+(1) and (4) only spare needless writes: whoever has just seen that P is the head, since it loaded
+or put P a moment ago, leaves them out. Even P may be known before it is read: the run claims what
+this process put last, under the key 1, and its load is (3); if that was not the head any more, or
+somebody has claimed it before, nothing was written that counts, and it begins in the usual way.
+
 Of two children X and Y of P at most one wins. Say the claim for Y is the later one (or the only
 one, if X is of the run that wrote P). If X won, it read the register at (6) before Y was claimed,
 so X stood in the store by then, and Y's run found it at (3) and gave up. Both may lose; that is
@@ -41,11 +46,11 @@ from uuid import NAMESPACE_URL, uuid5
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.naming import CLAIM, COUNTERS
 from lockstitch.integrations.langgraph.guarding.steps import Look, Older, Put, Step, Steps, Write
-from lockstitch.integrations.langgraph.lineage import Place, place_of
+from lockstitch.integrations.langgraph.lineage import Overtaken, Place, place_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
 
 RUN = "lockstitch_run"
 
@@ -140,31 +145,27 @@ def _claim_under(place: Place, key: int, name: str) -> Step:
 def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
     """Say that a thread went on, when nothing of the run was written."""
     begun = place.checkpoint or "its beginning"
-    if by is not None and id_of(by) == place.checkpoint:
-        what = f"was taken over by another run at {begun}"
-    else:
-        on = "is gone" if by is None else f"went on to {id_of(by)}"
-        what = f"{on} since {begun} was read"
-    return Conflict(
-        f"thread {place.thread!r}{_within(place)} {what}; nothing was written: read it again"
-    )
+    thread = f"thread {place.thread!r}{_within(place)}"
+    if by is None:
+        return Conflict(f"{thread} is gone since {begun} was read; nothing was written")
+    if id_of(by) == place.checkpoint:
+        return Overtaken(f"{thread} was taken over by another run at {begun}")
+    return Overtaken(f"{thread} went on to {id_of(by)} since {begun} was read")
 
 
 def lost(place: Place, checkpoint: str) -> Conflict:
     """Say that another writer won, and where the turn that lost can be read."""
-    return Conflict(
-        f"another writer has built on {place.checkpoint or 'the beginning'} of thread "
-        f"{place.thread!r}{_within(place)}; this run's checkpoint {checkpoint} is not in its "
-        f"history, but can be read under that id"
-    )
+    begun = place.checkpoint or "the beginning"
+    where = f"thread {place.thread!r}{_within(place)}"
+    return Overtaken(f"another writer has built on {begun} of {where}", "beside", checkpoint)
 
 
 def behind(place: Place, checkpoint: str) -> Conflict:
     """Say that a checkpoint cannot be put, since nobody would find it."""
-    return Conflict(
+    return Overtaken(
         f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
-        f"{_within(place)}, on which it builds: the clock here is behind that of another writer; "
-        f"nothing was written: set the clock, or try again later"
+        f"{_within(place)}, on which it builds: the clock here is behind that of another writer"
+        f" and has to be set"
     )
 
 
@@ -184,9 +185,14 @@ def _newest(place: Place) -> Steps[list[CheckpointTuple]]:
     return [newest] if newest else []
 
 
-def head(place: Place, known: Known = lambda _: False) -> Steps[Head | None]:
-    """Find the newest checkpoint beside a place that counts; ``known`` ones are not looked into."""
-    page = yield from _newest(place)
+def head(
+    place: Place, known: Known = lambda _: False, newest_one: CheckpointTuple | None = None
+) -> Steps[Head | None]:
+    """Find the newest checkpoint beside a place that counts; ``known`` ones are not looked into.
+
+    ``newest_one`` is the newest, if it was read already.
+    """
+    page = [newest_one] if newest_one else (yield from _newest(place))
     newest = id_of(page[0]) if page else ""
     while page:
         for saved in page:
@@ -260,13 +266,35 @@ def _counted_first(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
     return Head(saved, rivals=rivals)
 
 
-def begun(place: Place, run: str, known: Known, seen: int | None = None) -> Steps[None]:
+def outlined(found: Head) -> Head:
+    """Return a head without the values in it, to be remembered for a moment."""
+    saved = found.saved
+    body = cast("Checkpoint", {"id": id_of(saved)})
+    writes = [write for write in saved.pending_writes or () if write[1] == CLAIM]
+    return replace(found, saved=saved._replace(checkpoint=body, pending_writes=writes))
+
+
+def ahead(place: Place, run: str) -> Step:
+    """Claim what is taken to be the head before it is read; the load tells whether it is."""
+    return _claim_under(place, 1, run)
+
+
+def is_claimed(place: Place, saved: CheckpointTuple, run: str) -> bool:
+    """Whether a checkpoint that was read as the newest is this one, and claimed by this run."""
+    return id_of(saved) == place.checkpoint and named_by(saved) == run
+
+
+def begun(
+    place: Place, run: str, known: Known, seen: int | None = None, found: Head | None = None
+) -> Steps[None]:
     """Claim a head for a run; a Conflict, before anything of the run is written, if it is none.
 
     ``seen`` is how many writes of tasks hung on it when the run loaded it: a task that finished
-    since then is one whose result the run does not know.
+    since then is one whose result the run does not know. ``found`` is the head, if that was seen
+    a moment ago.
     """
-    found = yield from head(place, known)
+    if found is None:
+        found = yield from head(place, known)
     if found is None or id_of(found.saved) != place.checkpoint:
         raise moved(place, found.saved if found else None)
     yield from _settled(place, found, run)
@@ -353,6 +381,7 @@ def put(
     written: RunnableConfig = yield step
     parent: CheckpointTuple | None = yield Look(place.config)
     if parent is None:
+        yield from _given_up(place, step.checkpoint["id"])
         return written
     is_mixed = tasks is not None and _is_mixed(parent, step, tasks)
     if is_mixed or named_by(parent) not in {None, run}:
@@ -373,9 +402,14 @@ def _is_mixed(parent: CheckpointTuple, step: Put, tasks: Collection[str]) -> boo
     )
 
 
-def put_first(place: Place, step: Put, run: str, known: Known) -> Steps[RunnableConfig]:
-    """Put the first checkpoint of a thread; a Conflict if another has begun it, too."""
-    found = yield from head(place, known)
+def put_first(
+    place: Place, step: Put, run: str, known: Known, *, is_fresh: bool = False
+) -> Steps[RunnableConfig]:
+    """Put the first checkpoint of a thread; a Conflict if another has begun it, too.
+
+    ``is_fresh`` if nobody had begun it a moment ago.
+    """
+    found = None if is_fresh else (yield from head(place, known))
     if found:
         raise moved(place, found.saved)
     written: RunnableConfig = yield step

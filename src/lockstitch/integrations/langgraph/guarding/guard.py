@@ -12,9 +12,10 @@ stays pending and a finished task is not run again.
 loaded or as the run itself has made it. Otherwise, with ``on_conflict="raise"``, the run ends with
 ``Conflict``; with ``"fork"`` it goes on in a thread of its own, ``<thread>-fork-<id>``, which the
 log and ``Guard.forks`` name. The newer run has the thread: one that begins while another is under
-way takes it over, since nobody can know whether the other still lives. How that is decided stands
-in ``claims``. A branch that was asked for (a ``checkpoint_id``, ``update_state`` on an old
-checkpoint) is none of this. Every writer of a thread needs a guard; readers do not.
+way takes it over, since nobody can know whether the other still lives, or waits (``waiting``). How
+that is decided stands in ``claims``. A branch that was asked for (a ``checkpoint_id``,
+``update_state`` on an old checkpoint) is none of this. Every writer of a thread needs a guard;
+readers do not.
 
 When a conflict is raised, always out of ``invoke``, ``stream`` and their async twins:
 
@@ -35,7 +36,7 @@ import copy
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from msgspec import structs
@@ -44,6 +45,7 @@ from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce
 from lockstitch.integrations.langgraph.counting import Counters
 from lockstitch.integrations.langgraph.guarding import claims
+from lockstitch.integrations.langgraph.guarding.abilities import fitted, require_history
 from lockstitch.integrations.langgraph.guarding.forks import Fork
 from lockstitch.integrations.langgraph.guarding.looking import eyes_of
 from lockstitch.integrations.langgraph.guarding.protocol import Guarding
@@ -56,7 +58,7 @@ from lockstitch.integrations.langgraph.guarding.steps import (
     acarried_out,
     carried_out,
 )
-from lockstitch.integrations.langgraph.lineage import Place, place_of
+from lockstitch.integrations.langgraph.lineage import Place
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -76,9 +78,17 @@ OnConflict = Literal["raise", "fork"]
 class Guard(BaseCheckpointSaver[Any]):
     """A checkpointer that stores in another one, and guards its threads.
 
+    ``wait`` is for how many seconds a run that is under way may give no sign of life before another
+    one takes the thread over; with 0 that is done at once.
     ``reconcile=False`` leaves out the settling at load, ``channel`` names the one that holds the
-    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too.
+    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
+    what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
+
+    def __new__(cls, saver: Saver | None = None, **_options: Any) -> Self:
+        """Make a guard that can do what its checkpointer can; a copy of one has its class."""
+        made: type[Self] = cls if saver is None else fitted(cls, Guard, saver)
+        return super().__new__(made)
 
     def __init__(
         self,
@@ -87,15 +97,19 @@ class Guard(BaseCheckpointSaver[Any]):
         on_conflict: OnConflict = "raise",
         reconcile: bool = True,
         channel: str | None = None,
+        wait: float = 0.0,
     ) -> None:
         if isinstance(saver, Guard) or not isinstance(saver, BaseCheckpointSaver):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        if wait < 0:
+            raise UsageError("wait is a number of seconds, 0 for not waiting")
+        require_history(saver)
         announce()
         self.saver = saver
         self._guarding = Guarding(
-            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel
+            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel, wait=wait
         )
         self._eyes = eyes_of(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters
@@ -199,7 +213,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config, is_put=True)
         step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
@@ -213,7 +227,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config, is_put=True)
         step = Put(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
@@ -227,7 +241,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             step.done(self.saver)
@@ -242,7 +256,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(place_of(config))
+        run = self._guarding.runs.writing(config)
         step = self._write(config, writes, task_id, task_path)
         if run is None:
             await step.adone(self.saver)
@@ -253,15 +267,19 @@ class Guard(BaseCheckpointSaver[Any]):
     # Housekeeping
 
     def delete_thread(self, thread_id: str) -> None:
+        self._guarding.runs.forget([str(thread_id)])
         self.saver.delete_thread(thread_id)
 
     async def adelete_thread(self, thread_id: str) -> None:
+        self._guarding.runs.forget([str(thread_id)])
         await self.saver.adelete_thread(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self._guarding.runs.forget()
         self.saver.delete_for_runs(run_ids)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self._guarding.runs.forget()
         await self.saver.adelete_for_runs(run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -275,6 +293,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if strategy == "keep_latest":
             for thread in thread_ids:
                 carried_out(self.saver, _prunable(Place(thread, "", None)))
+        self._guarding.runs.forget([*map(str, thread_ids)])
         self.saver.prune(thread_ids, strategy=strategy)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -282,6 +301,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if strategy == "keep_latest":
             for thread in thread_ids:
                 await acarried_out(self.saver, _prunable(Place(thread, "", None)))
+        self._guarding.runs.forget([*map(str, thread_ids)])
         await self.saver.aprune(thread_ids, strategy=strategy)
 
     def _write(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from msgspec import DecodeError, ValidationError
+from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder
+from msgspec.structs import asdict
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
 
 _OWN = "langgraph.checkpoint."
 _OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)
+# In bytes; what a guard itself writes is smaller, and all that it reads the values of.
+_SMALL = 500
+
+
+class _Checkpoint(Struct):
+    """What a saver needs of a checkpoint to make a tuple of it."""
+
+    v: int
+    id: str
+    ts: str
+    channel_versions: dict[str, str | int | float]
+    versions_seen: dict[str, dict[str, str | int | float]]
+    updated_channels: list[str] | None = None
+
+
+_CHECKPOINTS = Decoder(_Checkpoint)
 
 
 class Looking:
@@ -38,9 +55,15 @@ class Looking:
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read the outlines, or all of it, if it is not written in the usual way."""
         kind, body = data
-        if kind == "msgpack":
-            with suppress(ValidationError, DecodeError, TypeError):
-                return _OUTLINES.decode(body)
+        if kind != "msgpack":
+            return self._serde.loads_typed(data)
+        if len(body) > _SMALL:
+            # A checkpoint with all its values in it, or one of those.
+            with suppress(ValidationError, DecodeError):
+                return {**asdict(_CHECKPOINTS.decode(body)), "channel_values": {}}
+            return None
+        with suppress(ValidationError, DecodeError, TypeError):
+            return _OUTLINES.decode(body)
         return self._serde.loads_typed(data)
 
 

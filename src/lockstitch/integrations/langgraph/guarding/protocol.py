@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.naming import START
+from lockstitch.formats.langgraph.naming import INTERRUPT, START
 from lockstitch.integrations.langgraph import caller
 from lockstitch.integrations.langgraph.counting import Counting
 from lockstitch.integrations.langgraph.guarding import claims
@@ -19,6 +19,7 @@ from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
 from lockstitch.integrations.langgraph.guarding.runs import GuardedRun, Runs
 from lockstitch.integrations.langgraph.guarding.settling import reconciled
 from lockstitch.integrations.langgraph.guarding.steps import Put, Read, Saver, Steps, Write
+from lockstitch.integrations.langgraph.guarding.waiting import waited
 from lockstitch.integrations.langgraph.lineage import Place, place_of
 from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
 from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
@@ -36,7 +37,13 @@ class Guarding:
     """The threads of a saver, the runs on them, and what is done for those."""
 
     def __init__(
-        self, saver: Saver, *, on_conflict: str, reconcile: bool, channel: str | None
+        self,
+        saver: Saver,
+        *,
+        on_conflict: str,
+        reconcile: bool,
+        channel: str | None,
+        wait: float = 0.0,
     ) -> None:
         self.saver = saver
         self.on_conflict = on_conflict
@@ -45,10 +52,11 @@ class Guarding:
         self.counting = Counting()
         self._reconcile = reconcile
         self._channel = channel
+        self._wait = wait
 
     def loaded(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         """Give the checkpoint that a config names, or the head; settled, if something new comes."""
-        run = self.runs.begins(config) if self._reconcile else None
+        run = self.runs.begins(config)
         for rest in reversed(range(_TRIES)):
             try:
                 return (yield from self._loaded_once(config, run))
@@ -63,27 +71,68 @@ class Guarding:
         self, config: RunnableConfig, run: caller.Run | None
     ) -> Steps[CheckpointTuple | None]:
         place = place_of(config)
-        found = yield from claims.head(place, self.runs.counts)
-        head = found.saved if found else None
-        saved: CheckpointTuple | None = None
         if place.checkpoint:
+            return (yield from self._loaded_by_id(config, run))
+        saved, guess = yield from self._claimed(config, run)
+        if saved is None:
             saved = yield Read(config)
-        elif head:
-            saved = yield from _whole(place, head)
+        found = yield from claims.head(place, self.runs.counts, saved) if saved else _nothing()
+        if found is None:
+            self.runs.loaded(config, place, is_head=True).saw(place)
+            return None
+        caller.follow(found.newest)
+        if saved is None or claims.id_of(saved) != claims.id_of(found.saved):
+            saved = yield from _whole(place, found.saved)
+        if saved is None:
+            raise claims.moved(place, None)
+        here = place.at(claims.id_of(saved))
+        given = self._given(config, here, saved, is_head=True)
+        if given.is_announced and here not in given.fresh:
+            given.found[here] = claims.outlined(found)
+        given.saw(here)
+        if guess is not None and claims.is_claimed(guess, saved, given.name):
+            given.owned.add(here)
+        made = None
+        if run and self._reconcile and run.brings_input(config, saved):
+            made = yield from self._settled(config, saved, run.graph, is_head=True)
+        return made or claims.stripped(saved)
+
+    def _loaded_by_id(
+        self, config: RunnableConfig, run: caller.Run | None
+    ) -> Steps[CheckpointTuple | None]:
+        place = place_of(config)
+        found = yield from claims.head(place, self.runs.counts)
+        saved: CheckpointTuple | None = yield Read(config)
         if found:
             caller.follow(found.newest)
-        is_head = place.checkpoint is None or (
-            head is not None and saved is not None and claims.id_of(saved) == claims.id_of(head)
-        )
         if saved is None:
-            self.runs.loaded(config, place, is_head=is_head)
+            self.runs.loaded(config, place, is_head=False)
             return None
-        if run and run.brings_input(config, saved):
+        is_head = found is not None and claims.id_of(saved) == claims.id_of(found.saved)
+        self._given(config, place, saved, is_head=is_head)
+        made = None
+        if run and self._reconcile and run.brings_input(config, saved):
             made = yield from self._settled(config, saved, run.graph, is_head=is_head)
-            if made:
-                return made
-        self._given(config, place.at(claims.id_of(saved)), saved, is_head=is_head)
-        return claims.stripped(saved)
+        return made or claims.stripped(saved)
+
+    def _claimed(
+        self, config: RunnableConfig, run: caller.Run | None
+    ) -> Steps[tuple[CheckpointTuple | None, Place | None]]:
+        """Claim the head before a run begins: what is claimed, if it was read, and the place.
+
+        Without waiting, what this process has put last is claimed, as the load will tell.
+        """
+        place = place_of(config)
+        if run is None:
+            return None, None
+        given = self.runs.of(run, place)
+        if self._wait:
+            return (yield from waited(config, run, given, self.runs, self._wait)), None
+        last = self.runs.last(place)
+        if last is None or run.durability == "exit":
+            return None, None
+        yield claims.ahead(replace(last, more=place.more), given.name)
+        return None, last
 
     def _given(
         self, config: RunnableConfig, here: Place, saved: CheckpointTuple, *, is_head: bool
@@ -124,7 +173,7 @@ class Guarding:
     def looked(self, config: RunnableConfig | None) -> None:
         """Take note of a look into the history."""
         if config is not None:
-            self.runs.looked(place_of(config))
+            self.runs.looked(config)
 
     def put(self, run: GuardedRun, config: RunnableConfig, step: Put) -> Steps[RunnableConfig]:
         """Put a checkpoint of a run, where that may build, or on the branch that it is on."""
@@ -133,9 +182,12 @@ class Guarding:
         branch = self._branch(run, config, place)
         if branch is None:
             try:
-                return (yield from self._guarded(run, place, step))
+                written = yield from self._guarded(run, place, step)
             except Conflict as error:
                 branch = self._gone_on(run, config, place, error)
+            else:
+                run.stored = step.checkpoint["id"]
+                return written
         signed = claims.signed(step.metadata, run.name)
         made = Put(step.config, step.checkpoint, signed, step.versions)
         written = yield from branch.put(place, made, run.tasks.get(place, ()))
@@ -156,20 +208,33 @@ class Guarding:
         if place not in run.owned and is_branch:
             written = yield from claims.put_fork(place, made, run.name)
         elif place.checkpoint is None:
-            written = yield from claims.put_first(place, made, run.name, self.runs.counts)
+            is_fresh = run.is_fresh(place)
+            counts = self.runs.counts
+            written = yield from claims.put_first(place, made, run.name, counts, is_fresh=is_fresh)
         else:
             yield from self._may_write(run, place)
             written = yield from claims.put(place, made, run.name, run.tasks.get(place))
-        self.runs.wrote(run, place.at(checkpoint))
+        self.runs.wrote(run, place.at(checkpoint), place)
         run.early.pop(place.at(checkpoint), None)
         return written
 
     def _may_write(self, run: GuardedRun, place: Place) -> Steps[None]:
-        if place in run.owned:
-            yield from claims.checked(place, run.name)
-        else:
-            yield from claims.begun(place, run.name, self.runs.counts, run.seen.get(place))
+        """See that a run may build on a place, or claim it; what it saw a moment ago, it knows."""
+        if place not in run.owned:
+            is_sure = run.is_fresh(place) and not run.is_late
+            found = run.found.pop(place, None) if is_sure else None
+            seen = run.seen.get(place)
+            yield from claims.begun(place, run.name, self.runs.counts, seen, found)
             run.owned.add(place)
+        elif run.is_late or not run.is_fresh(place):
+            yield from claims.checked(place, run.name)
+        run.saw(place)
+
+    def _must_look(self, run: GuardedRun, place: Place, step: Write) -> bool:
+        """Whether a write needs a look before it: most are followed by one, at the next put."""
+        if place not in run.owned or run.has_deltas or not run.is_fresh(place):
+            return True
+        return any(channel == INTERRUPT for channel, _ in step.writes)
 
     def written(self, run: GuardedRun, config: RunnableConfig, step: Write) -> Steps[None]:
         """Store writes of a run's task; the first ones on a head that it loaded claim that."""
@@ -178,7 +243,9 @@ class Guarding:
         if branch is None:
             try:
                 if not run.is_branch(place):
-                    yield from self._may_write(run, place)
+                    if self._must_look(run, place, step):
+                        run.fresh.pop(place, None)
+                        yield from self._may_write(run, place)
                 elif place not in run.seen:
                     run.early.setdefault(place, []).append(step)
                 yield step
@@ -206,7 +273,7 @@ class Guarding:
         if run.branch is None and (outer := self.runs.outermost(config, place)):
             run.branch = outer.branch
         if run.lost:
-            raise Conflict(*run.lost.args)
+            raise type(run.lost)(*run.lost.args)
         return run.branch
 
     def _gone_on(
@@ -214,6 +281,7 @@ class Guarding:
     ) -> Branch:
         """Let a run that lost go on in a thread of its own, or end it."""
         outer = self.runs.outermost(config, place) if place.namespace else run
+        error = run.told(error)
         if self.on_conflict == "raise" or outer is None:
             run.lost = error
             self.counting.conflict()
@@ -221,12 +289,18 @@ class Guarding:
             raise error
         if outer.branch is None:
             self.counting.conflict()
-            name = f"{place.thread}-fork-{outer.name[:12]}"
+            name = f"{place.thread}-fork-{outer.name[-12:]}"
             outer.branch = Branch(name, self.saver.get_next_version)
             self.forks.append(Fork(place.thread, name, place.checkpoint, str(error)))
             _LOG.warning("%s; it goes on in thread %r", error, name)
         run.branch = outer.branch
         return run.branch
+
+
+def _nothing() -> Steps[None]:
+    """Find no head where there is no checkpoint."""
+    return
+    yield  # type: ignore[unreachable]
 
 
 def _whole(place: Place, head: CheckpointTuple) -> Steps[CheckpointTuple | None]:

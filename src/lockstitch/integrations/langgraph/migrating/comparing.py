@@ -23,17 +23,20 @@ class Comparison:
         self._serde = serde
         self._known: dict[tuple[int, int], tuple[BaseMessage, BaseMessage]] = {}
 
-    def difference(self, one: CheckpointTuple, other: CheckpointTuple | None) -> str:
+    def difference(
+        self, one: CheckpointTuple, other: CheckpointTuple | None, *, with_writes: bool = True
+    ) -> str:
         """Name what two savers do not give alike of a checkpoint; "" if there is nothing."""
         if other is None:
             return "state"
-        pairs = {
+        pairs: dict[str, tuple[Any, Any]] = {
             "config": (_place(one.config), _place(other.config)),
             "parent": (_place(one.parent_config), _place(other.parent_config)),
             "metadata": (dict(one.metadata), dict(other.metadata)),
-            "pending writes": (_listed(one), _listed(other)),
             "state": (one.checkpoint, other.checkpoint),
         }
+        if with_writes:
+            pairs["pending writes"] = (_listed(one), _listed(other))
         return next((what for what, (a, b) in pairs.items() if not self.same(a, b)), "")
 
     def same(self, one: Any, other: Any) -> bool:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lockstitch.errors import Conflict, Held, LockstitchError, Moved, Unreadable, UsageError
+from lockstitch.errors import (
+    Conflict,
+    Held,
+    LockstitchError,
+    Moved,
+    Unreadable,
+    Unsure,
+    UsageError,
+)
 from lockstitch.integrations.langgraph.migrating.carrying import CarryingSerializer
 from lockstitch.integrations.langgraph.migrating.origins import (
     Origin,
@@ -156,8 +164,12 @@ class _Work:
         """Copy a thread; one that cannot be copied does not keep the others."""
         try:
             return self._migrated(thread, advance)
-        except (Conflict, Unreadable, UsageError) as error:
+        except self._origin.fatal:
+            raise
+        except (Conflict, Unreadable, Unsure, UsageError) as error:
             return Migrated(thread, FAILED, error=str(error))
+        except UnicodeError:
+            return Migrated(thread, FAILED, error="its id, or a text in it, is no Unicode")
 
     def _migrated(self, thread: str, advance: Advance) -> Migrated:
         for _ in range(_TRIES):

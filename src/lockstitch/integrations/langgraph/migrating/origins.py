@@ -59,10 +59,16 @@ class ThreadView(ABC):
         self._saver.serde = serde
 
     def tuple(self, spot: Spot) -> CheckpointTuple:
-        """Read a checkpoint as LangGraph does."""
-        found = self._saver.get_tuple(config_at(self.thread, spot))
+        """Read a checkpoint as LangGraph does; the last one of a namespace, without its id."""
+        try:
+            found = self._saver.get_tuple(config_at(self.thread, spot))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Unreadable(
+                f"checkpoint {spot[1]} is damaged: LangGraph cannot read it"
+                f" ({type(error).__name__})"
+            ) from None
         if found is None:
-            raise UsageError(f"thread {self.thread}: checkpoint {spot[1]} cannot be found")
+            raise Unreadable(f"checkpoint {spot[1]} cannot be found")
         return found
 
     @abstractmethod
@@ -85,7 +91,12 @@ def config_at(thread: str, spot: Spot) -> Any:
 
 
 class Origin(ABC):
-    """A database of one of LangGraph's savers."""
+    """A database of one of LangGraph's savers.
+
+    After an error of those in ``fatal``, it is of no use to go on with other threads.
+    """
+
+    fatal: tuple[type[Exception], ...] = ()
 
     def __init__(self, name: str, identity: str) -> None:
         self.name = name
@@ -156,7 +167,7 @@ class SqliteOrigin(Origin):
 
     def threads(self) -> list[str]:
         found = self._base.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
-        return [thread for (thread,) in found]
+        return [thread for (thread,) in found if type(thread) is str]
 
     def count(self, thread: str | None) -> int:
         [(count,)] = self._base.execute(
@@ -215,8 +226,9 @@ class PostgresOrigin(Origin):
     """A schema of ``PostgresSaver`` or ``AsyncPostgresSaver`` in a PostgreSQL."""
 
     def __init__(self, url: str, home: Home) -> None:
-        from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
+        from lockstitch.formats.langgraph.postgres.database import Database, Gone  # noqa: PLC0415
 
+        self.fatal = (Gone,)
         self._database = Database(url)
         self._home = home
         place = public(url).partition("?")[0]

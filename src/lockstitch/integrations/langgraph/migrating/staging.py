@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from msgspec import Struct
 
 from lockstitch.errors import Unreadable
@@ -58,12 +58,15 @@ class Staging:
         """Make the thread, and compare all of it with what LangGraph reads from its own saver."""
         with Saver("memory:", serde=self._view.serde, reconcile=False) as saver:
             known, after = self._copied(saver.store)
+            comparison = Comparison(saver.serde)
             spots = self._view.spots()
             for spot in spots:
-                if known.node(*spot) is None:
-                    self._put(saver, spot)
+                found = self._view.tuple(spot)
+                there = self._there(saver, known, spot)
+                if there is None or comparison.difference(found, there, with_writes=False):
+                    self._put(saver, spot, found)
                 advance(1)
-            writes = self._write(saver, known)
+            writes = self._write(saver, known, comparison)
             self._compare(saver.store, spots)
             entries = tuple(self._entries(saver.store, after))
         return Staged(self._session, after, entries, len(spots), writes)
@@ -78,42 +81,60 @@ class Staging:
             thread.apply(record)
         return thread, thread.head
 
-    def _put(self, saver: Saver, spot: Spot) -> None:
-        found = self._view.tuple(spot)
+    def _there(self, saver: Saver, known: Thread, spot: Spot) -> CheckpointTuple | None:
+        """Read what the target has of a checkpoint; a source may have written it once more."""
+        if known.node(*spot) is None:
+            return None
+        return saver.get_tuple(config_at(self._view.thread, spot))
+
+    def _put(self, saver: Saver, spot: Spot, found: CheckpointTuple) -> None:
         checkpoint: Any = found.checkpoint
         if isinstance(checkpoint, Opaque):
             raise Unreadable(
                 f"checkpoint {spot[1]} is stored as {checkpoint.tag!r}, which only the serialiser"
                 " that wrote it can read: give that one to migrate(source, target, serde=…)"
             )
+        if not isinstance(checkpoint, dict) or "channel_versions" not in checkpoint:
+            raise Unreadable(f"checkpoint {spot[1]} is damaged")
         parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
         versions = checkpoint["channel_versions"]
         config = config_at(self._view.thread, (spot[0], parent))
-        saver.put(config, checkpoint, found.metadata, versions)
+        saver.put(config, found.checkpoint, found.metadata, versions)
 
-    def _write(self, saver: Saver, known: Thread) -> int:
+    def _write(self, saver: Saver, known: Thread, comparison: Comparison) -> int:
         count = 0
         rows = groupby(self._view.writes(), lambda row: (row.spot, row.task, row.path))
         for (spot, task, path), found in rows:
             group = [*found]
             count += len(group)
-            there = known.writes.get(spot, {})
-            if any((task, row.index) not in there for row in group):
+            there = self._there(saver, known, spot)
+            new = [row for row in group if (task, index_of(row)) not in known.writes.get(spot, {})]
+            if there is not None:
+                # A signal may have been given another value since it was copied.
+                kept = {one[1]: one[2] for one in there.pending_writes or () if one[0] == task}
+                new += (
+                    row
+                    for row in group
+                    if row.channel in WRITES_IDX_MAP
+                    and not comparison.same(kept.get(row.channel), row.value)
+                )
+            if new:
                 config = config_at(self._view.thread, spot)
                 saver.put_writes(config, arranged(group), task, path)
         return count
 
-    def _compare(self, store: Backend, spots: Iterable[Spot]) -> None:
+    def _compare(self, store: Backend, spots: Sequence[Spot]) -> None:
+        """Read the thread as one who has never seen it, and compare it with the source."""
         with Saver("memory:", serde=self._serde(), reconcile=False) as reader:
             copied(store, self._session, reader.store)
             comparison = Comparison(reader.serde)
-            for spot in spots:
+            heads = dict(spots)
+            for spot in [*spots, *((space, "") for space in heads)]:
                 found = reader.get_tuple(config_at(self._view.thread, spot))
                 what = comparison.difference(self._view.tuple(spot), found)
                 if what:
-                    raise Unreadable(
-                        f"checkpoint {spot[1]} cannot be kept as it is: its {what} would differ"
-                    )
+                    where = f"checkpoint {spot[1]}" if spot[1] else f"the head of {spot[0]!r}"
+                    raise Unreadable(f"{where} cannot be kept as it is: its {what} would differ")
 
     def _entries(self, store: Backend, after: Head) -> Iterator[Entry]:
         if store.head(self._session) is None:
@@ -127,6 +148,11 @@ def entry_of(store: Backend, record: Record, key: str) -> Entry:
     names: Any = getattr(line_of(record.body), "blobs", ())
     blobs = tuple(store.blobs(names).values()) if names else ()
     return Entry(key, record.at, record.body, blobs)
+
+
+def index_of(row: WriteRow) -> int:
+    """Give the index of a write; versions before had one for each signal, too."""
+    return WRITES_IDX_MAP.get(row.channel, row.index)
 
 
 def arranged(rows: Sequence[WriteRow]) -> list[tuple[str, Any]]:

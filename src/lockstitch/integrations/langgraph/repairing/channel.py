@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from lockstitch.integrations.langgraph.repairing import pending
+from lockstitch.integrations.langgraph.repairing.failures import failed_results
 from lockstitch.integrations.langgraph.repairing.healing import Mended, is_real, mended
 from lockstitch.integrations.langgraph.repairing.identity import named
 from lockstitch.integrations.langgraph.repairing.matching import Aligned, aligned
@@ -24,7 +25,8 @@ class MessageChannel:
     ``held`` is what the checkpoint holds, ``writes`` what is to be merged into it in the order in
     which it happened, ``returned`` the part of it that finished tasks returned. ``by_id`` says
     that calls of ancestors can be known by their ids only. ``applied`` is what the graph itself
-    makes of all that, once it is known.
+    makes of all that, once it is known. ``late`` are results found beside ancestors, ``failed``
+    the errors that tools ended with.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class MessageChannel:
         self.writes = list(writes)
         self.applied: list[BaseMessage] | None = None
         self.late: list[ToolMessage] = []
+        self.failed: list[ToolMessage] = []
         self.lined = Aligned([])
+        self.synthetic = 0
         self._returned = list(returned)
         self._by_id = by_id
         self._done: tuple[list[BaseMessage], Mended] | None = None
@@ -63,9 +67,26 @@ class MessageChannel:
         not apply what it returned.
         """
         if self.applied is None:
-            return [*pending.added(self.held, self.writes), *self.late]
+            return [*pending.added(self.held, self.writes), *self.late, *self.failed]
         ids = {message.id for message in self.applied}
-        return [*self.applied, *(found for found in self.beside() if found.id not in ids)]
+        return [
+            *self.applied,
+            *(found for found in self.beside() if found.id not in ids),
+            *self.failed,
+        ]
+
+    def bring(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
+        """Merge what a subgraph already has, as if the node that it is had returned it.
+
+        ``synthetic`` is how many of its results were made up, which are new here, too.
+        """
+        self.writes.append(list(messages))
+        self._returned.append(list(messages))
+        self.synthetic += synthetic
+
+    def add_failed(self, saved: CheckpointTuple) -> None:
+        """Add the errors that tasks of the checkpoint ended with, for calls that are open."""
+        self.failed += failed_results(saved, self.whole())
 
     def beside(self) -> list[BaseMessage]:
         """Give the results that are not in the conversation, but beside it or an ancestor."""
@@ -100,7 +121,18 @@ class MessageChannel:
                 calls -= answered
                 known = [*self.whole(), message]
                 self.late.append(cast("ToolMessage", named(known, known[:-1])[-1]))
+        self._take_failed(ancestor, calls)
         return found is not None
+
+    def _take_failed(self, ancestor: CheckpointTuple, calls: set[pending.Asked]) -> None:
+        """Take what tools failed with at an ancestor, for calls that have no result there."""
+        held = pending.opened(ancestor.checkpoint["channel_values"].get(self.name))
+        errors = failed_results(ancestor, held) if pending.holds_messages(held) else ()
+        for message in errors:
+            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
+            if answered:
+                calls -= answered
+                self.failed.append(message)
 
     @property
     def is_behind(self) -> bool:

@@ -103,6 +103,24 @@ def _leaves_open(value: Any) -> bool:
     return False
 
 
+def ends_with_calls(values: Mapping[str, Any]) -> bool:
+    """Whether a channel of messages ends with calls that are still open: tools are due there."""
+    return any(
+        not unanswered(_last_turn(values[name])).isdisjoint(unanswered(opened(values[name])))
+        for name in message_channels(values)
+    )
+
+
+def _last_turn(value: Any) -> list[BaseMessage]:
+    """Give the last reply with the results behind it; nothing if something else was said since."""
+    found: list[BaseMessage] = []
+    for message in reversed(opened(value)):
+        found.insert(0, message)
+        if not isinstance(message, ToolMessage):
+            break
+    return found
+
+
 def holds_stand_ins(values: Mapping[str, Any]) -> bool:
     """Whether one of the last two turns has a text in the place of a result.
 
@@ -207,6 +225,12 @@ def _merged(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
             places |= {item.id: len(found)} if item.id else {}
             found.append(item)
     return found
+
+
+def is_convertible(value: Any) -> bool:
+    """Whether a reducer of messages would take this."""
+    given = _overwriting(value)[1] if _overwriting(value)[0] else value
+    return is_empty(given) or bool(converted(given))
 
 
 def converted(value: Any) -> list[BaseMessage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,13 +18,19 @@ from msgspec import Struct
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.naming import MESSAGES, PREVIOUS, successor
 from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed
+from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed, unfinished_tasks
 from lockstitch.integrations.langgraph.repairing.report import Reconciled
-from lockstitch.integrations.langgraph.repairing.settling import Settled, Settling, broken
+from lockstitch.integrations.langgraph.repairing.settling import (
+    HIDDEN_RESULT,
+    Settled,
+    Settling,
+    broken,
+)
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+_LOG = logging.getLogger("lockstitch.langgraph")
 _PARTS = "|"
 _TASK = ":"
 _RECENT = 1000
@@ -98,6 +105,10 @@ class Reconciler:
         report = yield from self._mended(self.config, self._graph_at(space), messages)
         if report is None:
             return Reconciled()
+        for finding in report.findings if self.force else ():
+            if finding.code == HIDDEN_RESULT and not finding.fixable:
+                thread = self.config["configurable"]["thread_id"]
+                _LOG.warning("thread %r: %s", thread, finding.message)
         is_past = bool(self.config["configurable"].get("checkpoint_id"))
         if space or is_past or (report.waiting and not self.force):
             return report
@@ -129,13 +140,86 @@ class Reconciler:
         )
         if messages is not None:
             _check_channel(graph, task.main or MESSAGES)
+        # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
+        if not config["configurable"].get("checkpoint_id"):
+            yield from self._bring(task, config, graph)
         if graph is not None and not task.is_workflow and pending.is_busy(saved, delta):
-            task.apply(rehearsed(graph, task.saved, self.saver, delta))
+            task.apply(rehearsed(graph, task.saved, self.saver, delta, task.brought))
         yield from self._look_back(task)
         settled = task.settled(messages, force=self.force)
         if settled is None:
             return task.report
         return (yield from self._stored(_merged(config, saved), settled))
+
+    def _bring(
+        self, task: Settling, config: RunnableConfig, graph: Any
+    ) -> Generator[Ask, Any, None]:
+        """Bring what unfinished subgraphs of single calls have into the conversations above them.
+
+        Those that are at work below a checkpoint that waits for a person go on from there.
+        """
+        waits = bool(pending.asked(task.saved)) and not self.force
+        if task.is_workflow or waits or not pending.triggers(task.stored):
+            return
+        for node, space in (yield from self._unfinished(task, config, graph)):
+            place = _at(config, space)
+            saved: CheckpointTuple | None = yield Load(place)
+            if saved is None:
+                continue
+            below = self._graph_at(space)
+            delta = yield from self._delta(saved, below)
+            if isinstance(delta, Reconciled):
+                continue
+            child = Settling(
+                saved,
+                self.saver.get_next_version,
+                delta=delta,
+                workflow=None if below is None else PREVIOUS in below.channels,
+            )
+            yield from self._bring(child, place, below)
+            if below is not None and not child.is_workflow and pending.is_busy(saved, delta):
+                child.apply(rehearsed(below, child.saved, self.saver, delta, child.brought))
+            child.open_calls()
+            for one in child.channels.values():
+                one.line_up()
+            given = yield from self._given(child)
+            task.bring(node, space, child, given)
+
+    def _unfinished(
+        self, task: Settling, config: RunnableConfig, graph: Any
+    ) -> Generator[Ask, Any, list[tuple[str, str]]]:
+        """Give the node and the namespace of every unfinished task that may be a subgraph."""
+        space = config["configurable"]["checkpoint_ns"]
+        above = f"{space}{_PARTS}" if space else ""
+        if graph is not None:
+            tasks = unfinished_tasks(graph, task.saved, self.saver, task.delta)
+            return [(node, f"{above}{node}{_TASK}{one}") for node, one in tasks]
+        returned = {one for one, _, _ in task.finished}
+        thread = {"thread_id": config["configurable"]["thread_id"]}
+        found: dict[str, str] = {}
+        for one in (yield Latest({"configurable": thread}, _RECENT)):
+            name = one.config["configurable"].get("checkpoint_ns", "")
+            node, is_task, number = name.removeprefix(above).partition(_TASK)
+            is_below = name.startswith(above) and is_task and _PARTS not in number
+            parents = one.metadata.get("parents") or {}
+            of_head = parents.get(space) == task.saved.checkpoint["id"]
+            if is_below and of_head and number not in returned:
+                found[name] = node
+        return [(node, name) for name, node in sorted(found.items())]
+
+    def _given(self, child: Settling) -> Generator[Ask, Any, set[str | None]]:
+        """Give the ids of the messages that a subgraph began with; none if that is not there."""
+        found, seen = child.saved, 0
+        while int(found.metadata.get("step", 0)) > 0 and seen < _FURTHEST:
+            above: CheckpointTuple | None = None
+            if found.parent_config is not None:
+                above = yield Load(found.parent_config)
+            if above is None:
+                return set()
+            found, seen = above, seen + 1
+        values = found.checkpoint["channel_values"]
+        names = pending.message_channels(values)
+        return {message.id for name in names for message in pending.opened(values[name])}
 
     def _look_back(self, task: Settling) -> Generator[Ask, Any, None]:
         """Look beside the ancestors for results of calls that are open.
@@ -152,7 +236,8 @@ class Reconciler:
             task.take(found, calls)
 
     def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
-        after = yield Store(config, settled.checkpoint, settled.metadata, settled.new_versions)
+        place = _of_no_run(config)
+        after = yield Store(place, settled.checkpoint, settled.metadata, settled.new_versions)
         settled.report.after = after
         return settled.report
 
@@ -260,6 +345,19 @@ def _at(config: RunnableConfig, space: str) -> RunnableConfig:
     place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
     made = {**config, "configurable": {**place, "checkpoint_ns": space}}
     return cast("RunnableConfig", made)
+
+
+def _of_no_run(config: RunnableConfig) -> RunnableConfig:
+    """Give a config without the run's id, which a saver would write into the checkpoint.
+
+    A run that finds a checkpoint of its own takes whatever it is given for a resume.
+    """
+    parts: Any = {
+        part: {name: one for name, one in config[part].items() if name != "run_id"}
+        for part in ("configurable", "metadata")
+        if part in config
+    }
+    return cast("RunnableConfig", {**config, **parts})
 
 
 def _merged(

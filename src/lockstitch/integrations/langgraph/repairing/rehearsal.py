@@ -18,6 +18,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END
+from langgraph.types import StateUpdate
 
 from lockstitch.formats.langgraph.naming import COUNTERS, INTERRUPT, START
 from lockstitch.integrations.langgraph.repairing import pending
@@ -97,10 +98,31 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         return {**before, "writes": [*before["writes"], *history["writes"]]}
 
 
-def rehearsed(
+def unfinished_tasks(
     graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: Histories
+) -> list[tuple[str, str]]:
+    """Give the node and the id of every task of a checkpoint that has returned nothing."""
+    stage = Rehearsal(saved, real, histories)
+    returned = {task for task, _, _ in pending.finished(saved)}
+    try:
+        found = graph.get_state(_config(stage)).tasks
+    except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
+        _LOG.warning("the tasks of the checkpoint cannot be told: %s", type(error).__name__)
+        return []
+    return [(task.name, task.id) for task in found if task.id not in returned]
+
+
+def rehearsed(
+    graph: Any,
+    saved: CheckpointTuple,
+    real: BaseCheckpointSaver[Any],
+    histories: Histories,
+    brought: Sequence[tuple[str, dict[str, Any]]] = (),
 ) -> Applied | None:
-    """Give what a graph makes of a checkpoint; None if the graph as it is now cannot take it."""
+    """Give what a graph makes of a checkpoint; None if the graph as it is now cannot take it.
+
+    ``brought`` is what nodes that have not finished are to be taken to have returned.
+    """
     stage = Rehearsal(
         saved._replace(pending_writes=list(saved.pending_writes or ())), real, histories
     )
@@ -109,7 +131,12 @@ def rehearsed(
         first = graph.get_state(_config(stage))
         due = first.next
         paused = bool(due) and _stops_at(graph, saved, due)
-        _play(graph, stage, due)
+        closes = paused or bool(pending.asked(saved))
+        due = _play(graph, stage, due, closes=closes or bool(brought))
+        if brought:
+            updates = [StateUpdate(values, node) for node, values in brought]
+            graph.bulk_update_state(_config(stage), [updates])
+            due = () if closes else _next_of(graph, stage)
         values = graph.get_state(_config(stage)).values
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
         _LOG.warning(
@@ -122,7 +149,7 @@ def rehearsed(
     whole = {**_opened(last.checkpoint), **_named(values)}
     held = {**_opened(saved.checkpoint), **_named(first.values)}
     checkpoint, metadata = _stored_whole(saved, last, whole, deltas)
-    return Applied(checkpoint, metadata, whole, held, deltas, paused)
+    return Applied(checkpoint, metadata, whole, held, deltas, due, paused)
 
 
 def _named(values: Any) -> dict[str, Any]:
@@ -134,17 +161,59 @@ def _opened(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: pending.opened(value) for name, value in found.items()}
 
 
-def _play(graph: Any, stage: Rehearsal, due: Sequence[str]) -> None:
-    """Take up an input that was not taken up, apply what is finished, and drop the rest."""
-    begun = stage.saved.checkpoint["channel_values"].get(START)
-    if begun is not None and not pending.finished(stage.saved):
+def _play(graph: Any, stage: Rehearsal, due: tuple[str, ...], *, closes: bool) -> tuple[str, ...]:
+    """Take up an input that was not taken up, apply what is finished, and drop the rest.
+
+    Gives the nodes that are due then: what comes behind finished tools, or behind those that are
+    dropped because their calls get an answer, or what was due and has nothing to do with calls.
+    With ``closes`` nothing that waits for a person stays due.
+    """
+    saved = stage.saved
+    begun = saved.checkpoint["channel_values"].get(START)
+    has_writes = bool(pending.finished(saved) or pending.commanded(saved))
+    if begun is not None and not pending.finished(saved):
         graph.update_state(_config(stage), begun, as_node=START)
-        due = _next_of(graph, stage)
+        due, has_writes = _next_of(graph, stage), False
+    dropped: tuple[str, ...] = ()
     for _ in range(_MOST_STEPS):
         if not (due or stage.line[-1].pending_writes):
-            return
+            return _behind(graph, stage, dropped)
+        values = _values_of(graph, stage)
+        if not (has_writes or closes or pending.ends_with_calls(values)):
+            return due
+        asked = _open_calls(values)
         graph.update_state(_config(stage), None, as_node=END)
+        dropped, due = due, _next_of(graph, stage)
+        has_writes = not _open_calls(_values_of(graph, stage)) <= asked
+        if due and not has_writes and not closes:
+            return due
+    return ()
+
+
+def _behind(graph: Any, stage: Rehearsal, dropped: tuple[str, ...]) -> tuple[str, ...]:
+    """Make due what comes behind a node whose tasks were dropped; nothing if it cannot be told."""
+    if len(set(dropped)) != 1:
+        return ()
+    length = len(stage.line)
+    try:
+        graph.update_state(_config(stage), None, as_node=dropped[0])
         due = _next_of(graph, stage)
+    except Exception as error:  # noqa: BLE001 - the graph's own routing, on a turn that has no end
+        _LOG.info("what comes behind %r cannot be told: %s", dropped[0], type(error).__name__)
+        due = ()
+    if not due or dropped[0] in due:
+        del stage.line[length:]
+        return ()
+    return due
+
+
+def _values_of(graph: Any, stage: Rehearsal) -> dict[str, Any]:
+    return _named(graph.get_state(_config(stage)).values)
+
+
+def _open_calls(values: Mapping[str, Any]) -> set[pending.Asked]:
+    names = pending.message_channels(values)
+    return {asked for name in names for asked in pending.unanswered(values[name])}
 
 
 def _next_of(graph: Any, stage: Rehearsal) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
 
+COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
 INTERRUPT = "interrupt"
 BREAKPOINT = "breakpoint"
 
@@ -24,6 +25,7 @@ class ReconciledChannel(Struct, kw_only=True):
     changed: bool = False
     healed: bool = True
     results: int = 0
+    errors: int = 0
     synthetic: int = 0
     partial: int = 0
     duplicates: int = 0
@@ -37,11 +39,12 @@ class Reconciled(Struct, kw_only=True):
     is to be gone on from; they are equal if nothing was ``changed``. ``waiting`` says that a
     person is asked, and ``paused`` how: by an ``interrupt()`` or at a ``breakpoint``.
 
-    ``results`` counts real results that were taken from pending writes, ``synthetic`` answers
-    that say that nothing is known, ``partial`` pieces of broken-off replies, ``duplicates`` ids
-    that were used twice, ``removed`` and ``added`` messages of the checkpoint that the
-    application did not have, and the reverse. ``unapplied`` names channels for which finished
-    tasks wrote something that could not be applied without the graph.
+    ``results`` counts real results that were taken from pending writes, ``errors`` what tools are
+    recorded to have failed with, ``synthetic`` answers that say that nothing is known, ``partial``
+    pieces of broken-off replies, ``duplicates`` ids that were used twice, ``removed`` and
+    ``added`` messages of the checkpoint that the application did not have, and the reverse.
+    ``unapplied`` names channels for which finished tasks wrote something that could not be applied
+    without the graph.
 
     ``channel`` and ``messages`` are those of the main channel; ``channels`` has every channel of
     messages in this namespace, with counts of its own, of which those of the report are the sum.
@@ -59,6 +62,7 @@ class Reconciled(Struct, kw_only=True):
     healed: bool = True
     paused: str = ""
     results: int = 0
+    errors: int = 0
     synthetic: int = 0
     partial: int = 0
     duplicates: int = 0
@@ -92,7 +96,7 @@ class Reconciled(Struct, kw_only=True):
         done = "changed" if self.changed else "unchanged"
         counts = [
             f"{name} {value}"
-            for name in ("results", "synthetic", "partial", "duplicates", "removed", "added")
+            for name in (*COUNTED, "removed", "added")
             if (value := getattr(self, name))
         ]
         waits = [f"waiting at an {self.paused}" if self.waiting else ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from lockstitch.errors import UsageError
 from lockstitch.formats.base import find
 from lockstitch.formats.langgraph.naming import (
+    BRANCH,
     COUNTERS,
     MESSAGES,
     PREVIOUS,
@@ -24,8 +25,10 @@ from lockstitch.formats.langgraph.naming import (
 )
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.channel import MessageChannel, are_same
+from lockstitch.integrations.langgraph.repairing.healing import is_real
 from lockstitch.integrations.langgraph.repairing.report import (
     BREAKPOINT,
+    COUNTED,
     INTERRUPT,
     Reconciled,
     ReconciledChannel,
@@ -59,8 +62,8 @@ class Applied(Struct):
     """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
 
     ``values`` are those of all channels, also of those that store only changes, which
-    ``deltas`` names, and ``held`` those before anything was applied. ``paused`` says that the
-    graph stops there to let a person look.
+    ``deltas`` names, and ``held`` those before anything was applied. ``due`` names the nodes that
+    the checkpoint goes on with, ``paused`` says that the graph stopped to let a person look.
     """
 
     checkpoint: Checkpoint
@@ -68,6 +71,7 @@ class Applied(Struct):
     values: dict[str, Any] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
     deltas: frozenset[str] = frozenset()
+    due: tuple[str, ...] = ()
     paused: bool = False
 
 
@@ -126,7 +130,13 @@ class Settling:
         replayed = {name: pending.replayed(history) for name, history in self.delta.items()}
         self._values |= {name: found for name, found in replayed.items() if found is not None}
         self._strange = {name for name, found in replayed.items() if found is None}
+        # Channels for which something else than messages was written.
+        self._refused: set[str] = set()
         self._whole: set[str] = set()
+        # What subgraphs of single calls already have, by the node that each is, and the nodes
+        # that work on the conversation itself: called again, they go on from there.
+        self.brought: list[tuple[str, dict[str, Any]]] = []
+        self._again: set[str] = set()
         held = {name: self._values[name] for name in pending.message_channels(self._values)}
         self.saved = pending.stamped(saved, held)
         self.finished = pending.finished(self.saved)
@@ -134,7 +144,9 @@ class Settling:
         for name in self._names():
             self._add(name, held.get(name, ()))
         self.main = pending.main_channel(self._values, self.channels, channel)
-        if self.main is not None and self.main not in self._strange:
+        if self.main in self._strange or self.main in self._refused:
+            self.main = None
+        elif self.main is not None:
             self._add(self.main, held.get(self.main, ()))
         self.report = Reconciled(before=saved.config, after=saved.config, channel=self.main)
         self.report.messages = list(held.get(self.main or "", ()))
@@ -146,20 +158,17 @@ class Settling:
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
         inputs = {} if self.is_unknown or self.finished else self._input()
-        given = [
-            (name, value) for _, name, value in (*self.finished, *pending.commanded(self.saved))
-        ]
-        unsure: dict[str, list[Any]] = {}
+        given = [write[1:] for write in (*self.finished, *pending.commanded(self.saved))]
         for name, value in (*inputs.items(), *given):
-            if name not in holding and pending.is_empty(self._values.get(name)):
-                unsure.setdefault(name, []).append(value)
-        for name, values in unsure.items():
+            fits = pending.is_convertible if name in holding else pending.is_written_as_messages
+            self._refused |= set() if fits(value) else {name}
+        for name in {name: None for name, _ in (*inputs.items(), *given)}:
+            values = [value for at, value in (*inputs.items(), *given) if at == name]
             is_list = all(type(value) is list for value in values) or name == MESSAGES
-            if name in self._strange or not pending.is_state(name) or not is_list:
-                continue
-            if all(map(pending.is_written_as_messages, values)):
+            is_free = name not in self._strange and pending.is_empty(self._values.get(name))
+            if pending.is_state(name) and is_list and is_free and name not in holding:
                 holding.append(name)
-        return holding
+        return [name for name in holding if name not in self._refused]
 
     def _input(self) -> Mapping[str, Any]:
         """Give the input that no step has taken up, by its channels."""
@@ -197,15 +206,57 @@ class Settling:
         known, self.channels = self.channels, {}
         for name in found:
             held: Any = applied.held.get(name) if name in self.delta else self._values.get(name)
-            if name in known and name not in self.delta:
+            held = held if pending.holds_messages(held) else ()
+            if name in known:
                 self.channels[name] = known[name]
-            self._add(name, held if pending.holds_messages(held) else ())
+                self.channels[name].held = list(held)
+            self._add(name, held)
             self.channels[name].applied = list(applied.values.get(name) or ())
         self.report.channel = self.main
         self.report.messages = self.channels[self.main].held if self.main is not None else []
 
+    def bring(self, node: str, space: str, child: Settling, given: Collection[str | None]) -> None:
+        """Take over what an unfinished subgraph already has, beyond what it was given.
+
+        LangGraph drops the subgraph when something new is said. Its messages are merged as if its
+        node had returned them. Where calls are open, the node is a tool, which would return
+        something else, and where there is no channel of that name, nobody knows what: then it is
+        said what is left there.
+        """
+        updates: dict[str, Any] = {}
+        left, is_shared = 0, bool(given)
+        for name, below in child.channels.items():
+            own = self.channels.get(name)
+            known = {message.id for message in own.whole()} if own is not None else set()
+            is_shared = is_shared and known.issuperset(given)
+            known |= set(given)
+            new = [message for message in below.done.messages if message.id not in known]
+            if own is not None and not pending.ends_with_calls({name: own.held}):
+                if new:
+                    updates[name] = new
+            else:
+                left += sum(map(is_real, new))
+        for name, new in updates.items():
+            below = child.channels[name]
+            self.channels[name].bring(new, below.done.synthetic + below.synthetic)
+        if updates:
+            self.brought.append((node, updates))
+            self._again |= {f"{BRANCH}to:{node}"} if is_shared else set()
+        if left:
+            noun = "result is" if left == 1 else "results are"
+            text = f"{left} finished {noun} in namespace {space}, and a new message drops them"
+            self.report.findings.append(
+                find(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
+            )
+
     def open_calls(self) -> dict[str, set[pending.Asked]]:
-        """Give the calls that nothing real answers, by channel, of the channels that have any."""
+        """Give the calls that nothing real answers, by channel, of the channels that have any.
+
+        Errors that tools ended with are real.
+        """
+        for one in self.channels.values():
+            if not one.failed:
+                one.add_failed(self.saved)
         found = {name: one.open_calls() for name, one in self.channels.items()}
         return {name: calls for name, calls in found.items() if calls}
 
@@ -250,12 +301,13 @@ class Settling:
 
     def _begin(self) -> None:
         """Choose the channel for a conversation of which the checkpoint has nothing."""
-        if not pending.is_empty(self._values.get(MESSAGES)) or MESSAGES in self._strange:
-            raise UsageError(f"channel {MESSAGES!r} holds no list of messages")
+        name = self._named or MESSAGES
+        if not pending.is_empty(self._values.get(name)) or name in self._strange:
+            raise UsageError(f"channel {name!r} holds no list of messages")
         if self.is_workflow:
             raise UsageError("this is a workflow that keeps no list of messages for its next run")
-        self.main = self.report.channel = MESSAGES
-        self._add(MESSAGES, ())
+        self.main = self.report.channel = name
+        self._add(name, ())
 
     def _paused(self) -> str:
         if pending.asked(self.saved):
@@ -302,6 +354,10 @@ class Settling:
         for number, _ in enumerate(beside):
             text = "a finished result that the conversation lacks"
             report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
+        failed = [found for one in self.channels.values() for found in one.failed]
+        for number, _ in enumerate(failed):
+            text = "an error of a tool that the conversation lacks"
+            report.findings.append(find(HIDDEN_RESULT, f"errors.{number}", text))
         if START in self.stored and not self.is_workflow and not self.is_unknown:
             text = "a message that no step has taken up"
             report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
@@ -313,20 +369,27 @@ class Settling:
         report.channels = [_described(one) for one in self.channels.values()]
         for one in self.channels.values():
             report.findings += one.done.findings
-            report.removed += one.lined.removed
-            report.added += one.lined.added
         report.healed = all(one.healed for one in report.channels)
-        for name in ("results", "synthetic", "partial", "duplicates") if report.healed else ():
+        if not report.healed:
+            return
+        for name in COUNTED:
             setattr(report, name, sum(getattr(one, name) for one in report.channels))
+        for name in ("removed", "added"):
+            lined = [one.lined for one in self.channels.values()]
+            setattr(report, name, sum(getattr(one, name) for one in lined))
 
     def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
         old = self.saved.checkpoint
         base = old if self.applied is None else self.applied.checkpoint
         values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
         top = self.next_version(max(versions.values()) if versions else None, None)
+        due = self._due(values)
         for name in pending.triggers(values):
-            del values[name]
-            versions[name] = top
+            if name not in due:
+                del values[name]
+                versions[name] = top
+        for name in due.keys() - values.keys() | (self._again & due.keys()):
+            values[name], versions[name] = due[name], top
         for one in self.channels.values():
             self._store(one, values, versions, top)
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
@@ -338,9 +401,36 @@ class Settling:
             "channel_values": values,
             "channel_versions": versions,
             "versions_seen": seen,
-            "updated_channels": sorted(self.channels.keys() & new.keys()),
+            # LangGraph looks at these alone to tell which nodes are due.
+            "updated_channels": sorted({*(self.channels.keys() & new.keys()), *due}),
         }
         return cast("Checkpoint", body), new
+
+    def _due(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the channels that make a node run next, of those that may stay in the checkpoint.
+
+        A node that answers calls must not run any more: they are answered. What comes behind it
+        may, and whatever has nothing to do with calls. Nothing does where the application has
+        changed the conversation, or a person is asked no more.
+        """
+        lined = [one.lined for one in self.channels.values()]
+        if self.is_workflow or self.report.paused or any(one.removed or one.added for one in lined):
+            return {}
+        if self._again:
+            return {name: self.stored[name] for name in self._again & self.stored.keys()}
+        if self.applied is not None:
+            return {n: values[n] for n in pending.triggers(values)} if self.applied.due else {}
+        if START in self.stored or self.brought:
+            return {}
+        if not (self.finished or pending.commanded(self.saved)):
+            is_tool = pending.ends_with_calls({n: one.held for n, one in self.channels.items()})
+            return {} if is_tool else {name: values[name] for name in pending.triggers(values)}
+        whole = {call for one in self.channels.values() for call in pending.unanswered(one.whole())}
+        held = {call for one in self.channels.values() for call in pending.unanswered(one.held)}
+        if not whole <= held:
+            return {}
+        writes = self.saved.pending_writes or ()
+        return {name: value for _, name, value in writes if name.startswith(BRANCH)}
 
     def _store(
         self, one: MessageChannel, values: dict[str, Any], versions: dict[str, Any], top: Any
@@ -401,7 +491,8 @@ def _described(one: MessageChannel) -> ReconciledChannel:
         changed=one.is_behind,
         healed=done.healed,
         results=len({found.id for found in one.beside()} & final),
-        synthetic=done.synthetic,
+        errors=len({found.id for found in one.failed} & final),
+        synthetic=done.synthetic + one.synthetic,
         partial=done.partial,
         duplicates=done.duplicates,
     )

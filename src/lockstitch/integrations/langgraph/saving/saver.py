@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import GUARD, announce, current
+from lockstitch.integrations.langgraph.caller import announce, is_guarded
 from lockstitch.integrations.langgraph.counting import Counters, Counting
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
+from lockstitch.integrations.langgraph.lineage import Lineage, Overtaken, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
@@ -32,8 +32,10 @@ from lockstitch.integrations.langgraph.saving.recording import (
 from lockstitch.integrations.langgraph.saving.schemas import Schemas, connect
 from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
 from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
+from lockstitch.integrations.langgraph.saving.turns import Turns
 from lockstitch.integrations.langgraph.saving.values import Encoder
 from lockstitch.journal.checkpoints import Node, Thread
+from lockstitch.stores.memory import MemoryBackend
 from lockstitch.stores.opening import open_given
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
+# The last one is LangGraph Server's word for the second.
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 class Saver(BaseCheckpointSaver[Any]):
@@ -64,7 +68,9 @@ class Saver(BaseCheckpointSaver[Any]):
     unless the run began at a checkpoint that was asked for by its id: that is a fork. A run that
     brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
     it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
-    how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
+    how many seconds a thread that is being removed or pruned is waited for. With ``turn_wait``, a
+    run has its thread to itself, also before other processes, and another one waits so many seconds
+    for it to end, then it gets ``Held``. ``allow`` are classes
     that may be built from stored values, beside those that LangGraph knows as safe and those that
     the schemas of the graphs name that use this saver. ``ttl`` is
     after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
@@ -79,6 +85,7 @@ class Saver(BaseCheckpointSaver[Any]):
         serde: SerializerProtocol | None = None,
         ttl: float | None = None,
         wait: float = WAIT,
+        turn_wait: float = 0.0,
         cache: int = CACHE,
         reconcile: bool = True,
     ) -> None:
@@ -91,7 +98,8 @@ class Saver(BaseCheckpointSaver[Any]):
         self.reconcile = reconcile
         self._backend = open_given(url)
         self._counting = Counting()
-        self._threads = Threads(self._backend, wait, cache, self._counting)
+        self._turns = Turns(self._backend, turn_wait)
+        self._threads = Threads(self._backend, wait, cache, self._counting, self._turns.leases)
         announce()
         self._lineage = Lineage(Progress)
         self._wait = wait
@@ -125,6 +133,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
+        self._turns.close()
         self._backend.close()
         self._errands.close()
 
@@ -132,11 +141,12 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
+        self._turns.take(config)
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint; before a run begins anew on a thread's last one, that is mended."""
-        if current() is GUARD:
+        if is_guarded():
             return self._saved(config)[0]
         run = self._lineage.begins(config) if self.reconcile else None
         saved, is_head = self._saved(config)
@@ -179,7 +189,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """List checkpoints, newest first."""
         border = get_checkpoint_id(before) if before else None
         if config is not None:
-            self._lineage.looked(place_of(config))
+            self._lineage.looked(config)
         found = (
             saved
             for thread, namespace, checkpoint in self._listed(config)
@@ -249,8 +259,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
         putting = Putting(config, checkpoint, metadata, new_versions)
-        is_guarded = current() is GUARD
-        run = None if is_guarded else self._lineage.writing(place)
+        run = None if is_guarded() else self._lineage.writing(config, is_put=True)
         self._lineage.note_input(run if self.reconcile else None, place, metadata)
 
         def prepare(live: Live) -> Prepared:
@@ -261,7 +270,8 @@ class Saver(BaseCheckpointSaver[Any]):
 
         self._threads.get(place.thread).write(prepare)
         if run is not None:
-            self._lineage.wrote(run, place.at(checkpoint["id"]))
+            self._lineage.wrote(run, place.at(checkpoint["id"]), place)
+            run.stored = checkpoint["id"]
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
     def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
@@ -271,12 +281,12 @@ class Saver(BaseCheckpointSaver[Any]):
         if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
             return
         what = "has gone on" if latest else "was removed"
-        raise Conflict(
+        error = Overtaken(
             f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
             f" (this one builds on {parent or 'nothing'}, the thread ends with"
-            f" {latest or 'nothing'}): another writer was quicker, and nothing was written;"
-            " run the turn again"
+            f" {latest or 'nothing'}): another writer was quicker"
         )
+        raise run.told(error) if latest else error
 
     def put_writes(
         self,
@@ -294,7 +304,9 @@ class Saver(BaseCheckpointSaver[Any]):
             line = written(place, writes, (task_id, task_path), encoder, live.thread)
             return None if line is None else Prepared(line, encoder)
 
-        self._threads.get(place.thread).write(prepare, is_patient=True)
+        # In memory there is no commit that two could share.
+        is_patient = not isinstance(self._backend, MemoryBackend)
+        self._threads.get(place.thread).write(prepare, is_patient=is_patient)
 
     def _require_there(self, thread: Thread, place: Place) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
@@ -357,10 +369,10 @@ class Saver(BaseCheckpointSaver[Any]):
 
         What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
         """
-        if strategy not in {"keep_latest", "delete"}:
+        if strategy not in _STRATEGIES:
             raise UsageError("strategy is 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
-            if strategy == "delete":
+            if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
             else:
                 self._rewrite(self._threads.get(str(thread_id)), keeping.last)
@@ -381,6 +393,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
+        await self._turns.atake(config)
         return await self._errands.run(self._loaded, config)
 
     async def alist(
