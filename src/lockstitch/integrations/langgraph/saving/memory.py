@@ -10,8 +10,8 @@ from lockstitch.integrations.langgraph.saving.spares import Spares
 
 # So many lists are known, of those that were read or stored last.
 _LISTS = 24
-# So many objects that tasks wrote are known again: they are soon a part of the checkpoint, and
-# LangGraph may have given them ids meanwhile.
+# So many objects are known again that were stored last: what a task wrote is soon a part of the
+# checkpoint, and LangGraph may have given it an id meanwhile.
 _OBJECTS = 1024
 
 
@@ -36,18 +36,18 @@ class Memory:
         return self._ids.get((kind, name)) if name else None
 
     def keep(self, space: str, value: Any, look: Look) -> None:
-        """Know again an object that a task wrote, until the next checkpoint of its namespace."""
+        """Know again an object that was stored, until the next checkpoint of its namespace."""
         kept = self._objects.setdefault(space, {})
         kept[id(value)] = (value, look)
         if len(kept) > _OBJECTS:
             del kept[next(iter(kept))]
 
     def drop(self, space: str) -> None:
-        """Let go of what the tasks of a namespace wrote."""
+        """Let go of the objects of a namespace."""
         self._objects.pop(space, None)
 
     def look(self, space: str, value: Any) -> Look | None:
-        """Give what an object looked like when it was written, if it is known."""
+        """Give what an object looked like when it was stored, if it is known."""
         found = self._objects.get(space, {}).get(id(value))
         return found[1] if found is not None and found[0] is value else None
 

@@ -89,9 +89,8 @@ class Encoder:
             self._memory.drop(self.space)
             for number, objects in self._channels.items():
                 self._memory.spares.keep(number, objects)
-        else:
-            for value, look in self._met.values():
-                self._memory.keep(self.space, value, look)
+        for value, look in self._met.values():
+            self._memory.keep(self.space, value, look)
 
     def value(self, value: Any, base: int = NO_LIST, *, channel: bool = False) -> Raw:
         """Code a value; a list as the change of another, of ``base`` if that is worth it."""
