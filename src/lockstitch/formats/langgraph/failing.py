@@ -16,7 +16,7 @@ from msgspec.msgpack import Ext
 
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of
-from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS
+from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS, error_told
 from lockstitch.formats.langgraph.snapshot import JSON, WITHIN, Coded, Write
 from lockstitch.model.parts import CALL
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lockstitch.formats.langgraph.conversation import Reading
 
 FAILED = "The tool failed:"
-# What ends a tool from outside: whether it did its work is then not known.
-_ENDED = ("CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError")
 _LONGEST = 10_000
 # The keys under which a task is given its call, in several versions.
 _KEYS = ("tool_call", "lg_tool_call", "toolCall")
@@ -59,7 +57,7 @@ def _text(reading: Reading, write: Write) -> str:
     if type(found) is dict:
         found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
     text = found if type(found) is str else ""
-    return "" if text.startswith(_ENDED) else text[:_LONGEST]
+    return (error_told(text) or "")[:_LONGEST]
 
 
 def _call(reading: Reading, write: Write, lacking: set[str]) -> str | None:
