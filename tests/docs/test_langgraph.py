@@ -79,5 +79,5 @@ def test_the_page_runs(saver: SqliteSaver, capsys: pytest.CaptureFixture[str]) -
 
 def test_every_language_is_known() -> None:
     # "json" and "py" are files of an application, which tests/server runs.
-    known = {"sh", "text", "python", "console", "json", "py"}
+    known = {"sh", "text", "python", "console", "json", "py", "js"}
     assert {language for _, language, _ in blocks(PAGE)} == known
