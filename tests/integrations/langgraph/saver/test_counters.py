@@ -48,12 +48,13 @@ def test_heals_are_counted_by_code_with_the_results_that_were_kept(counted: Any)
     assert counted.counters == Counters()
     before = counted.counters
     with ThreadPoolExecutor(4) as pool:
-        kept = sum(pool.map(lambda number: broken_off(counted, f"t{number}"), range(8)))
+        kept = list(pool.map(lambda number: broken_off(counted, f"t{number}"), range(8)))
     found = counted.counters
-    assert 8 <= kept <= 16
-    assert (found.healed, found.results, found.conflicts) == (8, kept, 0)
-    assert found.codes["LS901"] == 8
-    assert set(found.codes.values()) == {8}
+    assert sum(kept) > 0
+    assert (found.healed, found.results, found.conflicts) == (8, sum(kept), 0)
+    codes = dict(found.codes)
+    assert codes.pop("LS901") == sum(map(bool, kept))
+    assert set(codes.values()) == {8}
     assert before == Counters()
     with pytest.raises(TypeError):
         found.codes["LS101"] = 0  # type: ignore[index]

@@ -35,6 +35,7 @@ from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Thr
 from lockstitch.integrations.langgraph.saving.turns import Turns
 from lockstitch.integrations.langgraph.saving.values import Encoder
 from lockstitch.journal.checkpoints import Node, Thread
+from lockstitch.stores.memory import MemoryBackend
 from lockstitch.stores.opening import open_given
 
 if TYPE_CHECKING:
@@ -303,7 +304,9 @@ class Saver(BaseCheckpointSaver[Any]):
             line = written(place, writes, (task_id, task_path), encoder, live.thread)
             return None if line is None else Prepared(line, encoder)
 
-        self._threads.get(place.thread).write(prepare, is_patient=True)
+        # In memory there is no commit that two could share.
+        is_patient = not isinstance(self._backend, MemoryBackend)
+        self._threads.get(place.thread).write(prepare, is_patient=is_patient)
 
     def _require_there(self, thread: Thread, place: Place) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""

@@ -30,8 +30,9 @@ from lockstitch.stores.base import Backend, Lease
 _TRIES = 8
 _THREADS = 256
 _encode = msgspec.json.Encoder().encode
-# Seconds that are waited for a checkpoint, at least, for each message, and at most.
-_SHORTEST, _EACH, _LONGEST = 0.003, 0.000_004, 0.015
+# Seconds that are waited for a checkpoint: at least, for each message, at most; and at most on a
+# machine that has so much to do that it came late the last times.
+_SHORTEST, _EACH, _LONGEST, _BUSY = 0.003, 0.000_004, 0.015, 0.04
 _MISSES, _AGAIN = 8, 32
 
 
@@ -73,19 +74,33 @@ class Patience:
 
     LangGraph hands over what a task wrote and goes on at once to the checkpoint that is made of
     it: both are stored in one step, if the second comes soon. How soon depends on how long the
-    conversation is. If it does not come, again and again, it is not waited for any more, but for
-    a try now and then.
+    conversation is, and on how busy the machine is. If it does not come, again and again, it is
+    not waited for any more, but for a try now and then.
     """
 
     def __init__(self) -> None:
         self._missed = 0
+        self._began = 0.0
+        self._late = 0.0
 
     def seconds(self, items: int) -> float:
         """Say how long to wait now, in a thread with so many items."""
         if self._missed > _MISSES and self._missed % _AGAIN:
             self._missed += 1
             return 0.0
-        return min(_SHORTEST + items * _EACH, _LONGEST)
+        usual = min(_SHORTEST + items * _EACH, _LONGEST)
+        return min(max(usual, 1.5 * self._late), _BUSY)
+
+    def begin(self) -> None:
+        """Take note of when something begins to wait."""
+        self._began = time.monotonic()
+
+    def arrive(self) -> None:
+        """Take note of when the checkpoint comes, in time or not."""
+        late = time.monotonic() - self._began
+        if late < 2 * _BUSY:
+            self._late = max(late, 0.9 * self._late)
+        self._began = 0.0
 
     def learn(self, *, is_met: bool) -> None:
         """Take note of whether it came."""
@@ -182,6 +197,7 @@ class Live:
             if is_patient:
                 self._wait_a_moment(job)
             else:
+                self.patience.arrive()
                 self._queue.append(job)
             with self.lock:
                 if not job.is_done:
@@ -200,6 +216,7 @@ class Live:
         if seconds:
             job.bell = threading.Lock()
             job.bell.acquire()
+        self.patience.begin()
         self._queue.append(job)
         if seconds:
             self.patience.learn(is_met=job.waits(seconds))
