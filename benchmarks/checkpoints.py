@@ -20,11 +20,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from checkpoints_rivals import Bare, Ours, OursAwaited, postgres_awaited, sqlite_awaited
+from checkpoints_rivals import (
+    Bare,
+    Ours,
+    OursAwaited,
+    counted,
+    guarded_sqlite,
+    postgres_awaited,
+    sqlite_awaited,
+)
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from stores import RESULTS, Places, Race, Row, Table, versions
 from stores_rivals import Rival, langgraph_postgres, langgraph_sqlite
 from stores_workload import Talk, lines
 
+from lockstitch.integrations.langgraph import Guard
 from tests import postgres_server
 
 MARKS = (1, 100, 200, 500, 1000)
@@ -32,6 +44,8 @@ MARKS = (1, 100, 200, 500, 1000)
 FASTER, SMALLER = 6.0, 150.0
 # Ours with twice the turns must not be much more than twice as large.
 LINEAR = 1.1
+# A guard's time against that of its saver, and the calls of it in a turn of one node.
+DEARER, CALLS = 1.15, 10
 
 
 def arms(places: Places) -> dict[str, Callable[[], Rival]]:
@@ -47,6 +61,10 @@ def arms(places: Places) -> dict[str, Callable[[], Rival]]:
         "SqliteSaver": lambda: langgraph_sqlite(folder),
         "SqliteSaver, durability async": lambda: langgraph_sqlite(folder, durability="async"),
         "SqliteSaver, DeltaChannel": lambda: langgraph_sqlite(folder, delta=True),
+        "Guard of SqliteSaver": lambda: guarded_sqlite(folder),
+        "Guard of SqliteSaver, durability async": lambda: guarded_sqlite(
+            folder, durability="async"
+        ),
         "AsyncSqliteSaver": lambda: sqlite_awaited(folder),
         "PostgresSaver": lambda: langgraph_postgres(*places.database()),
         "PostgresSaver, DeltaChannel": lambda: langgraph_postgres(*places.database(), delta=True),
@@ -83,11 +101,14 @@ def shown(table: Table, races: dict[str, Race], turns: int) -> dict[str, Row]:
     table.section(f"ms a turn at turn {' / '.join(map(str, marks))}, and bytes at its last turn")
     found: dict[str, Row] = {}
     for name, one in races.items():
+        # While it is open a database has a log beside it.
+        opened = one.rival.size()
         load, size = one.end()
         times = {f"turn {mark}": one.at(mark) for mark in marks}
         text = " ".join("      -" if ms is None else f"{ms:7.1f}" for ms in times.values())
-        text += f"  {size / 1e6:8.2f} MB at {len(one.times)}  load {load:6.1f} ms"
-        found[name] = {**times, "last": len(one.times), "MB": size / 1e6, "load_ms": load}
+        text += f"  {opened / 1e6:8.2f} MB open, {size / 1e6:8.2f} closed  load {load:6.1f} ms"
+        sizes = {"MB": size / 1e6, "open_MB": opened / 1e6}
+        found[name] = {**times, "last": len(one.times), **sizes, "load_ms": load}
         table.row(name, text, **found[name])
     return found
 
@@ -107,12 +128,49 @@ def compared(table: Table, races: dict[str, Race], found: dict[str, Row]) -> Non
             continue
         turn = min(len(races[ours].times), len(races[theirs].times))
         faster = (races[theirs].at(turn) or 0) / (races[ours].at(turn) or 1)
-        sizes = [found[name]["MB"] / races[name].payload for name in (theirs, ours)]
-        smaller = sizes[0] / sizes[1] if sizes[1] else 0.0
-        text = f"{faster:6.1f} x faster, {smaller:6.0f} x smaller at turn {turn}"
+        smaller, opened = (
+            (found[theirs][size] / races[theirs].payload)
+            / max(found[ours][size] / races[ours].payload, 1e-12)
+            for size in ("MB", "open_MB")
+        )
+        text = f"{faster:6.1f} x faster, {smaller:6.0f} x smaller, {opened:.0f} x open, at {turn}"
         goal = f">= {FASTER:g} x, {SMALLER:g} x" if has_goal else ""
-        met = (faster >= FASTER and smaller >= SMALLER) if has_goal else None
-        table.row(f"{ours} : {theirs}", text, goal, met, faster=faster, smaller=smaller, turn=turn)
+        met = (faster >= FASTER and min(smaller, opened) >= SMALLER) if has_goal else None
+        figures = {"faster": faster, "smaller": smaller, "smaller_open": opened, "turn": turn}
+        table.row(f"{ours} : {theirs}", text, goal, met, **figures)
+
+
+def guarded(table: Table, races: dict[str, Race], turns: int) -> None:
+    """Print what a guard costs: its time against that of its saver, and its calls."""
+    table.section("a guard against its saver")
+    for more in ("", ", durability async"):
+        bare, guard = f"SqliteSaver{more}", f"Guard of SqliteSaver{more}"
+        if bare not in races or guard not in races:
+            continue
+        for mark in (mark for mark in MARKS if mark <= turns):
+            times = races[guard].at(mark), races[bare].at(mark)
+            if times[0] and times[1]:
+                ratio = times[0] / times[1]
+                text, goal = f"{ratio:6.2f} x at turn {mark}", f"<= {DEARER:g} x"
+                table.row(guard, text, goal, ratio <= DEARER, ratio=ratio, turn=mark)
+    found = [calls(is_guarded=is_guarded) for is_guarded in (False, True)]
+    text = f"{found[1]} calls of the saver in a turn of one node, {found[0]} without"
+    table.row("Guard", text, f"<= {CALLS}", found[1] <= CALLS, calls=found[1], bare=found[0])
+
+
+def calls(*, is_guarded: bool) -> int:
+    """Count the calls of a saver in the third turn of a thread."""
+    made: list[str] = []
+    saver = counted(InMemorySaver(), made)
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", lambda _state: {"messages": [AIMessage("x")]})
+    graph.add_edge(START, "model")
+    graph = graph.compile(checkpointer=Guard(saver) if is_guarded else saver)
+    for _ in range(3):
+        made.clear()
+        given = {"messages": [HumanMessage("x")]}
+        graph.invoke(given, {"configurable": {"thread_id": "1"}}, durability="sync")
+    return len(made)
 
 
 def growth(table: Table, places: Places, turns: int) -> None:
@@ -151,6 +209,7 @@ def main() -> None:
         places = Places(Path(name), server)
         races = race(places, options.turns, options.budget, options.only)
         compared(table, races, shown(table, races, options.turns))
+        guarded(table, races, options.turns)
         growth(table, places, options.turns)
     if options.keep:
         kept: dict[str, Any] = {"date": f"{datetime.now(tz=UTC):%Y-%m-%d}", "versions": versions()}

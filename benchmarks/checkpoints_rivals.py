@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from stores_rivals import LangGraph, Rival, Turn, size_of
 
-from lockstitch.integrations.langgraph import Saver
+from lockstitch.integrations.langgraph import Guard, Saver
 
 Sizes = Callable[[], int]
 
@@ -90,6 +91,34 @@ class Bare(LangGraph):
 
     def load(self) -> int:
         return len(self.messages)
+
+
+CALLS = ("get_tuple", "list", "put", "put_writes")
+
+
+def counted(saver: Any, calls: list[str]) -> Any:
+    """Have a saver note every call of it."""
+
+    def noting(name: str, real: Any) -> Any:
+        def call(*words: Any, **options: Any) -> Any:
+            calls.append(name)
+            return real(*words, **options)
+
+        return call
+
+    for name in CALLS:
+        setattr(saver, name, noting(name, getattr(saver, name)))
+    return saver
+
+
+def guarded_sqlite(folder: Path, **options: Any) -> Rival:
+    """A graph with a ``Guard`` around ``SqliteSaver``."""
+    from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
+
+    path = Path(tempfile.mkdtemp(prefix="guarded-", dir=folder)) / "langgraph.db"
+    connection = sqlite3.connect(path, check_same_thread=False)
+    guard = Guard(SqliteSaver(connection))
+    return LangGraph(guard, connection.close, lambda: size_of(path), **options)
 
 
 def sqlite_awaited(folder: Path, **options: Any) -> Rival:

@@ -91,7 +91,8 @@ def _rename(kit: Kit, calls: list[Any], new: str) -> None:
 
 def reused_ids() -> list[Case]:
     errors = {"anthropic": "messages.3.content.0: `tool_use` ids must be unique"}
-    kits: list[Kit] = [ANTHROPIC, RESPONSES, BEDROCK, MISTRAL, LangChain("langchain:mistral")]
+    kits: list[Kit] = [ANTHROPIC, RESPONSES, BEDROCK, MISTRAL]
+    kits += [LangChain("langchain:mistral"), LangChain("langchain:anthropic")]
     kits += [Chat("openai-chat:minimax"), Chat("openai-chat:glm"), Chat("openai-chat:deepseek")]
     return [
         Case(
@@ -153,6 +154,14 @@ def odd_ids() -> list[Case]:
             dialect="langchain:mistral",
             broken=_pair(LangChain("langchain:mistral"), "call_0001"),
             whole=_pair(LangChain("langchain:mistral")),
+            place="messages.1.tool_calls.0",
+            error=...,
+        ),
+        Case(
+            code="LS204",
+            dialect="langchain:anthropic",
+            broken=_pair(LangChain("langchain:anthropic"), "ls:0"),
+            whole=_pair(LangChain("langchain:anthropic")),
             place="messages.1.tool_calls.0",
             error=...,
         ),

@@ -81,6 +81,14 @@ def blank_texts() -> list[Case]:
         ),
         Case(
             code="LS401",
+            dialect="langchain:anthropic",
+            broken=[*LANGCHAIN.user(" "), *LANGCHAIN.assistant()],
+            whole=[*LANGCHAIN.user(), *LANGCHAIN.assistant()],
+            place="messages.0.content",
+            error=...,
+        ),
+        Case(
+            code="LS401",
             dialect="gemini",
             broken=[{"role": "user", "parts": [{"text": "Look."}, {"text": ""}]}],
             whole=[{"role": "user", "parts": [{"text": "Look."}, {"text": " "}]}],

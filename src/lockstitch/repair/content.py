@@ -232,7 +232,8 @@ def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:
 def _fill(draft: Draft, message: Message) -> bool:
     """Give an empty message content; False means that it should go."""
     place = draft.place_at(message)
-    if draft.profile.dialect in ("openai-chat", "openai-responses", "langchain"):
+    takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
+    if takes_nothing and draft.profile.dialect in ("openai-chat", "openai-responses", "langchain"):
         if message.role == TOOL:
             message.parts = [draft.dialect.with_payload(message.parts[0], "")]
         else:

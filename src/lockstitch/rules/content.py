@@ -33,7 +33,7 @@ BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(
     code="LS401",
     name="blank-text",
-    dialects=BLOCKS,
+    dialects=(*BLOCKS, "langchain:anthropic"),
     errors=(
         ("anthropic", "messages: text content blocks must be non-empty"),
         (
@@ -206,7 +206,7 @@ ODD_RESULT = rule(
 )
 
 
-@finder("anthropic", "bedrock", "gemini")
+@finder("anthropic", "bedrock", "gemini", "langchain")
 def blank_texts(case: Case) -> Iterator[Finding]:
     """LS401."""
     if case.profile.rejects_text == ANYTHING:
@@ -303,6 +303,9 @@ def lacks_content(case: Case, position: int) -> bool:
     if dialect == "openai-chat":
         return _chat_lacks_content(case, message)
     if dialect == "langchain":
+        is_said = message.parts or case.profile.rejects_text == ANYTHING
+        if not is_said and message.role in (USER, ASSISTANT):
+            return True
         return isinstance(message.raw, dict) and fields_of(message.raw).get("content") is None
     if message.parts:
         return False

@@ -46,6 +46,7 @@ REUSED_ID = rule(
         "bedrock",
         *("openai-chat:mistral", "openai-chat:deepseek", "openai-chat:minimax", "openai-chat:glm"),
         "langchain:mistral",
+        "langchain:anthropic",
     ),
     errors=_UNIQUE,
     summary="a call id of an earlier turn is used again",
@@ -77,7 +78,13 @@ MISSING_ID = rule(
 ID_ALPHABET = rule(
     code="LS204",
     name="id-alphabet",
-    dialects=("anthropic", "bedrock", "openai-chat:mistral", "langchain:mistral"),
+    dialects=(
+        "anthropic",
+        "bedrock",
+        "openai-chat:mistral",
+        "langchain:mistral",
+        "langchain:anthropic",
+    ),
     errors=(
         (
             "anthropic",

@@ -17,15 +17,13 @@ from msgspec.msgpack import Ext
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of
-from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS
+from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS, error_told
 from lockstitch.formats.langgraph.snapshot import JSON, WITHIN, Coded, Write
 from lockstitch.model.parts import CALL
 
 if TYPE_CHECKING:
     from lockstitch.formats.langgraph.conversation import Reading
 
-# What ends a tool from outside.
-_ENDED = ("CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError")
 _LONGEST = 10_000
 # The keys under which a task is given its call, in several versions.
 _KEYS = ("tool_call", "lg_tool_call", "toolCall")
@@ -37,9 +35,10 @@ def failures(reading: Reading, lacking: set[str]) -> Iterator[Item]:
         text = _text(reading, write) if write.channel == ERROR else ""
         call = _call(reading, write, lacking) if text else None
         if call is not None:
+            told = error_told(text)
             view = {
                 "type": "tool",
-                "content": CANCELLED if text.startswith(_ENDED) else f"{FAILED} {text}",
+                "content": CANCELLED if told is None else f"{FAILED} {told}",
                 "tool_call_id": call,
                 "name": _names(reading).get(call),
                 "status": "error",

@@ -6,6 +6,7 @@ down once, here: for the databases that are read from outside and for the graphs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -40,7 +41,11 @@ MARK = "#"
 # A channel that makes one node run next: ``branch:to:next``.
 BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
-_BROKEN_OFF = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit"})
+# What ends a tool from outside: whether it did its work is then not known.
+_BROKEN_OFF = frozenset(
+    {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError"}
+)
+_NAME = re.compile(r"\w*")
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
@@ -88,10 +93,11 @@ def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
 def error_told(text: str) -> str | None:
     """Return a recorded error as it is told to a model; None if it was no error of a tool.
 
-    LangGraph records the ``repr`` of whatever a task ended with, also of what only says that the
-    run was broken off from outside.
+    LangGraph records the ``repr`` of whatever a task ended with, LangGraph.js its name and text,
+    also of what only says that the run was broken off from outside.
     """
-    return None if text.partition("(")[0] in _BROKEN_OFF else text
+    found = _NAME.match(text)
+    return None if found is not None and found.group() in _BROKEN_OFF else text
 
 
 def waiting(writes: Iterable[tuple[str, str]]) -> set[str]:

@@ -317,3 +317,30 @@ def test_an_agent_of_which_nothing_is_there_yet_is_left_alone(tmp_path: Path) ->
             team.graph.invoke(asked("Go."), THREAD)
         report = reconcile(team.graph, THREAD)
         assert (report.changed, report.next) == (False, ("researcher",))
+
+
+@pytest.mark.parametrize("name", ["guarded memory", "guarded sqlite"])
+def test_a_checkpoint_of_the_past_gets_nothing_of_the_run_that_went_on(
+    name: str, tmp_path: Path
+) -> None:
+    with checkpointer(name, tmp_path) as saver:
+        team = Team("node", saver)
+        team.model.replies = [calling("one", "two")]
+        team.graph.invoke(asked("Go."), THREAD)
+        own = list(saver.list(on("a thread", checkpoint_ns="")))
+        past = next(one for one in own if one.metadata["step"] == 0)
+        team.graph.invoke(asked("Something else."), past.config)
+        assert [message.text for message in team.model.sent[-1]] == ["Go.", "Something else."]
+
+
+@pytest.mark.parametrize("name", REPAIRING)
+def test_what_a_new_message_drops_is_logged(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with checkpointer(name, tmp_path) as saver:
+        team = Team("elsewhere", saver).break_off({"talk": [HumanMessage("Go.")]})
+        team.bench.released.set()
+        with suppress(Released):
+            team.graph.invoke({"talk": [HumanMessage("And now?")]}, THREAD)
+        assert any("2 finished results are in" in record.message for record in caplog.records)
+        assert "Go." not in caplog.text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.pregel import _algo
 
-from lockstitch.formats.langgraph.naming import ERROR, MESSAGES, TASKS, error_told
+from lockstitch.formats.langgraph.naming import ERROR, MESSAGES, PUSH, TASKS, error_told
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.identity import named
 from lockstitch.redaction import redacted
@@ -18,7 +18,6 @@ from lockstitch.redaction import redacted
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
 
-_PUSH = "__pregel_push"
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 # What LangGraph's own tool node tells a model.
 ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
@@ -103,5 +102,5 @@ def _task_id(saved: CheckpointTuple, node: str, number: int) -> str:
     above = saved.config["configurable"].get("checkpoint_ns") or ""
     space = f"{above}|{node}" if above else node
     step = str(int(saved.metadata.get("step", -2)) + 1)
-    found: str = hashed(unhexlify(checkpoint), space, step, node, _PUSH, str(number))
+    found: str = hashed(unhexlify(checkpoint), space, step, node, PUSH, str(number))
     return found

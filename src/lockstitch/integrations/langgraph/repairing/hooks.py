@@ -1,26 +1,35 @@
 """What goes to a model, healed: for graphs that let a function look at it before.
 
 Two things are apart. What is sent is healed on every call, because only then is it known what
-is sent. The state is mended once, so that the next call finds nothing to do: the same messages
-with the same ids, and so the same bytes for the provider's cache.
+is sent. The state is mended once, with results that the thread has beside its checkpoints, so
+that the next call finds nothing to do: the same messages with the same ids, and so the same bytes
+for the provider's cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.config import get_config
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.naming import MESSAGES
-from lockstitch.integrations.langgraph.repairing.healing import DIALECT, Mended, mended
+from lockstitch.integrations.langgraph.repairing import pending
+from lockstitch.integrations.langgraph.repairing.channel import MessageChannel
+from lockstitch.integrations.langgraph.repairing.healing import DIALECT, Mended
 from lockstitch.integrations.langgraph.repairing.identity import named
 from lockstitch.integrations.langgraph.repairing.partial import completed
 from lockstitch.lists import plan
 from lockstitch.repair.turns import START
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointTuple
 
 # The packages whose providers want the user to speak first.
 _OPENED = frozenset({"langchain_anthropic", "langchain_aws", "langchain_google_genai"})
@@ -30,6 +39,8 @@ _PROFILES = {
     "langchain_anthropic": "langchain:anthropic",
     "langchain_openai": "langchain:openai",
 }
+_SAVER = "__pregel_checkpointer"
+_FURTHEST = 100
 _OPENING = "lockstitch-beginning"
 
 
@@ -50,7 +61,9 @@ def heal_hook(
 
     def hook(given: Any) -> dict[str, Any]:
         held = given[channel] if isinstance(given, Mapping) else getattr(given, channel)
-        done = mended(held)
+        search = Search(held, channel)
+        search.look()
+        done = search.done()
         update = {channel: _update(held, done) or []}
         if dialect is None and model is None:
             return update
@@ -60,9 +73,78 @@ def heal_hook(
     return hook if state is None else hook(state)
 
 
+class Search:
+    """Results for the open calls of a state, looked for in the thread that the state is of.
+
+    A message that came after an interrupt has left them beside the checkpoint before it. A text
+    in the place of a result is looked for again at the beginning of the next two turns.
+    """
+
+    def __init__(self, held: Sequence[BaseMessage], channel: str = MESSAGES) -> None:
+        self._channel = MessageChannel(channel, held)
+        self._calls: set[pending.Asked] = set()
+        begins = bool(held) and isinstance(held[-1], HumanMessage)
+        values = {channel: list(held)}
+        if pending.unanswered(held) or (begins and pending.holds_stand_ins(values)):
+            self._calls = self._channel.open_calls()
+
+    def look(self) -> None:
+        """Look for results in the checkpoints of the run that this is called in, if it is."""
+        saver, place = _thread()
+        if saver is None or not self._calls:
+            return
+        found: Any = saver.list(place, limit=_FURTHEST)
+        for saved in found:
+            if not self._take(saved):
+                break
+        # What holds a lock while it is read lets go of it now, and not when it is collected.
+        if hasattr(found, "close"):
+            found.close()
+
+    async def alook(self) -> None:
+        """Do what ``look`` does, in an event loop."""
+        saver, place = _thread()
+        if saver is None or not self._calls:
+            return
+        found: Any = saver.alist(place, limit=_FURTHEST)
+        async for saved in found:
+            if not self._take(saved):
+                break
+        if hasattr(found, "aclose"):
+            await found.aclose()
+
+    def _take(self, saved: CheckpointTuple) -> bool:
+        """Take results from beside a checkpoint; False if there is no use in looking further."""
+        return self._channel.take(saved, self._calls) and bool(self._calls)
+
+    def done(self) -> Mended:
+        """Return the conversation with what was found, made valid."""
+        self._channel.line_up()
+        return self._channel.done
+
+    def update(self) -> list[BaseMessage] | None:
+        """Return the update that makes the state's messages valid, as small as can be, or None."""
+        return _update(self._channel.held, self.done())
+
+
+def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
+    """Give the checkpointer of the run that this is called in, and the namespace of its graph."""
+    try:
+        conf = get_config().get("configurable", {})
+    except RuntimeError:
+        return None, {}
+    saver = conf.get(_SAVER)
+    thread, space = conf.get("thread_id"), str(conf.get("checkpoint_ns") or "")
+    if not isinstance(saver, BaseCheckpointSaver) or thread is None:
+        return None, {}
+    above = space.rpartition("|")[0]
+    keep = {key: conf[key] for key in conf if not key.startswith(("__", "checkpoint_"))}
+    return saver, {"configurable": {**keep, "thread_id": thread, "checkpoint_ns": above}}
+
+
 def update_for(held: Sequence[BaseMessage]) -> list[BaseMessage] | None:
     """Give the update that makes a state's messages valid, as small as it can be; None if none."""
-    return _update(held, mended(held))
+    return Search(held).update()
 
 
 def _update(held: Sequence[BaseMessage], done: Mended) -> list[BaseMessage] | None:

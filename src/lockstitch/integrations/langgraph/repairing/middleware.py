@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 
 from lockstitch.integrations.langgraph.repairing.hooks import (
+    Search,
     checked_dialect,
     dialect_for,
     model_name,
     opens_with_user,
     sendable,
-    update_for,
 )
 
 if TYPE_CHECKING:
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class HealMiddleware(AgentMiddleware[Any, Any, Any]):
     """Heals the conversation of an agent, in its state once and before every call.
 
-    In the state, open calls are answered, late results moved, half replies completed; the update
-    is one step of the graph, and later ones find nothing to do. What is sent is healed again,
-    because middleware between the two may have cut it. A list in which nothing is wrong is passed
-    on as the same object. Works together with approvals and summaries, in any order.
+    In the state, open calls are answered, with the results that the checkpointer has beside earlier
+    checkpoints of the thread, late results moved, half replies completed; the update is one step
+    of the graph, and later ones find nothing to do. What is sent is healed again, because
+    middleware between the two may have cut it. A list in which nothing is wrong is passed on as
+    the same object. Works together with approvals and summaries, in any order.
 
     ``dialect`` names a profile such as ``langchain:mistral`` for what is sent, ``model`` a version
     that rules depend on; both are read off the request's model if they are not given.
@@ -39,11 +40,14 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         self.model = model
 
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        update = update_for(state["messages"])
-        return None if update is None else {"messages": update}
+        search = Search(state["messages"])
+        search.look()
+        return _changed(search)
 
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        return self.before_model(state, runtime)
+        search = Search(state["messages"])
+        await search.alook()
+        return _changed(search)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
@@ -65,3 +69,8 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         if sent is held:
             return request
         return request.override(messages=cast("list[AnyMessage]", sent))
+
+
+def _changed(search: Search) -> dict[str, Any] | None:
+    update = search.update()
+    return None if update is None else {"messages": update}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,11 +20,17 @@ from lockstitch.formats.langgraph.naming import MESSAGES, PREVIOUS, successor
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed, unfinished_tasks
 from lockstitch.integrations.langgraph.repairing.report import Reconciled
-from lockstitch.integrations.langgraph.repairing.settling import Settled, Settling, broken
+from lockstitch.integrations.langgraph.repairing.settling import (
+    HIDDEN_RESULT,
+    Settled,
+    Settling,
+    broken,
+)
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+_LOG = logging.getLogger("lockstitch.langgraph")
 _PARTS = "|"
 _TASK = ":"
 _RECENT = 1000
@@ -98,6 +105,10 @@ class Reconciler:
         report = yield from self._mended(self.config, self._graph_at(space), messages)
         if report is None:
             return Reconciled()
+        for finding in report.findings if self.force else ():
+            if finding.code == HIDDEN_RESULT and not finding.fixable:
+                thread = self.config["configurable"]["thread_id"]
+                _LOG.warning("thread %r: %s", thread, finding.message)
         is_past = bool(self.config["configurable"].get("checkpoint_id"))
         if space or is_past or (report.waiting and not self.force):
             return report
@@ -129,7 +140,9 @@ class Reconciler:
         )
         if messages is not None:
             _check_channel(graph, task.main or MESSAGES)
-        yield from self._bring(task, config, graph)
+        # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
+        if not config["configurable"].get("checkpoint_id"):
+            yield from self._bring(task, config, graph)
         if graph is not None and not task.is_workflow and pending.is_busy(saved, delta):
             task.apply(rehearsed(graph, task.saved, self.saver, delta, task.brought))
         yield from self._look_back(task)

@@ -176,10 +176,11 @@ def _play(graph: Any, stage: Rehearsal, due: tuple[str, ...], *, closes: bool) -
         due, has_writes = _next_of(graph, stage), False
     dropped: tuple[str, ...] = ()
     for _ in range(_MOST_STEPS):
+        if not (due or stage.line[-1].pending_writes):
+            return _behind(graph, stage, dropped)
         values = _values_of(graph, stage)
-        is_over = not (due or stage.line[-1].pending_writes)
-        if is_over or not (has_writes or closes or pending.ends_with_calls(values)):
-            return due or _behind(graph, stage, dropped)
+        if not (has_writes or closes or pending.ends_with_calls(values)):
+            return due
         asked = _open_calls(values)
         graph.update_state(_config(stage), None, as_node=END)
         dropped, due = due, _next_of(graph, stage)

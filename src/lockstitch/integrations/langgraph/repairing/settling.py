@@ -206,9 +206,11 @@ class Settling:
         known, self.channels = self.channels, {}
         for name in found:
             held: Any = applied.held.get(name) if name in self.delta else self._values.get(name)
-            if name in known and name not in self.delta:
+            held = held if pending.holds_messages(held) else ()
+            if name in known:
                 self.channels[name] = known[name]
-            self._add(name, held if pending.holds_messages(held) else ())
+                self.channels[name].held = list(held)
+            self._add(name, held)
             self.channels[name].applied = list(applied.values.get(name) or ())
         self.report.channel = self.main
         self.report.messages = self.channels[self.main].held if self.main is not None else []
@@ -367,11 +369,14 @@ class Settling:
         report.channels = [_described(one) for one in self.channels.values()]
         for one in self.channels.values():
             report.findings += one.done.findings
-            report.removed += one.lined.removed
-            report.added += one.lined.added
         report.healed = all(one.healed for one in report.channels)
-        for name in COUNTED if report.healed else ():
+        if not report.healed:
+            return
+        for name in COUNTED:
             setattr(report, name, sum(getattr(one, name) for one in report.channels))
+        for name in ("removed", "added"):
+            lined = [one.lined for one in self.channels.values()]
+            setattr(report, name, sum(getattr(one, name) for one in lined))
 
     def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
         old = self.saved.checkpoint

@@ -1,8 +1,9 @@
 """Threads in memory, as far as they are in the store: read once, then kept up to date.
 
 Everybody who writes to a thread queues up, and whoever comes first stores all that has queued up
-in one durable step. Nobody holds a thread: what is added is added behind the very record that was
-read last, so that of two processes the second one is told and reads again what is new.
+in one durable step. Nobody holds a thread, but a run that has its turn (``turns``): what is added
+is added behind the very record that was read last, so that of two processes the second one is told
+and reads again what is new.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 import msgspec
@@ -24,13 +25,14 @@ from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
 from lockstitch.journal.checkpoints import Begun, Line, Put, Thread, session_of
 from lockstitch.journal.records import NEW, Entry, Head
-from lockstitch.stores.base import Backend
+from lockstitch.stores.base import Backend, Lease
 
 _TRIES = 8
 _THREADS = 256
 _encode = msgspec.json.Encoder().encode
-# Seconds that are waited for a checkpoint, at least, for each message, and at most.
-_SHORTEST, _EACH, _LONGEST = 0.003, 0.000_004, 0.015
+# Seconds that are waited for a checkpoint: at least, for each message, at most; and at most on a
+# machine that has so much to do that it came late the last times.
+_SHORTEST, _EACH, _LONGEST, _BUSY = 0.003, 0.000_004, 0.015, 0.04
 _MISSES, _AGAIN = 8, 32
 
 
@@ -72,19 +74,33 @@ class Patience:
 
     LangGraph hands over what a task wrote and goes on at once to the checkpoint that is made of
     it: both are stored in one step, if the second comes soon. How soon depends on how long the
-    conversation is. If it does not come, again and again, it is not waited for any more, but for
-    a try now and then.
+    conversation is, and on how busy the machine is. If it does not come, again and again, it is
+    not waited for any more, but for a try now and then.
     """
 
     def __init__(self) -> None:
         self._missed = 0
+        self._began = 0.0
+        self._late = 0.0
 
     def seconds(self, items: int) -> float:
         """Say how long to wait now, in a thread with so many items."""
         if self._missed > _MISSES and self._missed % _AGAIN:
             self._missed += 1
             return 0.0
-        return min(_SHORTEST + items * _EACH, _LONGEST)
+        usual = min(_SHORTEST + items * _EACH, _LONGEST)
+        return min(max(usual, 1.5 * self._late), _BUSY)
+
+    def begin(self) -> None:
+        """Take note of when something begins to wait."""
+        self._began = time.monotonic()
+
+    def arrive(self) -> None:
+        """Take note of when the checkpoint comes, in time or not."""
+        late = time.monotonic() - self._began
+        if late < 2 * _BUSY:
+            self._late = max(late, 0.9 * self._late)
+        self._began = 0.0
 
     def learn(self, *, is_met: bool) -> None:
         """Take note of whether it came."""
@@ -94,7 +110,14 @@ class Patience:
 class Live:
     """One thread: what its journal says, and the objects that were made of it."""
 
-    def __init__(self, backend: Backend, id_: str, wait: float, counting: Counting) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        id_: str,
+        wait: float,
+        counting: Counting,
+        leases: Mapping[str, Lease],
+    ) -> None:
         self.id = id_
         self.session = session_of(id_)
         self.lock = threading.RLock()
@@ -103,6 +126,7 @@ class Live:
         self._backend = backend
         self._wait = wait
         self._counting = counting
+        self._leases = leases
         self.patience = Patience()
         self._queue: deque[_Job] = deque()
         self._is_read = False
@@ -173,6 +197,7 @@ class Live:
             if is_patient:
                 self._wait_a_moment(job)
             else:
+                self.patience.arrive()
                 self._queue.append(job)
             with self.lock:
                 if not job.is_done:
@@ -191,6 +216,7 @@ class Live:
         if seconds:
             job.bell = threading.Lock()
             job.bell.acquire()
+        self.patience.begin()
         self._queue.append(job)
         if seconds:
             self.patience.learn(is_met=job.waits(seconds))
@@ -224,7 +250,7 @@ class Live:
             if not entries:
                 return
             try:
-                self.thread.head = self._backend.add(self.session, entries, before, wait=self._wait)
+                self.thread.head = self._added(entries, before)
             except Moved:
                 self.forget()
             except Unsure:
@@ -234,6 +260,13 @@ class Live:
             else:
                 return
         raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
+
+    def _added(self, entries: list[Entry], before: Head) -> Head:
+        """Add records: for whoever has the turn, or as a holder of a moment."""
+        lease = self._leases.get(self.session)
+        if lease is not None:
+            return self._backend.append(lease, entries, before.seq)
+        return self._backend.add(self.session, entries, before, wait=self._wait)
 
     def _prepared(self, jobs: list[_Job]) -> list[Entry]:
         """Make records of all jobs, each on top of the one before; what fails, fails alone."""
@@ -290,8 +323,17 @@ def _broken_off() -> Unsure:
 class Threads:
     """The threads of a store that were used last, up to a number of bytes of their journals."""
 
-    def __init__(self, backend: Backend, wait: float, most: int, counting: Counting) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        wait: float,
+        most: int,
+        counting: Counting,
+        leases: Mapping[str, Lease],
+    ) -> None:
         self._backend = backend
+        # Of the sessions on which a run has its turn.
+        self._leases = leases
         self._wait = wait
         self._counting = counting
         self._most = most
@@ -303,7 +345,7 @@ class Threads:
         with self._guard:
             live = self._kept.get(thread)
             if live is None:
-                live = Live(self._backend, thread, self._wait, self._counting)
+                live = Live(self._backend, thread, self._wait, self._counting, self._leases)
                 self._kept[thread] = live
             self._kept.move_to_end(thread)
             self._shrink()
