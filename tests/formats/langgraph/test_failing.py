@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,26 @@ def test_an_error_that_was_recorded_is_told(
     found = results(kind, address)
     assert found == {"call_0": ("did call_0", "success"), "call_1": (TOLD, "error")}
     assert lockstitch("check", address)[0] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("build", [react, agent])
+def test_an_error_that_a_new_message_has_hidden_is_told(
+    kind: str, build: Any, tmp_path: Path, lockstitch: Run
+) -> None:
+    address = fresh(kind, tmp_path)
+    failed(kind, address, build, "good", "bad")
+    with opened(kind, address) as saver, suppress(ValueError):
+        graph = build(Scripted(), tools(kind, address), saver)
+        graph.invoke({"messages": [HumanMessage("still there?")]}, THREAD)
+    status, printed = lockstitch("check", address)
+    assert (status, "the error of call call_1" in printed) == (1, True), printed
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    found = results(kind, address)
+    assert found == {"call_0": ("did call_0", "success"), "call_1": (TOLD, "error")}
+    assert lockstitch("check", address)[0] == 0
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    assert results(kind, address) == found
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -27,12 +27,16 @@ LENIENT = JsonPlusSerializer(pickle_fallback=True, allowed_json_modules=True)
 FORMS = list(hiding.forms(Path("x")))
 WHOLE = {"sqlite": "an older checkpoint as a whole", "postgres": "a channel of an older checkpoint"}
 PLACES = {"sqlite": hiding.SQLITE, "postgres": hiding.POSTGRES}
-CASES = [
-    *(("sqlite", place, "msgpack") for place in hiding.SQLITE),
-    *(("postgres", place, "msgpack") for place in hiding.POSTGRES),
-    *((kind, place, form) for kind, place in WHOLE.items() for form in FORMS),
-    *((kind, "a write on the head", form) for kind in WHOLE for form in FORMS),
-]
+CASES = list(
+    dict.fromkeys(
+        (
+            *(("sqlite", place, "msgpack") for place in hiding.SQLITE),
+            *(("postgres", place, "msgpack") for place in hiding.POSTGRES),
+            *((kind, place, form) for kind, place in WHOLE.items() for form in FORMS),
+            *((kind, "a write on the head", form) for kind in WHOLE for form in FORMS),
+        )
+    )
+)
 
 
 @contextmanager

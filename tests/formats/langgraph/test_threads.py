@@ -100,7 +100,7 @@ def others(values: dict[str, Any]) -> dict[str, Any]:
 
 def told(thread: str) -> str:
     """What is said of the call that was broken off; one that raised has left that on record."""
-    return f"{FAILED} Halted()" if thread.endswith("-halted") else UNKNOWN_OUTCOME
+    return UNKNOWN_OUTCOME if thread.endswith("-killed") else f"{FAILED} Halted()"
 
 
 @pytest.mark.parametrize("thread", [*HALTED, *HIDDEN])

@@ -17,7 +17,7 @@ from msgspec import field
 
 from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
-from lockstitch.formats.langgraph.naming import MARK, named
+from lockstitch.formats.langgraph.naming import ERROR, MARK, named
 from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
@@ -124,10 +124,10 @@ def loaded(base: sqlite3.Connection, session: str) -> list[Row]:
     _number(rows)
     channel, lacking = unanswered(snapshot_of(rows))
     if lacking:
-        known = {row.rowid for row in rows if row.table == WRITES.name}
+        known = {(row.table, row.rowid) for row in rows}
         parent = stored_of(head, 0, codings()).parent
         earlier = _earlier(base, thread, namespace, parent, channel)
-        rows += (row for row in earlier if row.rowid not in known)
+        rows += (row for row in earlier if (row.table, row.rowid) not in known)
         _number(rows)
     return rows
 
@@ -170,13 +170,18 @@ def _number(rows: list[Row]) -> None:
 def _earlier(
     base: sqlite3.Connection, thread: str, namespace: str, parent: str | None, channel: str
 ) -> Iterator[Row]:
-    """Give what was written behind earlier checkpoints, nearest first, without these themselves."""
+    """Give what was written behind earlier checkpoints, nearest first, without most of these."""
     query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
     query = query.replace("rowid, *", "parent_checkpoint_id")
     seen: set[str] = set()
     while type(parent) is str and parent not in seen and len(seen) < _FAR:
         seen.add(parent)
-        yield from _writes(base, thread, namespace, parent, (channel,))
+        hung = [*_writes(base, thread, namespace, parent, (channel, ERROR))]
+        if any(row.stored.get("channel") == ERROR for row in hung):
+            # Which call failed is told by the tasks of the checkpoint itself.
+            own = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
+            yield from _selected(base, CHECKPOINTS, own, (thread, namespace, parent))
+        yield from hung
         found = base.execute(query, bound((thread, namespace, parent))).fetchone()
         parent = None if found is None else found[0]
 
@@ -342,6 +347,11 @@ def _snapshot(thread: str, namespace: str, spaces: dict[str, list[tuple[int, Row
     columns = next(row for number, row in rows if number == head.record).value
     snapshot = Snapshot(thread, namespace, head, earlier=earlier, coding=coding_in(columns))
     _follow(snapshot, by_id)
+    used = {head.id, *(one.id for one in snapshot.ancestors)}
+    for one in stored:
+        if one.id not in used:
+            snapshot.earlier += one.writes
+            snapshot.failed += [one] if any(w.channel == ERROR for w in one.writes) else []
     snapshot.runs = [
         _snapshot(thread, own, spaces)
         for own, held in spaces.items()

@@ -101,11 +101,12 @@ class Snapshot(Struct):
     one that stores the last of these channels, with their writes on these channels. ``cut`` is the
     id of an ancestor whose row is gone. ``earlier`` are the writes of ancestors on the channel of
     the conversation, nearest first; they are given only where ``understanding.unanswered`` names
-    calls that have no result, which may be among them. ``coding`` is that of the head's values:
-    ``msgpack`` from Python, ``json`` from LangGraph.js and from old versions. ``below`` names the
-    namespaces of subgraphs in the same thread. ``runs`` are those of them that hang on the head:
-    runs of subgraphs that had not returned when it was left. ``unsafe`` is what was found outside
-    the head, where that was searched.
+    calls that have no result, which may be among them; ``failed`` are ancestors on which errors of
+    tasks hang, nearest first, with these and the list of their tasks. ``coding`` is that of the
+    head's values: ``msgpack`` from Python, ``json`` from LangGraph.js and from old versions.
+    ``below`` names the namespaces of subgraphs in the same thread. ``runs`` are those of them that
+    hang on the head: runs of subgraphs that had not returned when it was left. ``unsafe`` is what
+    was found outside the head, where that was searched.
     """
 
     thread: str
@@ -114,6 +115,7 @@ class Snapshot(Struct):
     ancestors: list[Stored] = field(default_factory=list)
     cut: str = ""
     earlier: list[Write] = field(default_factory=list)
+    failed: list[Stored] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
     below: tuple[str, ...] = ()
     coding: str = MSGPACK

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.base import Context, Transcript, find, warn
@@ -25,6 +27,7 @@ from lockstitch.formats.langgraph.conversation import (
     open_calls,
     read_messages,
 )
+from lockstitch.formats.langgraph.failing import failures
 from lockstitch.formats.langgraph.identity import doubles
 from lockstitch.formats.langgraph.naming import (
     COUNTERS,
@@ -282,6 +285,16 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
             transcript.evidence[call] = item.view
             text = f"the result of call {shown(call)} was left beside an earlier checkpoint"
             yield find("LS901", _place(transcript, item.record, *item.path), text)
+    unanswered_calls = open_calls(reading.items) - transcript.evidence.keys()
+    for stored in reading.snapshot.failed if unanswered_calls else ():
+        then = Reading(structs.replace(reading.snapshot, head=stored), reading.codings)
+        then.items = reading.items
+        for item in failures(then, unanswered_calls):
+            call = fields_of(item.view)["tool_call_id"]
+            if call not in transcript.evidence:
+                transcript.evidence[call] = item.view
+                text = f"the error of call {shown(call)} was left beside an earlier checkpoint"
+                yield find("LS901", _place(transcript, item.record), text)
 
 
 def _results(reading: Reading, write: Write) -> list[Item]:

@@ -121,6 +121,11 @@ SELECT c.checkpoint_id, c.metadata ->> 'source', c.metadata ? 'lockstitch' FROM 
 WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
     AND c.checkpoint_id = ANY(%(ids)s::text[])
 """
+METADATA = """
+SELECT c.checkpoint_id, c.metadata FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
+    AND c.checkpoint_id = ANY(%(ids)s::text[])
+"""
 ANCESTORS = """
 SELECT c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata FROM {checkpoints} c
 WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s

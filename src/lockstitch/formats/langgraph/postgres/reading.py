@@ -16,7 +16,14 @@ import msgspec
 from msgspec import Struct, field
 from psycopg import sql
 
-from lockstitch.formats.langgraph.naming import COUNTERS, MESSAGES, is_control, is_trigger
+from lockstitch.formats.langgraph.naming import (
+    COUNTERS,
+    ERROR,
+    MESSAGES,
+    TASKS,
+    is_control,
+    is_trigger,
+)
 from lockstitch.formats.langgraph.postgres import queries
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.tables import Home
@@ -175,12 +182,12 @@ class Reader:
         """
         channel, calls = unanswered(loaded.snapshot)
         if calls:
-            earlier = partial(self._earlier, snapshot=loaded.snapshot, channel=channel)
-            loaded.snapshot.earlier = self._database.reading(earlier)
-        return bool(loaded.snapshot.earlier)
+            earlier = partial(self._add_earlier, snapshot=loaded.snapshot, channel=channel)
+            self._database.reading(earlier)
+        return bool(loaded.snapshot.earlier or loaded.snapshot.failed)
 
-    def _earlier(self, connection: Connection, snapshot: Snapshot, channel: str) -> list[Write]:
-        """Give what was written to a channel behind earlier checkpoints, nearest first."""
+    def _add_earlier(self, connection: Connection, snapshot: Snapshot, channel: str) -> None:
+        """Read what was written to a channel behind earlier checkpoints, nearest first."""
         key = snapshot.thread, snapshot.namespace
         values = {"threads": [key[0]], "namespaces": [key[1]], "size": _FAR}
         rows = connection.execute(self.home.sql(queries.PARENTS), values).fetchall()
@@ -191,10 +198,24 @@ class Reader:
         while own is not None and own in parents and own not in chain:
             chain.append(own)
             own = parents[own]
-        hung = self._writes(
-            connection, [(key, one) for one in chain if one not in known], [channel]
-        )
-        return [write for writes in hung for write in writes]
+        left = [(key, one) for one in chain if one not in known]
+        hung = self._writes(connection, left, [channel, ERROR])
+        snapshot.earlier = [
+            write for writes in hung for write in writes if write.channel == channel
+        ]
+        failed = {
+            one: [write for write in writes if write.channel == ERROR]
+            for (_, one), writes in zip(left, hung, strict=True)
+            if any(write.channel == ERROR for write in writes)
+        }
+        # Which call failed is told by the tasks of the checkpoint itself.
+        tasks = self._blobs(connection, [(key, one) for one in failed], [TASKS])
+        about = {"thread": key[0], "namespace": key[1], "ids": [*failed]}
+        found = dict(connection.execute(self.home.sql(queries.METADATA), about).fetchall())
+        snapshot.failed = [
+            Stored(one, values=_coded_blobs(blobs), metadata=_dict(found.get(one)), writes=writes)
+            for (one, writes), blobs in zip(failed.items(), tasks, strict=True)
+        ]
 
     def search(self, loaded: Loaded) -> None:
         """Look for values that run code in all rows of a thread, and tell its snapshot."""

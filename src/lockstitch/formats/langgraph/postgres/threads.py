@@ -90,10 +90,16 @@ def _numbered(snapshot: Snapshot, records: list[Record]) -> Snapshot:
         for place, write in enumerate(part):
             part[place] = structs.replace(write, record=len(records))
             records.append(_held(f"checkpoint_writes.{write.task}.{write.number}", len(records)))
+    failed: list[Stored] = []
+    for one in snapshot.failed:
+        writes = [structs.replace(write, record=len(records)) for write in one.writes]
+        records.append(_held(f"checkpoints.{one.id}", len(records)))
+        failed.append(structs.replace(one, writes=writes))
     return structs.replace(
         snapshot,
         head=structs.replace(head, writes=parts[0], record=number),
         earlier=parts[1],
+        failed=failed,
         runs=[_numbered(run, records) for run in snapshot.runs],
     )
 

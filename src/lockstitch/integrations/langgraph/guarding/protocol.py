@@ -16,12 +16,12 @@ from lockstitch.integrations.langgraph import caller
 from lockstitch.integrations.langgraph.counting import Counting
 from lockstitch.integrations.langgraph.guarding import claims
 from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
-from lockstitch.integrations.langgraph.guarding.runs import GuardedRun, Runs
+from lockstitch.integrations.langgraph.guarding.runs import GuardedRun, Runs, keeps_histories
 from lockstitch.integrations.langgraph.guarding.settling import reconciled
 from lockstitch.integrations.langgraph.guarding.steps import Put, Read, Saver, Steps, Write
 from lockstitch.integrations.langgraph.guarding.waiting import waited
 from lockstitch.integrations.langgraph.lineage import Place, place_of
-from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
+from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open, may_be_broken
 from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
 
 if TYPE_CHECKING:
@@ -93,9 +93,16 @@ class Guarding:
         if guess is not None and claims.is_claimed(guess, saved, given.name):
             given.owned.add(here)
         made = None
-        if run and self._reconcile and run.brings_input(config, saved):
+        if run and run.brings_input(config, saved) and self._may_need(run, here, saved):
             made = yield from self._settled(config, saved, run.graph, is_head=True)
         return made or claims.stripped(saved)
+
+    def _may_need(self, run: caller.Run, here: Place, saved: CheckpointTuple) -> bool:
+        """Whether a head may have to be reconciled; one of this process is only looked over."""
+        if not self._reconcile:
+            return False
+        is_own = self.runs.counts(here) and not keeps_histories(run.graph)
+        return not is_own or may_be_broken(claims.stripped(saved))
 
     def _loaded_by_id(
         self, config: RunnableConfig, run: caller.Run | None

@@ -74,6 +74,17 @@ def _has_deltas(graph: Any) -> bool:
     return any(type(one).__name__ == "DeltaChannel" for one in graph.channels.values())
 
 
+_KEEPING: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def keeps_histories(graph: Any) -> bool:
+    """Whether a graph has subgraphs that keep a history of their own."""
+    if graph not in _KEEPING:
+        below = graph.get_subgraphs(recurse=True)
+        _KEEPING[graph] = any(one.checkpointer is True for _, one in below)
+    return _KEEPING[graph]
+
+
 class Runs(Lineage[GuardedRun]):
     """The runs of this process, up to a number of them; safe between threads."""
 

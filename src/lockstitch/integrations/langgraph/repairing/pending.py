@@ -88,6 +88,15 @@ def is_state(name: str) -> bool:
     return not steers or name in {"__root__", PREVIOUS}
 
 
+def may_be_broken(saved: CheckpointTuple) -> bool:
+    """Whether a head may be other than a run leaves it that ended well; reads only its end."""
+    values = saved.checkpoint["channel_values"]
+    due = (bool(value) if name == TASKS else is_trigger(name) for name, value in values.items())
+    if saved.pending_writes or any(due):
+        return True
+    return leaves_calls_open(values) or holds_stand_ins(values)
+
+
 def leaves_calls_open(values: Mapping[str, Any]) -> bool:
     """Whether the last reply in any channel of messages asked for what nothing answers."""
     return any(_leaves_open(values[name]) for name in message_channels(values))

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.formats.langgraph.naming import TASKS, is_trigger
 from lockstitch.integrations.langgraph.caller import announced
-from lockstitch.integrations.langgraph.repairing.pending import (
-    holds_stand_ins,
-    leaves_calls_open,
-)
+from lockstitch.integrations.langgraph.repairing.pending import may_be_broken
 from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
 from lockstitch.integrations.langgraph.repairing.reconciling import carried_out
 
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
 
 def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
     """Reconcile a thread before a run begins on it with something new; None if all is well."""
-    if not (_may_be_broken(saved) or any(map(_may_be_broken, _subgraphs(saver, saved)))):
+    if not (may_be_broken(saved) or any(map(may_be_broken, _subgraphs(saver, saved)))):
         return None
     conf = saved.config["configurable"]
     names = ("thread_id", "checkpoint_ns")
@@ -35,14 +31,6 @@ def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
     return report if report.changed else None
 
 
-def _may_be_broken(saved: CheckpointTuple) -> bool:
-    """Tell a head that a run has ended well at from any other, without reading all of it."""
-    values = saved.checkpoint["channel_values"]
-    if saved.pending_writes or any(map(_is_due, values, values.values())):
-        return True
-    return leaves_calls_open(values) or holds_stand_ins(values)
-
-
 def _subgraphs(saver: Any, saved: CheckpointTuple) -> Iterator[CheckpointTuple]:
     """Give the heads of the subgraphs of a thread that keep a history of their own."""
     thread = saved.config["configurable"]["thread_id"]
@@ -50,7 +38,3 @@ def _subgraphs(saver: Any, saved: CheckpointTuple) -> Iterator[CheckpointTuple]:
         if name and ":" not in name:
             place = {"thread_id": thread, "checkpoint_ns": name}
             yield from saver.list({"configurable": place}, limit=1)
-
-
-def _is_due(channel: str, value: Any) -> bool:
-    return bool(value) if channel == TASKS else is_trigger(channel)
