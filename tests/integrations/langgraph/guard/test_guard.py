@@ -138,6 +138,13 @@ class OwnPruning(Guard):
         raise ZeroDivisionError
 
 
+class FromAName(Guard):
+    """A guard that is made of something else than a checkpointer."""
+
+    def __init__(self, _name: str) -> None:
+        super().__init__(Copying())
+
+
 def test_a_guard_has_one_method_and_lacks_the_other() -> None:
     guard = Guard(Copying())
     chat(guard).invoke(said("a"), THREAD)
@@ -150,6 +157,7 @@ def test_a_guard_has_one_method_and_lacks_the_other() -> None:
     with pytest.raises(ZeroDivisionError):
         OwnPruning(Copying()).prune(["shared"])
     assert isinstance(OwnPruning(Copying()), OwnPruning)
+    assert _optional(FromAName("a name")) == _optional(Copying())
 
 
 def test_a_saver_without_a_history_is_declined() -> None:

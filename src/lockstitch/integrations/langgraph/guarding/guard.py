@@ -36,7 +36,7 @@ import copy
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from msgspec import structs
@@ -85,11 +85,6 @@ class Guard(BaseCheckpointSaver[Any]):
     what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
 
-    def __new__(cls, saver: Saver | None = None, **_options: Any) -> Self:
-        """Make a guard that can do what its checkpointer can; a copy of one has its class."""
-        made: type[Self] = cls if saver is None else fitted(cls, Guard, saver)
-        return super().__new__(made)
-
     def __init__(
         self,
         saver: Saver,
@@ -107,6 +102,8 @@ class Guard(BaseCheckpointSaver[Any]):
             raise UsageError("wait is a number of seconds, 0 for not waiting")
         require_history(saver)
         announce()
+        # Here, since a subclass may be made of other things than a checkpointer.
+        self.__class__ = fitted(type(self), Guard, saver)
         self.saver = saver
         self._guarding = Guarding(
             saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel, wait=wait
