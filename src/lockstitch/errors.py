@@ -63,7 +63,16 @@ class UnknownFormat(Unreadable):
 
 
 class Conflict(LockstitchError):
-    """A file is no longer what it was when it was read; nothing was written: read it again."""
+    """A file is no longer what it was when it was read; nothing was written: read it again.
+
+    Of a turn of a graph, more may be there: ``kept`` is ``"nothing"`` if nothing of it was
+    written, ``"beside"`` if it can be read under the id ``checkpoint`` and is not in the history,
+    and ``"part"`` if its first steps are in the history, up to ``checkpoint``, and with them the
+    message that it began with.
+    """
+
+    kept: str = "nothing"
+    checkpoint: str | None = None
 
 
 class Busy(Conflict):

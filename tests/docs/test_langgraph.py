@@ -78,6 +78,6 @@ def test_the_page_runs(saver: SqliteSaver, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_language_is_known() -> None:
-    # "json" and "py" are files of an application, which tests/server runs.
-    known = {"sh", "text", "python", "console", "json", "py"}
+    # "js", "json" and "py" are files of applications, which other tests run.
+    known = {"sh", "text", "python", "console", "js", "json", "py"}
     assert {language for _, language, _ in blocks(PAGE)} == known

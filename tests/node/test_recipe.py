@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.dialects.placeholders import FAILED
+
 from .databases import Database, fresh
 from .drive import Act, Json, Node, called
 from .install import EXAMPLES
@@ -45,7 +47,7 @@ def require_continued(node: Node, came: Json) -> None:
     assert (said["content"], answer["content"]) == (FURTHER, "ok")
     told = results(came)
     assert len(told) == 3
-    assert [text for text in told if text.startswith("contents")] == ENDED
+    assert sorted(text for text in told if text.startswith("contents")) == ENDED
     assert {entry.outcome for entry in node.log} == {"accepted"}
     blocks = [
         block
@@ -125,7 +127,8 @@ def test_a_tool_that_failed_is_told_as_that(kind: str, tmp_path: Path) -> None:
     )
     assert failed["error"] == "RangeError"
     assert "error" not in came, came
-    assert sorted(results(came)) == ["The tool failed: RangeError: no room for b", *ENDED]
+    error = f"{FAILED} RangeError: no room for b"
+    assert sorted(results(came)) == [error, *ENDED]
     assert {entry.outcome for entry in node.log} == {"accepted"}
 
 

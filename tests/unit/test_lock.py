@@ -22,7 +22,7 @@ def entries(name: str) -> list[str]:
 
 
 ENTRIES = entries("dev")
-UNUSED = {"bench"}  # extras that are not for developing
+UNUSED = {"bench", "suite"}  # extras that are not for developing
 
 
 def canonical(name: str) -> str:

@@ -202,7 +202,10 @@ def _tell_needs(done: Migration) -> None:
     forms = sorted({form for one in done.threads for form in one.forms})
     if allow:
         shown = ", ".join(repr(name) for name in allow)
-        terminal.note(f"To read them, let the saver build their classes: allow=[{shown}].")
+        terminal.note(
+            "They hold values of classes that the saver has to be allowed to build, unless the"
+            f" graph's own schemas name them: allow=[{shown}]."
+        )
     if forms:
         shown = ", ".join(forms)
         terminal.note(f"Some values are stored as {shown}: give the saver a serde that reads it.")
@@ -221,7 +224,12 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
         from lockstitch.cli import machine
 
         rows = [
-            {"target": public(target), "session": one.thread, "restored": None, "error": one.error}
+            {
+                "target": public(target),
+                "session": one.thread,
+                "restored": None if one.error else one.thread,
+                "error": one.error,
+            }
             for one in done
         ]
         terminal.emit(machine.encode(sessions=rows))
@@ -247,7 +255,7 @@ COMMAND = Command(
         "imported or run. Given again, the command takes along what is new in FROM and names the "
         "threads that went on meanwhile. What it copied is taken away by `lockstitch undo TO --run "
         "NAME`, which it prints. With --json each thread has state (copied, there, gone on, left), "
-        "checkpoints, writes, moved, and allow: the classes that the saver has to be given."
+        "checkpoints, writes, moved, and allow: classes that the saver has to be allowed to build."
     ),
     examples=(
         "lockstitch migrate sqlite:///agent.db postgresql://localhost/agents",

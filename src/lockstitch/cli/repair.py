@@ -338,7 +338,9 @@ COMMAND = Command(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
         "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
         "beside the session, and `lockstitch undo` brings it back byte for byte. A session that "
-        "its program has open is not repaired: a call that looks lost may be at work. Lines that "
+        "its program has open is not repaired: a call that looks lost may be at work. A thread of "
+        "LangGraph's that --session names is, also in a database that is open: it is written only "
+        'if it is still what was read, and else told as "went on". Lines that '
         "are appended meanwhile all the same are carried over. Real results are looked for "
         "everywhere they may have survived before a neutral one is written. In a PostgreSQL with "
         "LangGraph's "
@@ -356,6 +358,7 @@ COMMAND = Command(
         "lockstitch repair session.jsonl --strategy rollback --yes",
         "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
         "lockstitch repair sqlite:///agent.db --session ticket-42",
+        "lockstitch repair checkpoints.db --session ticket-42 --yes --json",
         "lockstitch repair agent.db -o rescued.db",
         "lockstitch repair postgresql://localhost/agents --session ticket-42",
         "lockstitch repair postgresql://localhost/agents --yes --idle 600 --workers 4",

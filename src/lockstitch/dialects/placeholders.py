@@ -23,6 +23,8 @@ TIMED_OUT = (
     "[lockstitch] This tool call did not finish in time. It may have taken effect, "
     "in whole or in part."
 )
+# Stands before what was raised, where that is on record and the tool's own result is not.
+FAILED = "[lockstitch] This tool call failed, and this is the error that was recorded:"
 # Stands behind the part of an output that had been shown.
 PARTIAL = "[lockstitch] The tool was still running when this was recorded. Its outcome is unknown."
 
@@ -38,6 +40,7 @@ class Known(NamedTuple):
 
 KNOWN: tuple[Known, ...] = (
     Known("lockstitch", "exact", UNKNOWN_OUTCOME, "this file"),
+    Known("lockstitch", "prefix", FAILED, "this file"),
     Known("lockstitch", "exact", WAITING, "this file"),
     Known("lockstitch", "exact", NOT_STARTED, "this file"),
     Known("lockstitch", "exact", RUNNING, "this file"),

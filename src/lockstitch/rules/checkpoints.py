@@ -49,8 +49,10 @@ UNSAFE_VALUE = rule(
         "A checkpoint can hold the name of a class with arguments. LangGraph's default loader "
         "imports any module that is named and calls what is named in it, a shell command too. "
         "What is named in the standard library, and is none of the harmless types, is an error, "
-        "and so is a function anywhere; a class of the application itself is only noted, since "
-        "its owner knows it."
+        "and so are a function anywhere and a pickle; a class of the application itself is only "
+        "noted, since its owner knows it. It may be in any key of any checkpoint of the thread, in "
+        "a pending write, in metadata, and in the namespace of a subgraph, all of which are loaded "
+        "at times."
     ),
     cause="Somebody could write to the database, or a state holds objects of classes of its own.",
     repair=(

@@ -15,12 +15,13 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent
 
+from lockstitch.dialects.placeholders import CANCELLED, FAILED, UNKNOWN_OUTCOME
+
 from .graphs import Halted, Scripted, calling
 from .test_unfinished import KINDS, THREAD, fresh, opened, stored_results
 
 Run = Callable[..., tuple[int, str]]
-TOLD = "The tool failed: ValueError('disk is full')"
-UNKNOWN = "No result was recorded"
+TOLD = f"{FAILED} ValueError('disk is full')"
 
 
 def tools(kind: str, address: str) -> list[Any]:
@@ -103,7 +104,7 @@ def test_a_tool_that_was_stopped_did_not_fail(kind: str, tmp_path: Path, locksti
     address = fresh(kind, tmp_path)
     failed(kind, address, react, "good", "bad", prefix="stop")
     assert lockstitch("repair", "--yes", address)[0] == 0
-    assert UNKNOWN in results(kind, address)["stop_1"][0]
+    assert CANCELLED in results(kind, address)["stop_1"][0]
 
 
 def test_of_several_calls_in_one_task_nobody_knows_which_failed(
@@ -112,7 +113,10 @@ def test_of_several_calls_in_one_task_nobody_knows_which_failed(
     address = fresh("sqlite", tmp_path)
     failed("sqlite", address, batch, "bad", "bad", prefix="one")
     assert lockstitch("repair", "--yes", address)[0] == 0
-    assert [UNKNOWN in text for text, _ in results("sqlite", address).values()] == [True, True]
+    assert [UNKNOWN_OUTCOME in text for text, _ in results("sqlite", address).values()] == [
+        True,
+        True,
+    ]
 
 
 def test_the_only_call_of_a_task_is_the_one_that_failed(tmp_path: Path, lockstitch: Run) -> None:

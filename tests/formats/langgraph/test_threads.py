@@ -15,7 +15,7 @@ from langgraph.graph.message import add_messages
 from langgraph.types import interrupt
 
 from lockstitch import sessions
-from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.dialects.placeholders import FAILED, UNKNOWN_OUTCOME
 from lockstitch.formats.langgraph.naming import successor
 from tests.formats.databases import rows
 
@@ -98,6 +98,11 @@ def others(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not name.startswith(steering)}
 
 
+def told(thread: str) -> str:
+    """What is said of the call that was broken off; one that raised has left that on record."""
+    return f"{FAILED} Halted()" if thread.endswith("-halted") else UNKNOWN_OUTCOME
+
+
 @pytest.mark.parametrize("thread", [*HALTED, *HIDDEN])
 def test_a_batch_that_was_broken_off_is_mended(thread: str, threads: Path, lockstitch: Run) -> None:
     before = stored(threads, thread)
@@ -110,7 +115,7 @@ def test_a_batch_that_was_broken_off_is_mended(thread: str, threads: Path, locks
     assert open_calls(messages_of(after)) == set()
     assert results(messages_of(after)) == {
         "call_0": RESULT.format("call_0"),
-        "call_1": UNKNOWN_OUTCOME,
+        "call_1": told(thread),
         "call_2": RESULT.format("call_2"),
     }
     sent, last = asked_again(threads, thread)
@@ -140,7 +145,7 @@ def test_a_result_written_after_the_repair_replaces_what_was_made_up(
     with saving(threads) as saver:
         broken_off = saver.get_tuple(config(thread))
     assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0
-    assert results(messages_of(state_of(threads, thread)))["call_1"] == UNKNOWN_OUTCOME
+    assert results(messages_of(state_of(threads, thread)))["call_1"] == told(thread)
     late = ToolMessage("At last.", tool_call_id="call_1", id="late")
     with saving(threads) as saver:
         saver.put_writes(broken_off.config, [("messages", [late])], "late-task")
@@ -193,7 +198,7 @@ def test_a_list_of_plain_maps_stays_one(threads: Path, lockstitch: Run) -> None:
 def test_the_memory_of_a_subgraph_is_a_session_of_its_own(threads: Path, lockstitch: Run) -> None:
     session = "remembering#inner"
     assert codes(lockstitch, threads, "remembering") == []
-    assert set(codes(lockstitch, threads, session)) == {"LS102", "LS901"}
+    assert set(codes(lockstitch, threads, session)) == {"LS901"}
     assert lockstitch("repair", "--yes", threads, "--session", session)[0] == 0
     assert codes(lockstitch, threads, session) == []
     sent, state = asked_again(threads, "remembering")
@@ -207,7 +212,7 @@ def test_runs_of_a_subgraph_without_memory_are_part_of_the_thread(
 ) -> None:
     _, printed = lockstitch("check", threads, "--session", "forgetting")
     assert "1 runs of subgraphs" not in printed
-    assert set(codes(lockstitch, threads, "forgetting")) == {"LS102", "LS901"}
+    assert set(codes(lockstitch, threads, "forgetting")) == {"LS901"}
     assert lockstitch("repair", "--yes", threads, "--session", "forgetting")[0] == 0
     _, printed = lockstitch("check", threads, "--session", "forgetting")
     assert "1 runs of subgraphs" in printed

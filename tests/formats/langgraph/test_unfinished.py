@@ -213,7 +213,7 @@ def test_what_only_its_node_can_use_is_counted(kind: str, tmp_path: Path, lockst
     for command in (["check"], ["repair", "--yes"], ["check"]):
         status, printed = lockstitch(*command, address)
         assert (status, "LS909" in printed) == (1, True), printed
-        assert "4 messages, 2 of them results" in printed
+        assert "5 messages, 3 of them results" in printed
     log, state = asked_again(kind, address, "delegated", None)
     assert {entry.outcome for entry in log} == {"accepted"}
     assert state.next == ()

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.formats import doctor
-from lockstitch.formats.base import Transcript
+from lockstitch.formats.base import Transcript, find
 from lockstitch.formats.history import History, Strand, weave
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import OPAQUE, Reading, open_calls
@@ -24,7 +24,9 @@ from lockstitch.formats.langgraph.reducing import given, stored_messages
 from lockstitch.formats.slots import Home, enter
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import Finding
+from lockstitch.rules.rule import shown
 
+HIDDEN = "is kept beside the checkpoint, where a new prompt hides it"
 _SPOKEN_TO = frozenset({"human", "system"})
 
 
@@ -88,6 +90,12 @@ def history_of(other: Reading) -> History:
 def findings_in(other: Reading, transcript: Transcript) -> Iterator[Finding]:
     """Give what is wrong with the conversation of a channel."""
     history = history_of(other)
+    head = other.snapshot.head
+    for item in other.items[len(other.base) :]:
+        call = shown(fields_of(item.view).get("tool_call_id"))
+        text = f"the result of call {call} in channel {shown(other.channel)} {HIDDEN}"
+        place = transcript.records[item.record or head.record].place
+        yield find("LS901", place, text)
     for found in doctor.plan_history(history, frozenset()).findings:
         place = doctor.place_in_store(found.place, history, transcript)
         yield structs.replace(found, place=place)
@@ -99,7 +107,7 @@ def healed(other: Reading, transcript: Transcript, ledger: Ledger | None = None)
     plan = doctor.plan_history(history, frozenset())
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in doctor.LOSSY)
     plan = doctor.plan_history(history, lossy) if lossy else plan
-    if not plan.healed or not plan.changed:
+    if not plan.healed or not (plan.changed or len(other.items) > len(other.base)):
         return []
     if ledger is not None:
         doctor.take_over(plan, history, transcript, ledger)

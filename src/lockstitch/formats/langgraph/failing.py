@@ -15,15 +15,17 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from lockstitch.dialects.langchain import LangChain
+from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of
-from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS, error_told
+from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS
 from lockstitch.formats.langgraph.snapshot import JSON, WITHIN, Coded, Write
 from lockstitch.model.parts import CALL
 
 if TYPE_CHECKING:
     from lockstitch.formats.langgraph.conversation import Reading
 
-FAILED = "The tool failed:"
+# What ends a tool from outside.
+_ENDED = ("CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError")
 _LONGEST = 10_000
 # The keys under which a task is given its call, in several versions.
 _KEYS = ("tool_call", "lg_tool_call", "toolCall")
@@ -37,7 +39,7 @@ def failures(reading: Reading, lacking: set[str]) -> Iterator[Item]:
         if call is not None:
             view = {
                 "type": "tool",
-                "content": f"{FAILED} {text}",
+                "content": CANCELLED if text.startswith(_ENDED) else f"{FAILED} {text}",
                 "tool_call_id": call,
                 "name": _names(reading).get(call),
                 "status": "error",
@@ -49,15 +51,14 @@ def failures(reading: Reading, lacking: set[str]) -> Iterator[Item]:
 
 
 def _text(reading: Reading, write: Write) -> str:
-    """Return what was raised, as LangGraph has written it; empty if it was ended from outside."""
+    """Return what was raised, as LangGraph has written it; empty if that cannot be read."""
     try:
         found = coding_of(reading.codings, write.value).plain(write.value.data)
     except Undecodable:
         return ""
     if type(found) is dict:
         found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
-    text = found if type(found) is str else ""
-    return (error_told(text) or "")[:_LONGEST]
+    return found[:_LONGEST] if type(found) is str else ""
 
 
 def _call(reading: Reading, write: Write, lacking: set[str]) -> str | None:

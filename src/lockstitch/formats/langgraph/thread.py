@@ -12,14 +12,14 @@ from typing import Any
 
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import Strand, weave
-from lockstitch.formats.langgraph.beside import healed
+from lockstitch.formats.langgraph.beside import HIDDEN, healed
 from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.conversation import Reading
 from lockstitch.formats.langgraph.identity import distinct, doubles
 from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
-from lockstitch.formats.langgraph.understanding import DROPPED, HIDDEN, understood
+from lockstitch.formats.langgraph.understanding import DROPPED, understood
 from lockstitch.formats.records import Record
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstitch.dialects.langchain import LangChain, fields_of
+from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History
-from lockstitch.formats.langgraph.beside import findings_in, read_others
+from lockstitch.formats.langgraph.beside import HIDDEN, findings_in, read_others
 from lockstitch.formats.langgraph.calling import PICKLE, called
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import (
@@ -24,7 +25,6 @@ from lockstitch.formats.langgraph.conversation import (
     open_calls,
     read_messages,
 )
-from lockstitch.formats.langgraph.failing import FAILED
 from lockstitch.formats.langgraph.identity import doubles
 from lockstitch.formats.langgraph.naming import (
     COUNTERS,
@@ -45,7 +45,6 @@ from lockstitch.model.parts import USER
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 
-HIDDEN = "is kept beside the checkpoint, where a new prompt hides it"
 DROPPED = "is kept in a run of a subgraph, which a new prompt drops"
 
 
@@ -245,7 +244,7 @@ def _hidden(transcript: Transcript) -> Iterator[Finding]:
 
 def _is_failure(item: Item) -> bool:
     content = fields_of(item.view).get("content")
-    return item.type == "tool" and type(content) is str and content.startswith(FAILED)
+    return item.type == "tool" and type(content) is str and content.startswith((FAILED, CANCELLED))
 
 
 def _unfinished(transcript: Transcript) -> Iterator[Finding]:

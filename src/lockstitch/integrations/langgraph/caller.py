@@ -16,6 +16,7 @@ of ``Pregel`` with a ``stream`` of its own) has no ``Run``; ``lineage`` says wha
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -57,6 +58,7 @@ class Run:
         "_parent",
         "_run_id",
         "durability",
+        "ends",
         "graph",
         "input",
         "name",
@@ -66,9 +68,11 @@ class Run:
     def __init__(
         self, graph: Any = None, given: Any = None, config: Any = None, durability: Any = None
     ) -> None:
-        self.name = uuid4().hex
+        self.name = f"{_here()}{uuid4().hex}"
         self.graph = graph
         self.input = given
+        # What is to be done when the run has come to its end, however that is.
+        self.ends: list[Callable[[], None]] = []
         # What LangGraph puts in all configs of the run, once it is known.
         self.runtime: Any = None
         above = _CURRENT.get()
@@ -116,6 +120,8 @@ class Run:
 _CURRENT: ContextVar[Run | None] = ContextVar("lockstitch_langgraph_run", default=None)
 _BY_RUNTIME: WeakValueDictionary[int, Run] = WeakValueDictionary()
 _INSTALLING = Lock()
+_RUNNING: set[str] = set()
+_PROCESS: list[Any] = [0, ""]
 
 
 def calling(config: Mapping[str, Any]) -> Run | None:
@@ -150,6 +156,35 @@ def announced(run: Run | None) -> Iterator[None]:
             _CURRENT.reset(token)
 
 
+def _here() -> str:
+    """Return what the names of all runs of this process begin with; a fork is another process."""
+    if _PROCESS[0] != os.getpid():
+        _PROCESS[:] = [os.getpid(), uuid4().hex[:12]]
+    return str(_PROCESS[1])
+
+
+def is_here(name: str) -> bool:
+    """Whether a run is, or was, one of this process."""
+    return name.startswith(_here())
+
+
+def is_running(name: str) -> bool:
+    """Whether a run of this process has not come to its end."""
+    return name in _RUNNING
+
+
+@contextmanager
+def _under_way(run: Run) -> Iterator[Run]:
+    """Have a run count as under way meanwhile."""
+    _RUNNING.add(run.name)
+    try:
+        yield run
+    finally:
+        _RUNNING.discard(run.name)
+        for end in run.ends:
+            end()
+
+
 def announce() -> None:
     """Have LangGraph's graphs announce their runs from now on; may be called again and again.
 
@@ -172,25 +207,25 @@ def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., A
     @wraps(real)
     def stream(self: Any, *given: Any, **options: Any) -> Generator[Any, Any, Any]:
         inner = real(self, *given, **options)
-        run = _called(self, *given, **options)
         step: Callable[[], Any] = inner.__next__
-        while True:
-            try:
-                # Not around the yield: whoever reads the stream is not the run.
-                with announced(run):
-                    chunk = step()
-            except StopIteration as end:
-                return end.value
-            try:
-                sent = yield chunk
-            except GeneratorExit:
-                with announced(run):
-                    inner.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is handed on
-                step = _bound(inner.throw, error)
-            else:
-                step = inner.__next__ if sent is None else _bound(inner.send, sent)
+        with _under_way(_called(self, *given, **options)) as run:
+            while True:
+                try:
+                    # Not around the yield: whoever reads the stream is not the run.
+                    with announced(run):
+                        chunk = step()
+                except StopIteration as end:
+                    return end.value
+                try:
+                    sent = yield chunk
+                except GeneratorExit:
+                    with announced(run):
+                        inner.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is handed on
+                    step = _bound(inner.throw, error)
+                else:
+                    step = inner.__next__ if sent is None else _bound(inner.send, sent)
 
     return stream
 
@@ -199,24 +234,24 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
     @wraps(real)
     async def astream(self: Any, *given: Any, **options: Any) -> AsyncGenerator[Any, Any]:
         inner = real(self, *given, **options)
-        run = _called(self, *given, **options)
         step: Callable[[], Any] = inner.__anext__
-        while True:
-            try:
-                with announced(run):
-                    chunk = await step()
-            except StopAsyncIteration:
-                return
-            try:
-                sent = yield chunk
-            except GeneratorExit:
-                with announced(run):
-                    await inner.aclose()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is handed on
-                step = _bound(inner.athrow, error)
-            else:
-                step = inner.__anext__ if sent is None else _bound(inner.asend, sent)
+        with _under_way(_called(self, *given, **options)) as run:
+            while True:
+                try:
+                    with announced(run):
+                        chunk = await step()
+                except StopAsyncIteration:
+                    return
+                try:
+                    sent = yield chunk
+                except GeneratorExit:
+                    with announced(run):
+                        await inner.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is handed on
+                    step = _bound(inner.athrow, error)
+                else:
+                    step = inner.__anext__ if sent is None else _bound(inner.asend, sent)
 
     return astream
 
@@ -224,7 +259,7 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
 def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def bulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
-        with announced(Run(self, None, config)):
+        with _under_way(Run(self, None, config)) as run, announced(run):
             return real(self, config, *rest, **options)
 
     return bulk_update_state
@@ -233,7 +268,7 @@ def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
 def _aupdating(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     async def abulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
-        with announced(Run(self, None, config)):
+        with _under_way(Run(self, None, config)) as run, announced(run):
             return await real(self, config, *rest, **options)
 
     return abulk_update_state

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
 
+from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph.caller import Run, calling
 
 if TYPE_CHECKING:
@@ -65,6 +66,33 @@ def place_of(config: RunnableConfig) -> Place:
     return Place(thread, namespace, conf.get("checkpoint_id") or None, more)
 
 
+class Overtaken(Conflict):
+    """Another writer was quicker than a run; ``kept`` says what became of the turn of that."""
+
+    def __init__(
+        self, what: str = "", kept: str = "nothing", checkpoint: str | None = None
+    ) -> None:
+        super().__init__(what, kept, checkpoint)
+        self.what = what
+        self.kept = kept
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        """Say what happened, what became of the turn, and what to do."""
+        if self.kept == "part":
+            return (
+                f"{self.what}; the steps before that, up to checkpoint {self.checkpoint}, are in"
+                " its history, and the message that the turn began with: send it again only with"
+                " the same message id, or it is there twice"
+            )
+        if self.kept == "beside":
+            return (
+                f"{self.what}; the turn is stored as checkpoint {self.checkpoint}, which can be"
+                " read, but is not in its history: run the turn again"
+            )
+        return f"{self.what}; nothing was written: run the turn again"
+
+
 @dataclass(slots=True, eq=False)
 class Progress:
     """How far one run has come in one namespace of a thread."""
@@ -78,6 +106,14 @@ class Progress:
     owned: set[Place] = field(default_factory=set)
     # The checkpoints that it has put another one on.
     built: set[Place] = field(default_factory=set)
+    # The last checkpoint of its turn that is in the history.
+    stored: str | None = None
+
+    def told(self, error: Conflict) -> Conflict:
+        """Return a conflict of this run that says what the thread has of its turn."""
+        if self.stored is None or not isinstance(error, Overtaken):
+            return error
+        return Overtaken(error.what, "part", self.stored)
 
     def learn(self, run: Run) -> None:
         """Take note of what the run that was announced says of itself."""

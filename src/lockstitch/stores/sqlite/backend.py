@@ -52,7 +52,7 @@ from lockstitch.stores.sqlite import (
     rows,
     salvaging,
 )
-from lockstitch.stores.sqlite.adding import Adding
+from lockstitch.stores.sqlite.adding import Adding, Tails
 from lockstitch.stores.sqlite.appending import Appending, true_head
 from lockstitch.stores.sqlite.bells import Bells
 from lockstitch.stores.sqlite.connections import Connect, Connection
@@ -95,6 +95,7 @@ class SqliteBackend(Backend):
         self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
         self._process = os.getpid()
         self._compress = compress
+        self._tails = Tails()
         self._bells = Bells()
         self._is_closed = False
         self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
@@ -215,7 +216,7 @@ class SqliteBackend(Backend):
         def run(connection: Connection) -> Head:
             self._check_open()
             writer.weigh(adding.size)
-            return adding.run(connection, self._is_held)
+            return adding.run(connection, self._is_held, self._tails)
 
         while True:
             try:

@@ -97,7 +97,7 @@ def raced(store: str, address: str, count: int, turns: int, **more: Any) -> dict
         {"store": store, "address": address, "name": f"w{number}", "turns": turns, **more}
         for number in range(count)
     ]
-    said: dict[str, list[str]] = {"ok": [], "conflict": []}
+    said: dict[str, list[str]] = {"ok": [], "conflict": [], "again": []}
     with workers(*options) as started:
         for each in started:
             each.go()

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
+from langgraph.types import Command
 
 from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph import Guard, Saver
@@ -22,6 +23,7 @@ from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     Delta,
     achat,
+    asking,
     chain,
     chat,
     later,
@@ -233,6 +235,129 @@ def test_a_deleted_thread_is_not_brought_back(saver: Any) -> None:
     with pytest.raises(Conflict, match="is gone"):
         graph.invoke(said("a"), THREAD, durability="sync")
     assert saver.get_tuple(THREAD) is None
+
+
+# What became of the turn
+
+
+def test_a_conflict_says_that_nothing_was_written(store: InMemorySaver) -> None:
+    chat(Guard(store)).invoke(said("before"), THREAD)
+    graph = chat(Guard(store), _other(store, "exit"))
+    with pytest.raises(Conflict, match="nothing was written") as caught:
+        graph.invoke(said("a"), THREAD, durability="exit")
+    assert (caught.value.kept, caught.value.checkpoint) == ("nothing", None)
+    assert "a" not in texts(graph)
+
+
+def test_a_conflict_says_that_the_turn_stands_beside_the_history(store: InMemorySaver) -> None:
+    chat(Guard(store)).invoke(said("before"), THREAD)
+    real, others = store.put, [_other(store)]
+
+    def meanwhile(*args: Any) -> Any:
+        """Another run has its turn between the last look and the put."""
+        if others:
+            others.pop()()
+        return real(*args)
+
+    store.put = meanwhile  # type: ignore[method-assign]
+    graph = chat(Guard(store))
+    with pytest.raises(Conflict, match="is not in its history") as caught:
+        graph.invoke(said("a"), THREAD, durability="sync")
+    assert caught.value.kept == "beside"
+    stored = store.get_tuple(on("shared", checkpoint_ns="", checkpoint_id=caught.value.checkpoint))
+    assert stored
+    assert "'a'" in str(stored.checkpoint)
+    assert "a" not in texts(graph)
+
+
+@pytest.mark.parametrize("make", [Guard, lambda saver: saver], ids=["Guard", "Saver"])
+def test_a_conflict_says_that_the_question_is_in_the_history(make: Any) -> None:
+    with Saver("memory:") as saver:
+        chat(make(saver)).invoke(said("before"), THREAD)
+        other = chat(make(saver))
+        graph = chat(make(saver), lambda: other.invoke(said("b"), THREAD))
+        mine = HumanMessage("a", id="mine")
+        with pytest.raises(Conflict, match="the same message id") as caught:
+            graph.invoke({"messages": [mine]}, THREAD, durability="sync")
+        assert caught.value.kept == "part"
+        history = {state.config["configurable"]["checkpoint_id"] for state in _line(graph)}
+        assert caught.value.checkpoint in history
+        assert texts(graph) == ["before", "done before", "a", "b", "done b"]
+        # Sent again under its id, it is not there twice.
+        chat(make(saver)).invoke({"messages": [mine]}, THREAD)
+        assert texts(graph).count("a") == 1
+
+
+def _line(graph: Any) -> Iterator[Any]:
+    """The history of the head, and nothing beside it."""
+    state = graph.get_state(THREAD)
+    while True:
+        yield state
+        if not state.parent_config:
+            return
+        state = graph.get_state(state.parent_config)
+
+
+# Waiting in one process
+
+
+@pytest.mark.parametrize("kind", ["memory", "Saver"])
+def test_threads_that_wait_are_never_refused(kind: str, tmp_path: Path) -> None:
+    saver = Saver(f"sqlite:///{tmp_path / 'own.db'}") if kind == "Saver" else InMemorySaver()
+    guard = Guard(saver, wait=60)
+    chat(guard).invoke(said("before"), THREAD)
+    names = [f"turn {number}" for number in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: chat(guard).invoke(said(name), THREAD), names))
+    told = texts(chat(guard))
+    assert sorted(told[2::2]) == sorted(names)
+    assert told[3::2] == [f"done {name}" for name in told[2::2]]
+
+
+def test_tasks_that_wait_are_never_refused() -> None:
+    guard = Guard(InMemorySaver(), wait=60)
+    graph = achat(guard, lambda: asyncio.sleep(0.01))
+
+    async def main() -> None:
+        await graph.ainvoke(said("before"), THREAD)
+        await asyncio.gather(*(graph.ainvoke(said(f"{n}"), THREAD) for n in range(6)))
+
+    asyncio.run(main())
+    assert sorted(texts(graph)[2::2]) == [f"{n}" for n in range(6)]
+
+
+def test_nobody_waits_for_what_is_not_under_way() -> None:
+    """Were any of these waited for, the test would not come to its end."""
+    guard = Guard(InMemorySaver(), wait=3600)
+    graph = chain(guard, noting("one"), asking("ok?"), noting("two"))
+    graph.invoke({"notes": []}, THREAD)
+    graph.invoke({"notes": ["something else"]}, THREAD)
+    assert graph.invoke(Command(resume="yes"), THREAD)["notes"][-2:] == ["ok?: yes", "two"]
+    graph.update_state(THREAD, {"notes": ["by hand"]}, as_node="node0")
+    graph.invoke({"notes": ["more"]}, THREAD)
+    for options in ({"interrupt_before": ["node1"]}, {"interrupt_after": ["node0"]}):
+        stopping = chain(guard, noting("one"), noting("two"), **options)
+        stopping.invoke({"notes": []}, on("stopping"))
+        chain(Guard(guard.saver, wait=3600), noting("one"), noting("two"), **options).invoke(
+            {"notes": []}, on("stopping")
+        )
+    # Nothing to do: a run that claims and writes nothing.
+    plain = chain(guard, noting("one"))
+    for given in ({"notes": []}, None, None, {"notes": []}):
+        plain.invoke(given, on("plain"))
+
+    def fails(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            chain(Guard(guard.saver, wait=3600), fails).invoke({"notes": []}, on("failing"))
+
+    def calls_itself(_: Any) -> Any:
+        return plain.invoke({"notes": ["inside"]}, THREAD)
+
+    with pytest.raises(Conflict):
+        chain(guard, calls_itself).invoke({"notes": []}, THREAD)
 
 
 # Forks

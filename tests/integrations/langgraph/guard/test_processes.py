@@ -135,5 +135,67 @@ def test_a_run_that_slept_over_the_turn_of_another(store: str, tmp_path: Path) -
         _turn(store, address, "meanwhile")
         worker.thaw()
         worker.go()
-        assert worker.rest() == ["conflict asleep-0"]
+        assert worker.rest() == ["again", "conflict asleep-0"]
     assert kept(history(store, address)) == {"before", "meanwhile"}
+
+
+# Waiting
+
+
+@pytest.mark.parametrize(
+    ("store", "more"),
+    [
+        ("sqlite", {}),
+        ("postgres", {}),
+        ("postgres", {"async": True}),
+        ("sqlite", {"durability": "exit"}),
+    ],
+)
+def test_processes_that_wait_for_their_turns_are_rarely_refused(
+    store: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    address = address_of(store, tmp_path)
+    _turn(store, address, "before")
+    said = raced(store, address, 4, 8, retry=True, wait=30.0, **more)
+    print(store, more, len(said["again"]), "conflicts")  # noqa: T201 - figures of the report
+    assert len(said["ok"]) == 32
+    messages = history(store, address)
+    assert kept(messages) == {"before", *said["ok"]}
+    # Nothing was refused, so nothing was asked twice.
+    assert len(said["again"]) <= 3
+    assert len(messages) <= 2 * (33 + len(said["again"]))
+
+
+@pytest.mark.parametrize("place", ["model", ["put_writes", "behind", 1], ["put", "behind", 1]])
+def test_a_process_that_is_killed_is_waited_for_no_longer_than_said(
+    place: Any, tmp_path: Path
+) -> None:
+    address = address_of("sqlite", tmp_path)
+    _turn("sqlite", address, "before")
+    options = {"store": "sqlite", "address": address, "name": "k", "turns": 1, "halt": [place]}
+    with workers({**options, "wait": 1.0}) as (worker,):
+        worker.go()
+        worker.until("here")
+        worker.kill()
+    with SAVERS["sqlite"](address) as saver:
+        graph = graph_of(Guard(saver, wait=1.0))
+        for name in ("after", "again"):
+            graph.invoke({"messages": [HumanMessage(name)]}, THREAD)
+    assert {"before", "after", "again"} <= kept(history("sqlite", address))
+
+
+def test_who_waits_goes_behind_the_one_who_was_there(tmp_path: Path) -> None:
+    address = address_of("sqlite", tmp_path)
+    _turn("sqlite", address, "before")
+    options = {"store": "sqlite", "address": address, "turns": 1, "wait": 60.0}
+    slow, quick = {**options, "name": "slow", "halt": ["model"]}, {**options, "name": "quick"}
+    with workers(slow, quick) as (one, two):
+        one.go()
+        one.until("here")
+        two.go()
+        assert not two.pipe.poll(0.5)
+        one.go()
+        assert one.rest() == ["ok slow-0"]
+        assert two.rest() == ["ok quick-0"]
+    told = [message.content for message in history("sqlite", address)]
+    assert told[2:] == ["slow-0", "done slow-0", "quick-0", "done quick-0"]

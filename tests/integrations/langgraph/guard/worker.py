@@ -1,7 +1,8 @@
 """A process that has turns on a thread, and says of each what became of it.
 
 Waits for a word on its pipe before it begins, so that several begin at once. Says ``ok <turn>`` or
-``conflict <turn>``; with ``retry`` it tries a turn again until it is done. ``halt`` names places
+``conflict <turn>``; with ``retry`` it tries a turn again until it is done, and says ``again`` each
+time. ``halt`` names places
 in a turn where it says ``here`` and waits for another word, or to be killed or stopped: each is a
 method of the saver, ``before`` or ``behind``, and the number of its call; or ``model``.
 """
@@ -88,6 +89,7 @@ def tried(turn: Callable[[], Any], *, retry: bool) -> bool:
         try:
             turn()
         except Conflict:
+            say("again")
             if not retry:
                 return False
             time.sleep(random.random() * min(0.4, 0.01 * 2**attempt))  # noqa: S311 - to get apart
@@ -101,7 +103,8 @@ def worked(options: dict[str, Any], saver: Any) -> None:
     for place in places:
         if place != "model":
             halting(saver, *place)
-    checkpointer = Guard(saver) if options.get("guard", True) else saver
+    wait = options.get("wait", 0.0)
+    checkpointer = Guard(saver, wait=wait) if options.get("guard", True) else saver
     graph = graph_of(checkpointer, answering(halted) if "model" in places else None)
     durability = options.get("durability", "sync")
     listen()
@@ -118,7 +121,7 @@ def worked(options: dict[str, Any], saver: Any) -> None:
 
 
 async def aworked(options: dict[str, Any], saver: Any) -> None:
-    graph = graph_of(Guard(saver))
+    graph = graph_of(Guard(saver, wait=options.get("wait", 0.0)))
     durability = options.get("durability", "sync")
     listen()
     for number in range(options["turns"]):
@@ -128,6 +131,7 @@ async def aworked(options: dict[str, Any], saver: Any) -> None:
             try:
                 await graph.ainvoke(given, THREAD, durability=durability)
             except Conflict:
+                say("again")
                 await asyncio.sleep(random.random() * 0.3)  # noqa: S311 - to get apart
             else:
                 break

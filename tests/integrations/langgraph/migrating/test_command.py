@@ -46,7 +46,8 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
     assert lockstitch(*undo.split()[1:], "--session", "b")[0] == 0
     assert list(sessions(target)) == ["langgraph.a"]
     status, out, err = lockstitch(*undo.split()[1:], "--json")
-    assert json.loads(out)["sessions"][0]["session"] == "a"
+    [row] = json.loads(out)["sessions"]
+    assert (row["session"], row["restored"], row["error"]) == ("a", "a", None)
     assert "Took 1 thread away again." in err
     assert sessions(target) == {}
     status, _, err = lockstitch(*undo.split()[1:])

@@ -313,3 +313,51 @@ def test_a_serialiser_of_ones_own_says_what_is_read(tmp_path: Path) -> None:
         built = graph.compile(saver)
         built.invoke({"messages": [HumanMessage("quiet", id="1")]}, CONFIG)
         assert [one.content for one in state_of(built)["messages"]] == ["QUIET"]
+
+
+HOLDS: dict[str, Callable[[Any], Any]] = {
+    "the message": lambda message: message,
+    "its fields": lambda message: message.__dict__,
+    "its metadata": lambda message: message.response_metadata,
+    "its further fields": lambda message: message.__pydantic_extra__,
+    "its calls": lambda message: message.tool_calls,
+    "a call": lambda message: message.tool_calls[0],
+    "the arguments of a call": lambda message: message.tool_calls[0]["args"],
+    "a way to it": lambda message: message.response_metadata.setdefault,
+}
+
+
+@pytest.mark.parametrize("hold", HOLDS.values(), ids=HOLDS)
+def test_what_somebody_still_holds_a_part_of_is_given_to_nobody_else(
+    quick: Saver, hold: Callable[[Any], Any]
+) -> None:
+    """A message whose reader is gone may be given out again, but not while a part of it is held."""
+
+    def say(state: MessagesState) -> dict[str, Any]:
+        number = len(state["messages"])
+        call = {"name": "f", "args": {"n": number}, "id": f"c{number}"}
+        return {"messages": [AIMessage("said", id=f"a{number}", tool_calls=[call])]}
+
+    graph = StateGraph(MessagesState).add_node(say).add_edge(START, "say").compile(quick)
+    talk(graph)
+    expected = repr(state_of(graph))
+    held = hold(state_of(graph)["messages"][1])
+    again = state_of(graph)
+    if callable(held):
+        held("spoilt", True)
+    else:
+        spoil(held)
+    assert repr(again) == expected
+    assert repr(state_of(graph)) == expected
+    talk(graph, 1)
+    assert "spoilt" not in repr(state_of(graph))
+
+
+def test_what_nobody_holds_is_not_made_again(quick: Saver) -> None:
+    graph = graph_of(quick)
+    talk(graph)
+    places = [id(one) for one in state_of(graph)["messages"] if isinstance(one, HumanMessage)]
+    again = state_of(graph)["messages"]
+    assert [id(one) for one in again if isinstance(one, HumanMessage)] == places
+    other = state_of(graph)["messages"]
+    assert not {id(one) for one in other} & {id(one) for one in again}

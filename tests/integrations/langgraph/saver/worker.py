@@ -29,10 +29,10 @@ def answering(saver: Saver) -> Any:
     return StateGraph(State).add_node(answer).add_edge(START, "answer").compile(saver)
 
 
-def turns(address: str, name: str, count: str) -> None:
+def turns(address: str, name: str, count: str, wait: str = "0") -> None:
     """Take turns on a thread that others use, too; a turn that was refused is tried again."""
     refused = 0
-    with Saver(address) as saver:
+    with Saver(address, turn_wait=float(wait)) as saver:
         graph = answering(saver)
         for turn in range(int(count)):
             while True:
@@ -68,9 +68,9 @@ def working(saver: Saver, folder: Path) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def hang(address: str, folder: str) -> None:
+def hang(address: str, folder: str, wait: str = "0") -> None:
     """Run until the tool that does not end."""
-    with Saver(address) as saver:
+    with Saver(address, turn_wait=float(wait)) as saver:
         working(saver, Path(folder)).invoke({"messages": [HumanMessage("go")]}, CONFIG)
 
 

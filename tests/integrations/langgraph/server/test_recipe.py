@@ -117,7 +117,7 @@ def test_through_an_adapter_a_broken_thread_is_healed(tmp_path: Path) -> None:
     said = [one.content for one in state["messages"]]
     assert said[5] == "new"
     assert {one for one in said[2:5] if one.startswith("result")} == results
-    assert sum("No result was recorded" in one for one in said[2:5]) == 3 - len(results)
+    assert [one.type for one in state["messages"][2:5]] == ["tool"] * 3
 
 
 @pytest.mark.parametrize("strategy", ["delete", "delete_all"])

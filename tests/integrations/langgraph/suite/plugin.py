@@ -35,10 +35,11 @@ def _count() -> None:
     _made += 1
 
 
-# Tests make subclasses of LangGraph's classes, so what takes their place are classes, too.
+# Tests make subclasses of LangGraph's classes and ask of which class a saver is. So what takes
+# their place are classes, too, none of them a subclass of another.
 
 
-class OurSaver(Saver):
+class _Saver(Saver):
     """Takes the place of a saver of LangGraph's: whatever that is given, this is in memory."""
 
     def __init__(self, *_given: Any, serde: Any = None, url: str = "memory:", **_more: Any) -> None:
@@ -46,7 +47,11 @@ class OurSaver(Saver):
         super().__init__(url, serde=serde)
 
 
-class SaverForSqlite(OurSaver):
+class SaverForMemory(_Saver):
+    """Takes the place of ``InMemorySaver``."""
+
+
+class SaverForSqlite(_Saver):
     """Takes the place of ``SqliteSaver``, in a file of its own."""
 
     @classmethod
@@ -56,7 +61,7 @@ class SaverForSqlite(OurSaver):
             yield saver
 
 
-class SaverForAsyncSqlite(OurSaver):
+class SaverForAsyncSqlite(_Saver):
     """Takes the place of ``AsyncSqliteSaver``, in a file of its own."""
 
     @classmethod
@@ -67,17 +72,23 @@ class SaverForAsyncSqlite(OurSaver):
                 yield saver
 
 
-class OurGuard(Guard):
+class _Guard(Guard):
     """Takes the place of a saver of LangGraph's, and stores in one."""
 
-    inner: ClassVar[Any] = InMemorySaver
+    inner: ClassVar[Any]
 
     def __init__(self, *given: Any, **more: Any) -> None:
         _count()
-        super().__init__(OurSaver() if WITH == "guarded-saver" else self.inner(*given, **more))
+        super().__init__(_Saver() if WITH == "guarded-saver" else self.inner(*given, **more))
 
 
-class GuardForSqlite(OurGuard):
+class GuardForMemory(_Guard):
+    """Takes the place of ``InMemorySaver``."""
+
+    inner = InMemorySaver
+
+
+class GuardForSqlite(_Guard):
     """Takes the place of ``SqliteSaver``."""
 
     inner = SqliteSaver
@@ -89,7 +100,7 @@ class GuardForSqlite(OurGuard):
             yield cls(own.conn)
 
 
-class GuardForAsyncSqlite(OurGuard):
+class GuardForAsyncSqlite(_Guard):
     """Takes the place of ``AsyncSqliteSaver``."""
 
     inner = AsyncSqliteSaver
@@ -103,9 +114,9 @@ class GuardForAsyncSqlite(OurGuard):
 
 _SAVERS = (InMemorySaver, SqliteSaver, AsyncSqliteSaver)
 _OURS: dict[str, tuple[type, type, type]] = {
-    "saver": (OurSaver, SaverForSqlite, SaverForAsyncSqlite),
-    "guard": (OurGuard, GuardForSqlite, GuardForAsyncSqlite),
-    "guarded-saver": (OurGuard, GuardForSqlite, GuardForAsyncSqlite),
+    "saver": (SaverForMemory, SaverForSqlite, SaverForAsyncSqlite),
+    "guard": (GuardForMemory, GuardForSqlite, GuardForAsyncSqlite),
+    "guarded-saver": (GuardForMemory, GuardForSqlite, GuardForAsyncSqlite),
 }
 
 

@@ -46,7 +46,7 @@ from uuid import NAMESPACE_URL, uuid5
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.naming import CLAIM, COUNTERS
 from lockstitch.integrations.langgraph.guarding.steps import Look, Older, Put, Step, Steps, Write
-from lockstitch.integrations.langgraph.lineage import Place, place_of
+from lockstitch.integrations.langgraph.lineage import Overtaken, Place, place_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -145,31 +145,27 @@ def _claim_under(place: Place, key: int, name: str) -> Step:
 def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
     """Say that a thread went on, when nothing of the run was written."""
     begun = place.checkpoint or "its beginning"
-    if by is not None and id_of(by) == place.checkpoint:
-        what = f"was taken over by another run at {begun}"
-    else:
-        on = "is gone" if by is None else f"went on to {id_of(by)}"
-        what = f"{on} since {begun} was read"
-    return Conflict(
-        f"thread {place.thread!r}{_within(place)} {what}; nothing was written: read it again"
-    )
+    thread = f"thread {place.thread!r}{_within(place)}"
+    if by is None:
+        return Conflict(f"{thread} is gone since {begun} was read; nothing was written")
+    if id_of(by) == place.checkpoint:
+        return Overtaken(f"{thread} was taken over by another run at {begun}")
+    return Overtaken(f"{thread} went on to {id_of(by)} since {begun} was read")
 
 
 def lost(place: Place, checkpoint: str) -> Conflict:
     """Say that another writer won, and where the turn that lost can be read."""
-    return Conflict(
-        f"another writer has built on {place.checkpoint or 'the beginning'} of thread "
-        f"{place.thread!r}{_within(place)}; this run's checkpoint {checkpoint} is not in its "
-        f"history, but can be read under that id"
-    )
+    begun = place.checkpoint or "the beginning"
+    where = f"thread {place.thread!r}{_within(place)}"
+    return Overtaken(f"another writer has built on {begun} of {where}", "beside", checkpoint)
 
 
 def behind(place: Place, checkpoint: str) -> Conflict:
     """Say that a checkpoint cannot be put, since nobody would find it."""
-    return Conflict(
+    return Overtaken(
         f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
-        f"{_within(place)}, on which it builds: the clock here is behind that of another writer; "
-        f"nothing was written: set the clock, or try again later"
+        f"{_within(place)}, on which it builds: the clock here is behind that of another writer"
+        f" and has to be set"
     )
 
 

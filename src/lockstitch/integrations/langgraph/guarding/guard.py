@@ -12,9 +12,10 @@ stays pending and a finished task is not run again.
 loaded or as the run itself has made it. Otherwise, with ``on_conflict="raise"``, the run ends with
 ``Conflict``; with ``"fork"`` it goes on in a thread of its own, ``<thread>-fork-<id>``, which the
 log and ``Guard.forks`` name. The newer run has the thread: one that begins while another is under
-way takes it over, since nobody can know whether the other still lives. How that is decided stands
-in ``claims``. A branch that was asked for (a ``checkpoint_id``, ``update_state`` on an old
-checkpoint) is none of this. Every writer of a thread needs a guard; readers do not.
+way takes it over, since nobody can know whether the other still lives, or waits (``waiting``). How
+that is decided stands in ``claims``. A branch that was asked for (a ``checkpoint_id``,
+``update_state`` on an old checkpoint) is none of this. Every writer of a thread needs a guard;
+readers do not.
 
 When a conflict is raised, always out of ``invoke``, ``stream`` and their async twins:
 
@@ -77,6 +78,8 @@ OnConflict = Literal["raise", "fork"]
 class Guard(BaseCheckpointSaver[Any]):
     """A checkpointer that stores in another one, and guards its threads.
 
+    ``wait`` is for how many seconds a run that is under way may give no sign of life before another
+    one takes the thread over; with 0 that is done at once.
     ``reconcile=False`` leaves out the settling at load, ``channel`` names the one that holds the
     conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
     what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
@@ -94,16 +97,19 @@ class Guard(BaseCheckpointSaver[Any]):
         on_conflict: OnConflict = "raise",
         reconcile: bool = True,
         channel: str | None = None,
+        wait: float = 0.0,
     ) -> None:
         if isinstance(saver, Guard) or not isinstance(saver, BaseCheckpointSaver):
             raise UsageError("a Guard is put before a checkpointer, once")
         if on_conflict not in {"raise", "fork"}:
             raise UsageError("on_conflict is 'raise' or 'fork'")
+        if wait < 0:
+            raise UsageError("wait is a number of seconds, 0 for not waiting")
         require_history(saver)
         announce()
         self.saver = saver
         self._guarding = Guarding(
-            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel
+            saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel, wait=wait
         )
         self._eyes = eyes_of(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters

@@ -19,6 +19,7 @@ from lockstitch.integrations.langgraph.guarding.forks import Branch, Fork
 from lockstitch.integrations.langgraph.guarding.runs import GuardedRun, Runs
 from lockstitch.integrations.langgraph.guarding.settling import reconciled
 from lockstitch.integrations.langgraph.guarding.steps import Put, Read, Saver, Steps, Write
+from lockstitch.integrations.langgraph.guarding.waiting import waited
 from lockstitch.integrations.langgraph.lineage import Place, place_of
 from lockstitch.integrations.langgraph.repairing.pending import leaves_calls_open
 from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
@@ -36,7 +37,13 @@ class Guarding:
     """The threads of a saver, the runs on them, and what is done for those."""
 
     def __init__(
-        self, saver: Saver, *, on_conflict: str, reconcile: bool, channel: str | None
+        self,
+        saver: Saver,
+        *,
+        on_conflict: str,
+        reconcile: bool,
+        channel: str | None,
+        wait: float = 0.0,
     ) -> None:
         self.saver = saver
         self.on_conflict = on_conflict
@@ -45,6 +52,7 @@ class Guarding:
         self.counting = Counting()
         self._reconcile = reconcile
         self._channel = channel
+        self._wait = wait
 
     def loaded(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         """Give the checkpoint that a config names, or the head; settled, if something new comes."""
@@ -65,8 +73,9 @@ class Guarding:
         place = place_of(config)
         if place.checkpoint:
             return (yield from self._loaded_by_id(config, run))
-        guess = yield from self._claimed_ahead(config, run)
-        saved: CheckpointTuple | None = yield Read(config)
+        saved, guess = yield from self._claimed(config, run)
+        if saved is None:
+            saved = yield Read(config)
         found = yield from claims.head(place, self.runs.counts, saved) if saved else _nothing()
         if found is None:
             self.runs.loaded(config, place, is_head=True).saw(place)
@@ -81,7 +90,7 @@ class Guarding:
         if given.is_announced and here not in given.fresh:
             given.found[here] = claims.outlined(found)
         given.saw(here)
-        if guess and claims.is_claimed(guess, saved, given.name):
+        if guess is not None and claims.is_claimed(guess, saved, given.name):
             given.owned.add(here)
         made = None
         if run and self._reconcile and run.brings_input(config, saved):
@@ -106,14 +115,24 @@ class Guarding:
             made = yield from self._settled(config, saved, run.graph, is_head=is_head)
         return made or claims.stripped(saved)
 
-    def _claimed_ahead(self, config: RunnableConfig, run: caller.Run | None) -> Steps[Place | None]:
-        """Claim what this process has put last, for a run that is about to build on it."""
+    def _claimed(
+        self, config: RunnableConfig, run: caller.Run | None
+    ) -> Steps[tuple[CheckpointTuple | None, Place | None]]:
+        """Claim the head before a run begins: what is claimed, if it was read, and the place.
+
+        Without waiting, what this process has put last is claimed, as the load will tell.
+        """
         place = place_of(config)
+        if run is None:
+            return None, None
+        given = self.runs.of(run, place)
+        if self._wait:
+            return (yield from waited(config, run, given, self.runs, self._wait)), None
         last = self.runs.last(place)
-        if last is None or run is None or run.durability == "exit":
-            return None
-        yield claims.ahead(replace(last, more=place.more), self.runs.of(run, place).name)
-        return last
+        if last is None or run.durability == "exit":
+            return None, None
+        yield claims.ahead(replace(last, more=place.more), given.name)
+        return None, last
 
     def _given(
         self, config: RunnableConfig, here: Place, saved: CheckpointTuple, *, is_head: bool
@@ -163,9 +182,12 @@ class Guarding:
         branch = self._branch(run, config, place)
         if branch is None:
             try:
-                return (yield from self._guarded(run, place, step))
+                written = yield from self._guarded(run, place, step)
             except Conflict as error:
                 branch = self._gone_on(run, config, place, error)
+            else:
+                run.stored = step.checkpoint["id"]
+                return written
         signed = claims.signed(step.metadata, run.name)
         made = Put(step.config, step.checkpoint, signed, step.versions)
         written = yield from branch.put(place, made, run.tasks.get(place, ()))
@@ -251,7 +273,7 @@ class Guarding:
         if run.branch is None and (outer := self.runs.outermost(config, place)):
             run.branch = outer.branch
         if run.lost:
-            raise Conflict(*run.lost.args)
+            raise type(run.lost)(*run.lost.args)
         return run.branch
 
     def _gone_on(
@@ -259,6 +281,7 @@ class Guarding:
     ) -> Branch:
         """Let a run that lost go on in a thread of its own, or end it."""
         outer = self.runs.outermost(config, place) if place.namespace else run
+        error = run.told(error)
         if self.on_conflict == "raise" or outer is None:
             run.lost = error
             self.counting.conflict()
@@ -266,7 +289,7 @@ class Guarding:
             raise error
         if outer.branch is None:
             self.counting.conflict()
-            name = f"{place.thread}-fork-{outer.name[:12]}"
+            name = f"{place.thread}-fork-{outer.name[-12:]}"
             outer.branch = Branch(name, self.saver.get_next_version)
             self.forks.append(Fork(place.thread, name, place.checkpoint, str(error)))
             _LOG.warning("%s; it goes on in thread %r", error, name)

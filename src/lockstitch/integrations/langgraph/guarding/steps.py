@@ -6,6 +6,8 @@ them with a saver's plain methods, ``acarried_out`` with its async ones.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -126,6 +128,19 @@ class Write(Step):
 
     async def adone(self, saver: Saver) -> None:
         await saver.aput_writes(self.config, self.writes, self.task, *self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Step):
+    """Wait for some seconds."""
+
+    seconds: float
+
+    def done(self, saver: Saver) -> None:
+        time.sleep(self.seconds)
+
+    async def adone(self, saver: Saver) -> None:
+        await asyncio.sleep(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,13 @@ T = TypeVar("T")
 class Errands:
     """Threads for the calls of one saver, begun as they are needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = _THREADS) -> None:
         self._process = os.getpid()
-        self._executor = ThreadPoolExecutor(_THREADS, "lockstitch-saver")
+        self._executor = ThreadPoolExecutor(threads, "lockstitch-saver")
+
+    def start(self, call: Callable[[], None]) -> None:
+        """Make a call in a thread, and go on."""
+        self._begun(call)
 
     async def run(self, call: Callable[P, T], *words: P.args, **options: P.kwargs) -> T:
         """Make a call in a thread, in the context of whoever asks for it."""
@@ -43,7 +47,7 @@ class Errands:
         except RuntimeError as error:
             raise Closed("the saver was closed") from error
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         """Begin no more calls, and wait for those that are under way."""
         if self._process == os.getpid():
-            self._executor.shutdown()
+            self._executor.shutdown(wait, cancel_futures=not wait)

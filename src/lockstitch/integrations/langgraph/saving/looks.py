@@ -107,10 +107,20 @@ def _copied(value: Any) -> Any:
     return made
 
 
-def name_of(value: Any) -> tuple[str, str] | None:
-    """Give what a message is called: its kind and its id; None for all that has no id."""
-    kind = KINDS.get(type(value))
-    return (kind, value.id) if kind is not None and value.id else None
+def _is_shallow(face: dict[str, Any], extra: Any, deep: list[str]) -> bool:
+    """Tell whether nothing is nested in a message but calls with plain arguments."""
+    if extra != {} or deep not in ([], ["tool_calls"]):
+        return False
+    calls = face["tool_calls"] if deep else ()
+    flat = (_ATOMS | {dict}).issuperset
+    return all(
+        type(call) is dict
+        and type(call.get("args")) is dict
+        and sum(type(one) is dict for one in call.values()) == 1
+        and flat(map(type, call.values()))
+        and _ATOMS.issuperset(map(type, call["args"].values()))
+        for call in calls
+    )
 
 
 def fingerprint(value: Any) -> bytes | None:
@@ -138,12 +148,13 @@ _FULL = _Full()
 class Look:
     """What an object looked like when it was stored; ``item`` is its number, if it has one.
 
-    ``is_whole`` says that an equal object can be made of it, without the stored bytes.
+    ``is_whole`` says that an equal object can be made of it, without the stored bytes; ``shape``
+    names the fields with something in them that can be changed, None if that is nested deep.
     """
 
     __slots__ = (
         "_deep", "_dicts", "_lists", "_names", "_print", "extra", "face", "is_whole",
-        "item", "kind",
+        "item", "kind", "shape",
     )  # fmt: skip
 
     def __init__(self, value: Any, item: int = -1) -> None:
@@ -152,6 +163,7 @@ class Look:
         self._print: tuple[bytes | None] | None = None
         self.extra = None
         self.is_whole = False
+        self.shape: tuple[str, ...] | None = None
         if self.kind in KINDS:
             self.face = structure(value.__dict__)
             self.extra = structure(value.__pydantic_extra__)
@@ -168,6 +180,8 @@ class Look:
             self._dicts = [name for name in nested if self.face[name] == {}]
             self._lists = [name for name in nested if self.face[name] == []]
             self._deep = [name for name in nested if self.face[name]]
+            if _is_shallow(self.face, self.extra, self._deep):
+                self.shape = tuple(nested)
 
     @property
     def name(self) -> tuple[str, str] | None:
@@ -212,15 +226,17 @@ _EXTRAS = attrgetter("__pydantic_extra__")
 class _Trunk:
     """Looks side by side, as lists that are compared in one go."""
 
-    __slots__ = ("extras", "faces", "kinds", "looks", "printed")
+    __slots__ = ("extras", "faces", "kinds", "looks", "printed", "shapes", "unread")
 
     def __init__(self) -> None:
         self.looks: list[Look] = []
         self.kinds: list[type] = []
         self.faces: list[Any] = []
         self.extras: list[Any] = []
-        # Where the looks are that cannot be compared so.
+        # Where the looks are that cannot be compared so, and those that no object can be made of.
         self.printed: list[int] = []
+        self.unread: list[int] = []
+        self.shapes: dict[tuple[str, ...] | None, list[int]] = {}
 
     def extend(self, looks: list[Look]) -> None:
         """Take in more; lists that are interrupted in between are never used again."""
@@ -228,7 +244,12 @@ class _Trunk:
         self.kinds += [one.kind for one in looks]
         self.faces += [None if one.has_print else one.face for one in looks]
         self.extras += [None if one.has_print else one.extra for one in looks]
-        self.printed += [place for place, one in enumerate(looks, done) if one.has_print]
+        for place, one in enumerate(looks, done):
+            self.shapes.setdefault(one.shape, []).append(place)
+            if one.has_print:
+                self.printed.append(place)
+            if not one.is_whole:
+                self.unread.append(place)
         self.looks += looks
 
 
@@ -253,6 +274,22 @@ class Known:
         """What the objects look like; not to be changed."""
         return self._part(self._trunk.looks, 0, self._size)
 
+    @property
+    def unread(self) -> list[int]:
+        """Where the messages are that only their stored bytes can be made of."""
+        return [place for place in self._trunk.unread if place < self._size]
+
+    @property
+    def shapes(self) -> dict[tuple[str, ...] | None, list[int]]:
+        """Where the messages of each shape are; not to be changed."""
+        found = self._trunk.shapes
+        if self._size == len(self._trunk.looks):
+            return found
+        return {
+            shape: [place for place in places if place < self._size]
+            for shape, places in found.items()
+        }
+
     @staticmethod
     def _part(values: list[Any], first: int, end: int) -> list[Any]:
         return values if not first and len(values) == end else values[first:end]
@@ -275,6 +312,14 @@ class Known:
         made._trunk.extend(middle)
         made._size = self._size + len(middle)
         return made
+
+    def are(self, values: list[Any]) -> bool:
+        """Tell whether objects look like those here, all of them."""
+        return len(values) == self._size and self._are(values, 0)
+
+    def end_with(self, values: list[Any]) -> bool:
+        """Tell whether the last of these look like some objects."""
+        return len(values) <= self._size and self._are(values, self._size - len(values))
 
     def shared(self, values: list[Any]) -> tuple[int, int]:
         """Count how many of a list's first and last objects look like the first and last here."""

@@ -6,12 +6,13 @@ from collections import OrderedDict
 from typing import Any
 
 from lockstitch.integrations.langgraph.saving.looks import Known, Look
+from lockstitch.integrations.langgraph.saving.spares import Spares
 
 # So many lists are known, of those that were read or stored last.
 _LISTS = 24
-# So many objects are known again of those that were stored last: what a task wrote is soon a part
-# of the checkpoint, and LangGraph may have given it an id meanwhile.
-_OBJECTS = 256
+# So many objects that tasks wrote are known again: they are soon a part of the checkpoint, and
+# LangGraph may have given them ids meanwhile.
+_OBJECTS = 1024
 
 
 class Memory:
@@ -21,7 +22,8 @@ class Memory:
         self.items: dict[int, Look] = {}
         self._ids: dict[tuple[str, str], int] = {}
         self._lists: OrderedDict[int, Known] = OrderedDict()
-        self._objects: OrderedDict[int, tuple[Any, Look]] = OrderedDict()
+        self._objects: dict[str, dict[int, tuple[Any, Look]]] = {}
+        self.spares = Spares()
 
     def keep_item(self, look: Look) -> None:
         """Know what an item looks like, from now on."""
@@ -33,16 +35,20 @@ class Memory:
         """Give the last item of a message with an id."""
         return self._ids.get((kind, name)) if name else None
 
-    def keep(self, value: Any, look: Look) -> None:
-        """Know an object again, for a while."""
-        self._objects[id(value)] = (value, look)
-        self._objects.move_to_end(id(value))
-        if len(self._objects) > _OBJECTS:
-            self._objects.popitem(last=False)
+    def keep(self, space: str, value: Any, look: Look) -> None:
+        """Know again an object that a task wrote, until the next checkpoint of its namespace."""
+        kept = self._objects.setdefault(space, {})
+        kept[id(value)] = (value, look)
+        if len(kept) > _OBJECTS:
+            del kept[next(iter(kept))]
 
-    def look(self, value: Any) -> Look | None:
-        """Give what an object looked like when it was stored, if it is known."""
-        found = self._objects.get(id(value))
+    def drop(self, space: str) -> None:
+        """Let go of what the tasks of a namespace wrote."""
+        self._objects.pop(space, None)
+
+    def look(self, space: str, value: Any) -> Look | None:
+        """Give what an object looked like when it was written, if it is known."""
+        found = self._objects.get(space, {}).get(id(value))
         return found[1] if found is not None and found[0] is value else None
 
     def keep_list(self, known: Known) -> None:

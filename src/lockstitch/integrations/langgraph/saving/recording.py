@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.base import DeltaChannelHistory as History
 
+from lockstitch.formats.langgraph.naming import START, TASKS
 from lockstitch.journal.checkpoints import ABSENT, NO_LIST, Node, Put, Thread, Write, Wrote
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class Putting:
         body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
         seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}
         ran = _more(base.seen, seen)
+        # The input was dealt out, and nothing that was sent has run besides.
+        is_sent = versions.get(TASKS) != base.versions.get(TASKS)
+        encoder.is_untouched = ran.keys() == {START} and not is_sent
+        encoder.space, encoder.is_checkpoint = place.namespace, True
         values = self._values(base, versions, encoder)
         changed, lost = _fields(base.body, body, encoder)
         more, less = _fields(base.meta, self._metadata, encoder)
@@ -115,6 +120,7 @@ def written(
     """Code the writes of a task; None if all of them are there already."""
     known = thread.writes.get((place.namespace, place.checkpoint or ""), {})
     name, path = task
+    encoder.space = place.namespace
     coded: list[Write] = []
     for count, (channel, value) in enumerate(writes):
         index = WRITES_IDX_MAP.get(channel, count)

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce, is_guarded
 from lockstitch.integrations.langgraph.counting import Counters, Counting
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
+from lockstitch.integrations.langgraph.lineage import Lineage, Overtaken, Place, Progress, place_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
@@ -32,8 +32,10 @@ from lockstitch.integrations.langgraph.saving.recording import (
 from lockstitch.integrations.langgraph.saving.schemas import Schemas, connect
 from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
 from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
+from lockstitch.integrations.langgraph.saving.turns import Turns
 from lockstitch.integrations.langgraph.saving.values import Encoder
 from lockstitch.journal.checkpoints import Node, Thread
+from lockstitch.stores.memory import MemoryBackend
 from lockstitch.stores.opening import open_given
 
 if TYPE_CHECKING:
@@ -66,7 +68,9 @@ class Saver(BaseCheckpointSaver[Any]):
     unless the run began at a checkpoint that was asked for by its id: that is a fork. A run that
     brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
     it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
-    how many seconds a thread that is being removed or pruned is waited for. ``allow`` are classes
+    how many seconds a thread that is being removed or pruned is waited for. With ``turn_wait``, a
+    run has its thread to itself, also before other processes, and another one waits so many seconds
+    for it to end, then it gets ``Held``. ``allow`` are classes
     that may be built from stored values, beside those that LangGraph knows as safe and those that
     the schemas of the graphs name that use this saver. ``ttl`` is
     after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
@@ -81,6 +85,7 @@ class Saver(BaseCheckpointSaver[Any]):
         serde: SerializerProtocol | None = None,
         ttl: float | None = None,
         wait: float = WAIT,
+        turn_wait: float = 0.0,
         cache: int = CACHE,
         reconcile: bool = True,
     ) -> None:
@@ -93,7 +98,8 @@ class Saver(BaseCheckpointSaver[Any]):
         self.reconcile = reconcile
         self._backend = open_given(url)
         self._counting = Counting()
-        self._threads = Threads(self._backend, wait, cache, self._counting)
+        self._turns = Turns(self._backend, turn_wait)
+        self._threads = Threads(self._backend, wait, cache, self._counting, self._turns.leases)
         announce()
         self._lineage = Lineage(Progress)
         self._wait = wait
@@ -127,6 +133,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def close(self) -> None:
         """Let go of files and connections; may be called twice."""
+        self._turns.close()
         self._backend.close()
         self._errands.close()
 
@@ -134,6 +141,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
+        self._turns.take(config)
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -263,6 +271,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self._threads.get(place.thread).write(prepare)
         if run is not None:
             self._lineage.wrote(run, place.at(checkpoint["id"]), place)
+            run.stored = checkpoint["id"]
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
     def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
@@ -272,12 +281,12 @@ class Saver(BaseCheckpointSaver[Any]):
         if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
             return
         what = "has gone on" if latest else "was removed"
-        raise Conflict(
+        error = Overtaken(
             f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
             f" (this one builds on {parent or 'nothing'}, the thread ends with"
-            f" {latest or 'nothing'}): another writer was quicker, and nothing was written;"
-            " run the turn again"
+            f" {latest or 'nothing'}): another writer was quicker"
         )
+        raise run.told(error) if latest else error
 
     def put_writes(
         self,
@@ -295,7 +304,9 @@ class Saver(BaseCheckpointSaver[Any]):
             line = written(place, writes, (task_id, task_path), encoder, live.thread)
             return None if line is None else Prepared(line, encoder)
 
-        self._threads.get(place.thread).write(prepare, is_patient=True)
+        # In memory there is no commit that two could share.
+        is_patient = not isinstance(self._backend, MemoryBackend)
+        self._threads.get(place.thread).write(prepare, is_patient=is_patient)
 
     def _require_there(self, thread: Thread, place: Place) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
@@ -382,6 +393,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Give a checkpoint, or the thread's last one."""
+        await self._turns.atake(config)
         return await self._errands.run(self._loaded, config)
 
     async def alist(

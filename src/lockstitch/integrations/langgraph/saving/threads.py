@@ -1,8 +1,9 @@
 """Threads in memory, as far as they are in the store: read once, then kept up to date.
 
 Everybody who writes to a thread queues up, and whoever comes first stores all that has queued up
-in one durable step. Nobody holds a thread: what is added is added behind the very record that was
-read last, so that of two processes the second one is told and reads again what is new.
+in one durable step. Nobody holds a thread, but a run that has its turn (``turns``): what is added
+is added behind the very record that was read last, so that of two processes the second one is told
+and reads again what is new.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 import msgspec
@@ -24,7 +25,7 @@ from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
 from lockstitch.journal.checkpoints import Begun, Line, Put, Thread, session_of
 from lockstitch.journal.records import NEW, Entry, Head
-from lockstitch.stores.base import Backend
+from lockstitch.stores.base import Backend, Lease
 
 _TRIES = 8
 _THREADS = 256
@@ -94,7 +95,14 @@ class Patience:
 class Live:
     """One thread: what its journal says, and the objects that were made of it."""
 
-    def __init__(self, backend: Backend, id_: str, wait: float, counting: Counting) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        id_: str,
+        wait: float,
+        counting: Counting,
+        leases: Mapping[str, Lease],
+    ) -> None:
         self.id = id_
         self.session = session_of(id_)
         self.lock = threading.RLock()
@@ -103,6 +111,7 @@ class Live:
         self._backend = backend
         self._wait = wait
         self._counting = counting
+        self._leases = leases
         self.patience = Patience()
         self._queue: deque[_Job] = deque()
         self._is_read = False
@@ -224,7 +233,7 @@ class Live:
             if not entries:
                 return
             try:
-                self.thread.head = self._backend.add(self.session, entries, before, wait=self._wait)
+                self.thread.head = self._added(entries, before)
             except Moved:
                 self.forget()
             except Unsure:
@@ -234,6 +243,13 @@ class Live:
             else:
                 return
         raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
+
+    def _added(self, entries: list[Entry], before: Head) -> Head:
+        """Add records: for whoever has the turn, or as a holder of a moment."""
+        lease = self._leases.get(self.session)
+        if lease is not None:
+            return self._backend.append(lease, entries, before.seq)
+        return self._backend.add(self.session, entries, before, wait=self._wait)
 
     def _prepared(self, jobs: list[_Job]) -> list[Entry]:
         """Make records of all jobs, each on top of the one before; what fails, fails alone."""
@@ -290,8 +306,17 @@ def _broken_off() -> Unsure:
 class Threads:
     """The threads of a store that were used last, up to a number of bytes of their journals."""
 
-    def __init__(self, backend: Backend, wait: float, most: int, counting: Counting) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        wait: float,
+        most: int,
+        counting: Counting,
+        leases: Mapping[str, Lease],
+    ) -> None:
         self._backend = backend
+        # Of the sessions on which a run has its turn.
+        self._leases = leases
         self._wait = wait
         self._counting = counting
         self._most = most
@@ -303,7 +328,7 @@ class Threads:
         with self._guard:
             live = self._kept.get(thread)
             if live is None:
-                live = Live(self._backend, thread, self._wait, self._counting)
+                live = Live(self._backend, thread, self._wait, self._counting, self._leases)
                 self._kept[thread] = live
             self._kept.move_to_end(thread)
             self._shrink()

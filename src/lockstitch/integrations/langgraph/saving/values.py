@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
+from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
 _TRIED = 4
+# So many of a list's last objects are looked over when no node has run since it was read.
+_LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _NONE = Known(NO_LIST, [])
@@ -67,6 +70,11 @@ class Encoder:
         self._met: dict[int, tuple[Any, Look]] = {}
         self._made: list[Look] = []
         self._lists: list[Known] = []
+        self._channels: dict[int, list[Any]] = {}
+        self.space = ""
+        self.is_checkpoint = False
+        # Whether no node has run since what is stored was read.
+        self.is_untouched = False
         self.items: list[Raw] = []
         self.lists: list[Change] = []
         self.blobs: dict[str, bytes] = {}
@@ -75,16 +83,21 @@ class Encoder:
         """Know from now on what was coded."""
         for look in self._made:
             self._memory.keep_item(look)
-        for value, look in self._met.values():
-            self._memory.keep(value, look)
         for known in self._lists:
             self._memory.keep_list(known)
+        if self.is_checkpoint:
+            self._memory.drop(self.space)
+            for number, objects in self._channels.items():
+                self._memory.spares.keep(number, objects)
+        else:
+            for value, look in self._met.values():
+                self._memory.keep(self.space, value, look)
 
     def value(self, value: Any, base: int = NO_LIST, *, channel: bool = False) -> Raw:
         """Code a value; a list as the change of another, of ``base`` if that is worth it."""
         kind = type(value)
         if kind is list and value and (channel or not self._is_json(value)):
-            return Raw(b'{"l":%d}' % self.listed(value, base))
+            return Raw(b'{"l":%d}' % self.listed(value, base, channel=channel))
         if kind is _DeltaSnapshot:
             return Raw(b'{"s":%s}' % bytes(self.value(value.value, base, channel=True)))
         if kind in KINDS or kind is Send:
@@ -127,8 +140,8 @@ class Encoder:
 
     # Lists.
 
-    def listed(self, values: Sequence[Any], base: int) -> int:
-        """Code a list; gives its number."""
+    def listed(self, values: Sequence[Any], base: int, *, channel: bool = False) -> int:
+        """Code a list; gives its number. The objects of a channel may be given out again."""
         values = list(values)
         if base != NO_LIST and self._memory.known(base) is None:
             with suppress(Unreadable):
@@ -136,18 +149,25 @@ class Encoder:
         known, head, tail = self._nearest(values, base)
         end = len(values) - tail
         if known is not _NONE and head == end == len(known):
+            if channel and known.are_items:
+                self._channels[known.number] = values
             return known.number
         middle = values[head:end]
         self.lists.append(Change(known.number, head, tail, tuple(map(self.value, middle))))
         made = len(self._thread.lists) + len(self.lists) - 1
         looks = [self._look(one) or Look(one) for one in middle]
-        self._lists.append(known.grown(made, head, looks, tail))
+        grown = known.grown(made, head, looks, tail)
+        self._lists.append(grown)
+        if channel and grown.are_items:
+            self._channels[made] = values
         return made
 
     def _nearest(self, values: list[Any], base: int) -> tuple[Known, int, int]:
         """Find the list that most is shared with, and how much: its head and its tail."""
         best = (_NONE, 0, 0)
         based = self._memory.known(base)
+        if self.is_untouched and based is not None and self._goes_on(based, values):
+            return based, len(based), 0
         recent = [*self._lists[::-1], *self._memory.last(_TRIED)]
         for known in recent if based is None else [based, *recent]:
             head, tail = known.shared(values)
@@ -157,11 +177,18 @@ class Encoder:
                 break
         return best
 
+    def _goes_on(self, known: Known, values: list[Any]) -> bool:
+        """Tell whether a list has the very objects of another, and the last are as they were."""
+        kept = self._memory.spares.get(known.number)
+        if kept is None or len(kept) > len(values) or not all(map(is_, kept, values)):
+            return False
+        return known.end_with(kept[-_LOOKED_AT:])
+
     def _look(self, value: Any) -> Look | None:
         found = self._met.get(id(value))
         if found is not None and found[0] is value:
             return found[1]
-        return self._memory.look(value)
+        return self._memory.look(self.space, value)
 
     # Items.
 
@@ -271,10 +298,17 @@ class Objects(Decoder):
         known = self.memory.known(number)
         if known is None or not known.are_items:
             values, looks = self._listed(number)
-            self.memory.keep_list(Known(number, looks))
-            return values
+            known = Known(number, looks)
+        else:
+            values = self.memory.spares.taken(known) or [
+                one.copy() if one.is_whole else None for one in known.looks
+            ]
+            for place in known.unread:
+                values[place] = self.item(known.looks[place].item)
         self.memory.keep_list(known)
-        return [one.copy() if one.is_whole else self.item(one.item) for one in known.looks]
+        if known.are_items:
+            self.memory.spares.keep(number, values.copy())
+        return values
 
     def _listed(self, number: int) -> tuple[Values, Looks]:
         coded = [_decode(raw) for raw in self.thread.elements(number)]
