@@ -93,6 +93,9 @@ def workers(*options: dict[str, Any]) -> Iterator[list[Worker]]:
 
 def raced(store: str, address: str, count: int, turns: int, **more: Any) -> dict[str, list[str]]:
     """Let some workers have turns at the same time; the turns of each outcome."""
+    with SAVERS[store](address) as saver:
+        # LangGraph's SqliteSaver makes its tables when it is first used, and waits for nobody then.
+        saver.get_tuple(THREAD)
     options = [
         {"store": store, "address": address, "name": f"w{number}", "turns": turns, **more}
         for number in range(count)
