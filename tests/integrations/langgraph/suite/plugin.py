@@ -79,7 +79,8 @@ class _Guard(Guard):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         _count()
-        super().__init__(_Saver() if WITH == "guarded-saver" else self.inner(*given, **more))
+        made = _Saver if WITH == "guarded-saver" else self.inner
+        super().__init__(made(*given, **more))
 
 
 class GuardForMemory(_Guard):
