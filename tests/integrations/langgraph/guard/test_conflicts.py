@@ -237,6 +237,22 @@ def test_a_deleted_thread_is_not_brought_back(saver: Any) -> None:
     assert saver.get_tuple(THREAD) is None
 
 
+def test_a_thread_that_is_deleted_in_the_last_moment_is_told(
+    saver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the machine is, the run relies on what it saw last.
+    monkeypatch.setattr("lockstitch.integrations.langgraph.guarding.runs._MOMENT", 3600.0)
+    chat(Guard(saver)).invoke(said("before"), THREAD)
+    graph = chat(Guard(saver), lambda: saver.delete_thread("shared"))
+    with pytest.raises(Conflict, match=r"is gone .* delete the thread again") as caught:
+        graph.invoke(said("a"), THREAD, durability="sync")
+    assert caught.value.kept == "beside"
+    assert [saved.checkpoint["id"] for saved in saver.list(THREAD)] == [caught.value.checkpoint]
+    assert Guard(saver).get_tuple(THREAD) is None
+    chat(Guard(saver)).invoke(said("new"), THREAD)
+    assert texts(chat(Guard(saver))) == ["new", "done new"]
+
+
 # What became of the turn
 
 

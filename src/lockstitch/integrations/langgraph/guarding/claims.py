@@ -153,6 +153,17 @@ def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
     return Overtaken(f"{thread} went on to {id_of(by)} since {begun} was read")
 
 
+def deleted(place: Place, checkpoint: str) -> Conflict:
+    """Say that a thread was deleted just before the last thing that its run has put."""
+    error = Conflict(
+        f"thread {place.thread!r}{_within(place)} is gone since {place.checkpoint} was read, and"
+        f" checkpoint {checkpoint} of this run was written before that was seen: delete the thread"
+        " again to remove it"
+    )
+    error.kept, error.checkpoint = "beside", checkpoint
+    return error
+
+
 def lost(place: Place, checkpoint: str) -> Conflict:
     """Say that another writer won, and where the turn that lost can be read."""
     begun = place.checkpoint or "the beginning"
@@ -381,7 +392,8 @@ def put(
     written: RunnableConfig = yield step
     parent: CheckpointTuple | None = yield Look(place.config)
     if parent is None:
-        yield from _given_up(place, step.checkpoint["id"])
+        if (yield from _taken_back(place.at(step.checkpoint["id"]))):
+            raise deleted(place, step.checkpoint["id"])
         return written
     is_mixed = tasks is not None and _is_mixed(parent, step, tasks)
     if is_mixed or named_by(parent) not in {None, run}:
