@@ -50,6 +50,14 @@ _WORDS = (
 )  # fmt: skip
 
 
+# What a schema forbids; a check for "IS NOT NULL" is no such thing.
+_KINDS = ("text", "integer", "TEXT", "INTEGER", "BLOB")
+_STRICT = (
+    (") STRICT", ")"),
+    *((f"{kind} {rule}", kind) for rule in ("not null", "NOT NULL") for kind in _KINDS),
+)
+
+
 # What the mutants are made of
 
 
@@ -169,9 +177,9 @@ def _relax(base: sqlite3.Connection, rng: Random) -> None:
     if rng.random() < 0.2:
         return
     base.execute("pragma writable_schema=on")
-    for old in (" not null", " NOT NULL", " STRICT"):
+    for old, new in _STRICT:
         base.execute(
-            "update sqlite_master set sql = replace(sql, ?, '') where type = 'table'", (old,)
+            "update sqlite_master set sql = replace(sql, ?, ?) where type = 'table'", (old, new)
         )
     base.execute("pragma writable_schema=reset")
 

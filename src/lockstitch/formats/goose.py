@@ -14,7 +14,7 @@ from lockstitch.formats.base import LINES, SQLITE, Context, Transcript, find
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, amended, raw_of
+from lockstitch.formats.records import Record, amended, as_str, raw_of
 from lockstitch.formats.salvage import substitute
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, put
 from lockstitch.repair.ledger import Ledger
@@ -75,7 +75,7 @@ class Goose(RowFormat):
             talk.history,
             findings=[*_findings(records)],
             session=name if type(name) is str else context.name.removesuffix(".jsonl"),
-            project=head.get("working_dir"),
+            project=as_str(head.get("working_dir")),
             turns=sum(turn.is_prompt for turn in talk.turns),
             state=talk,
         )

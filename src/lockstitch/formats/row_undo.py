@@ -11,7 +11,15 @@ from lockstitch.errors import Busy, Conflict, UsageError
 from lockstitch.formats import schemas
 from lockstitch.formats.registry import format_named
 from lockstitch.formats.row_images import Change, Images, change_of
-from lockstitch.formats.rows import COUNTERS, applied, checked_form, require_unused, stored
+from lockstitch.formats.rows import (
+    COUNTERS,
+    applied,
+    checked_form,
+    counter_changes,
+    counters,
+    require_unused,
+    stored,
+)
 from lockstitch.formats.sqlite import quoted, reading, writing
 from lockstitch.formats.tables import Row, RowFormat
 from lockstitch.formats.untrusted import Connection
@@ -114,28 +122,39 @@ def take_back(
     ``passed`` are counts that repairs which were undone since have left to this one's. To
     ``rehearse`` is to raise what it would raise, and to change nothing.
     """
-    changes = [change_of(image) for image in images["rows"]]
-    followed = [change_of(image) for image in images.get("followed", ())]
     form = checked_form(format_named(str(images["format"])))
-    _require_own(form, [*changes, *followed])
     with suppress(_Rehearsed), writing(path, follow=follow) as base:
         schemas.require_writable(base, form)
-        if all(_is_undone(base, change) for change in changes if change.table != COUNTERS):
-            return
-        _require_last(base, form, changes)
-        left = [change for change in followed if _is_left(base, change)]
-        for change in reversed(changes):
-            if change.table != COUNTERS:
-                _put_back(base, change)
-        for change in left:
-            # A trigger of the program has changed it once more meanwhile.
-            now = stored(base, change.table, (change.after or {})["rowid"])
-            applied(base, Change(change.table, now, change.before))
-        for change in changes:
-            if change.table == COUNTERS:
-                _count_back(base, change, passed or {})
+        put_back(base, form, images, passed)
         if rehearse:
             raise _Rehearsed
+
+
+def put_back(
+    base: Connection, form: RowFormat, images: Images, passed: Counts | None = None
+) -> None:
+    """Put rows back within the transaction that is open; see ``take_back``."""
+    changes = [change_of(image) for image in images["rows"]]
+    followed = [change_of(image) for image in images.get("followed", ())]
+    _require_own(form, [*changes, *followed])
+    if all(_is_undone(base, change) for change in changes if change.table != COUNTERS):
+        return
+    _require_last(base, form, changes)
+    left = [change for change in followed if _is_left(base, change)]
+    counted = counters(base)
+    for change in reversed(changes):
+        if change.table != COUNTERS:
+            _put_back(base, change)
+    for change in left:
+        # A trigger of the program has changed it once more meanwhile.
+        now = stored(base, change.table, (change.after or {})["rowid"])
+        applied(base, Change(change.table, now, change.before))
+    for change in counter_changes(counted, counters(base)):
+        # A row that is put in again counts, too.
+        applied(base, Change(COUNTERS, change.after, change.before))
+    for change in changes:
+        if change.table == COUNTERS:
+            _count_back(base, change, passed or {})
 
 
 def _require_own(form: RowFormat, changes: Sequence[Change]) -> None:

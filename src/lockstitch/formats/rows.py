@@ -29,7 +29,6 @@ from lockstitch.formats.sqlite import (
     reading,
     said,
     slot,
-    sorting,
     users,
     writing,
 )
@@ -42,6 +41,7 @@ from lockstitch.formats.tables import (
     row_of,
     rows_in,
     settled,
+    sorting,
 )
 from lockstitch.formats.untrusted import Connection, shown, tables_of
 from lockstitch.manifests import Backup
@@ -52,6 +52,7 @@ COUNTERS = "sqlite_sequence"
 _LATEST = 253_402_300_800
 # The highest number that a row can have.
 _LAST = (1 << 63) - 1
+_DAMAGED = "is damaged so that a repair of it could not be taken back; nothing was written"
 _UNWRITTEN = "; nothing was written"
 _NO_ID = "its id is no text, so that nothing of it can be told from other rows"
 
@@ -264,16 +265,39 @@ def save(  # noqa: PLR0913 - what to write where, and what to do with the images
     with writing(path, follow=follow) as base:
         schemas.require_writable(base, form)
         _require_same(base, form, before)
-        counters = _counters(base)
+        counted = counters(base)
         changes = [applied(base, change) for change in _changes(base, layout, before, after)]
         followed = [*_followed(base, before, changes)]
-        changes += _counted(counters, _counters(base))
+        changes += counter_changes(counted, counters(base))
         images: Images = {"format": form.name, "rows": [image_of(change) for change in changes]}
         if followed:
             images["followed"] = [image_of(change) for change in followed]
         if changes:
+            _require_undoable(base, form, before, images)
             keep(images)
     return images
+
+
+def _require_undoable(
+    base: Connection, form: RowFormat, before: Sequence[Record], images: Images
+) -> None:
+    """Raise Unreadable unless what was just written can be read, and taken back row for row.
+
+    Where pages are damaged that nothing has looked at so far, this is where it shows.
+    """
+    from lockstitch.formats.row_undo import put_back  # noqa: PLC0415 - it builds on this module
+
+    session = form.session_of(next(row for row in before if isinstance(row, Row)))
+    _rows(base, form, session)
+    base.execute("SAVEPOINT rehearsal")
+    try:
+        put_back(base, form, images)
+        _require_same(base, form, before)
+    except Conflict as error:
+        raise Unreadable(_DAMAGED) from error
+    finally:
+        base.execute("ROLLBACK TO rehearsal")
+        base.execute("RELEASE rehearsal")
 
 
 def _followed(
@@ -326,7 +350,7 @@ def _next_key(base: Connection, table: Table) -> Callable[[], int]:
     """Give the numbers behind all that were ever given out, one after the other."""
     query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
-    counted = _counters(base).get(table.name, (0, 0))[1]
+    counted = counters(base).get(table.name, (0, 0))[1]
     last = max(highest, counted if type(counted) is int else 0)
 
     def following() -> int:
@@ -339,7 +363,7 @@ def _next_key(base: Connection, table: Table) -> Callable[[], int]:
     return following
 
 
-def _counters(base: Connection) -> dict[str, tuple[int, Any]]:
+def counters(base: Connection) -> dict[str, tuple[int, Any]]:
     """Give SQLite's own counters, by table: the row they stand in, and the last number."""
     if COUNTERS not in tables_of(base):
         return {}
@@ -348,9 +372,10 @@ def _counters(base: Connection) -> dict[str, tuple[int, Any]]:
     return {name: (rowid, seq) for rowid, name, seq in found if type(name) is str}
 
 
-def _counted(
+def counter_changes(
     before: dict[str, tuple[int, Any]], after: dict[str, tuple[int, Any]]
 ) -> Iterator[Change]:
+    """Give what is different about counters."""
     for name, (rowid, seq) in after.items():
         old = before.get(name)
         image = {"rowid": rowid, "name": name}

@@ -166,17 +166,6 @@ def quoted(name: str) -> str:
     return f'"{doubled}"'
 
 
-def sorting(value: Any) -> tuple[int, Any]:
-    """Return what a value is sorted by in SQLite: nothing, numbers, text, bytes."""
-    if value is None:
-        return 0, 0
-    if isinstance(value, (int, float)):
-        return 1, value
-    if type(value) is str:
-        return 2, value.encode("utf-8", "surrogateescape")
-    return 3, value
-
-
 def slot(value: Any) -> str:
     """Write the place of a value into a query."""
     return "CAST(? AS TEXT)" if type(value) is str else "?"

@@ -208,20 +208,31 @@ def settled(
     would otherwise be read before it.
     """
     placed: list[tuple[Row, Columns]] = []
-    last: tuple[int, ...] = ()
+    last: Columns | None = None
     for row in rows:
         columns = columns_of(row)
         if table.counted:
-            if row.rowid is None or _spot(table, columns) <= last:
+            is_late = last is not None and _spot(table, columns) <= _spot(table, last)
+            if row.rowid is None or is_late:
                 columns[table.key] = next_key()
-                spot = _spot(table, columns)
-                for name, least, own in zip(table.order[:-1], last, spot, strict=False):
-                    columns[name] = max(own, least)
-            last = _spot(table, columns)
+                before = last or columns
+                for name in table.order[:-1]:
+                    columns[name] = max(columns.get(name), before.get(name), key=sorting)
+            last = columns
         placed.append((row, columns))
     return placed
 
 
-def _spot(table: Table, columns: Columns) -> tuple[int, ...]:
-    found = (columns.get(name) for name in table.order)
-    return tuple(value if type(value) is int else 0 for value in found)
+def _spot(table: Table, columns: Columns) -> list[tuple[int, Any]]:
+    return [sorting(columns.get(name)) for name in table.order]
+
+
+def sorting(value: Any) -> tuple[int, Any]:
+    """Return what a value is sorted by in SQLite: nothing, numbers, text, bytes."""
+    if value is None:
+        return 0, 0
+    if isinstance(value, (int, float)):
+        return 1, value
+    if type(value) is str:
+        return 2, value.encode("utf-8", "surrogateescape")
+    return 3, value

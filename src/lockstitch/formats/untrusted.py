@@ -57,7 +57,12 @@ _READS = frozenset(
         sqlite3.SQLITE_TRANSACTION,
     }
 )
-_WRITES = _READS | {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_WRITES = _READS | {
+    sqlite3.SQLITE_INSERT,
+    sqlite3.SQLITE_UPDATE,
+    sqlite3.SQLITE_DELETE,
+    sqlite3.SQLITE_SAVEPOINT,
+}
 _PRAGMAS = frozenset(
     {
         "application_id", "busy_timeout", "cell_size_check", "database_list", "foreign_keys",

@@ -36,8 +36,8 @@ from lockstitch.formats.langgraph.snapshot import (
 )
 from lockstitch.formats.langgraph.understanding import unanswered
 from lockstitch.formats.schemas import names_of
-from lockstitch.formats.sqlite import bound, quoted, slot, sorting
-from lockstitch.formats.tables import Columns, Row, Table, row_of
+from lockstitch.formats.sqlite import bound, quoted, slot
+from lockstitch.formats.tables import Columns, Row, Table, row_of, sorting
 from lockstitch.formats.untrusted import Connection
 
 CHECKPOINTS = Table(
