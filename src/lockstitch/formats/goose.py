@@ -25,6 +25,14 @@ _MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), 
 _SESSIONS = (
     "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), description FROM sessions"
 )
+# Those that keep the number of messages and the time of the last one in the row of a session.
+_TRIGGERS = frozenset(
+    {
+        "e3ed2abe39ca7826daf45d89247eb3e5",
+        "7765726471893901bcb54f5f63fd8691",
+        "b3bbdf5946421a9bf0e6d9147c6dac8b",
+    }
+)
 _ROLES = ("user", "assistant")
 _HEADER = ("working_dir", "description", "message_count", "total_tokens")
 # What goose mends in memory, mostly by leaving it out, each time it sends a session.
@@ -45,6 +53,7 @@ class Goose(RowFormat):
     )
     variable = "XDG_DATA_HOME"
     layout = Layout((_SESSION, _MESSAGE), _SESSIONS)
+    triggers = _TRIGGERS
 
     def claims(self, name: str, head: Any) -> bool:
         if all(type(value) is str for value in head):

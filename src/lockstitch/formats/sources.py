@@ -190,7 +190,8 @@ def _rows(path: str, name: str | None) -> list[Source]:
     form = format_named(name) if name else format_of(SQLITE, path, tables)
     if form is None:
         raise UnknownFormat("is a database, but of no program that is known")
-    return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
+    found = rows.sessions(path, form)
+    return [Source(path, form.name, SQLITE, row.id, row.error) for row in found]
 
 
 def _head(path: str) -> bytes:

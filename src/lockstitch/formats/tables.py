@@ -18,7 +18,7 @@ from lockstitch.model.parts import Path
 from lockstitch.splices import alike, reweave
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from lockstitch.formats.untrusted import Connection
 
 Columns = dict[str, Any]
 
@@ -88,6 +88,13 @@ class RowFormat(Format):
     kinds: tuple[str, ...] = (SQLITE,)
     layout: Layout
     adds: bool = False
+    # What triggers of its own a program is known to make, by the digests of their texts.
+    triggers: frozenset[str] = frozenset()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables that are read."""
+        return self.layout.tables
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
