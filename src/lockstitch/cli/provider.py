@@ -117,6 +117,7 @@ COMMAND = Command(
         "PROFILE",
         "Profiles to judge by, as in openai-chat:mistral; else the vendor's own rules.",
         many=True,
+        is_target=False,
     ),
     options=(
         Option(
