@@ -7,6 +7,7 @@ import re
 
 from msgspec import Struct
 
+from lockstitch import inputs
 from lockstitch.errors import LockstitchError
 
 POSTGRES = ("postgresql:", "postgres:")
@@ -165,7 +166,6 @@ def _is_journal(path: str) -> bool:
 
 def _head(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            return file.read(64)
-    except (OSError, ValueError):
+        return inputs.head(path, 64)
+    except LockstitchError:
         return b""
