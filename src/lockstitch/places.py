@@ -7,7 +7,7 @@ import re
 
 from msgspec import Struct
 
-from lockstitch import addresses
+from lockstitch import addresses, inputs
 from lockstitch.addresses import public as public  # noqa: PLC0414 - it is asked for here, too
 from lockstitch.errors import LockstitchError
 
@@ -157,7 +157,6 @@ def _is_journal(path: str) -> bool:
 
 def _head(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            return file.read(64)
-    except (OSError, ValueError):
+        return inputs.head(path, 64)
+    except LockstitchError:
         return b""

@@ -51,12 +51,11 @@ def _server() -> Callable[[Desk, int, Callable[[str], None]], None]:
 
 
 def _replies(path: str) -> list[Reply]:
-    from pathlib import Path
-
+    from lockstitch.inputs import content
     from lockstitch.provider.replies import read
 
     try:
-        return read(Path(path).read_bytes())
+        return read(content(path))
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
 

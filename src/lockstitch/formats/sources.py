@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
@@ -195,11 +196,7 @@ def _rows(path: str, name: str | None) -> list[Source]:
 
 
 def _head(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
-            return file.read(_HEAD)
-    except OSError as error:
-        raise Unreadable(reason_of(error)) from error
+    return inputs.head(path, _HEAD)
 
 
 def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
@@ -214,7 +211,7 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
-    data = head if len(head) < _HEAD else _unpacked(Path(path).read_bytes()).data
+    data = head if len(head) < _HEAD else _unpacked(inputs.content(path)).data
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except (ValueError, RecursionError):
@@ -301,8 +298,9 @@ def glanced(source: Source) -> Opened:
     is_plain = source.kind == LINES and not packed.is_packed(source.path)
     if not is_plain or status.st_size <= _LARGE or not at_rest:
         return opened(source, follow_symlinks=True, search=True)
-    with open(source.path, "rb") as file:  # noqa: PTH123 - as above
-        mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with inputs.opened(source.path) as handle:
+        inputs.require_size(os.fstat(handle).st_size)
+        mapped: Any = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
     transcript = understood(source, mapped, source.form.slim(mapped))
     if _is_slim(transcript):
         transcript = understood(source, mapped)
@@ -381,8 +379,8 @@ class Beside(Mapping[str, bytes]):
         if name not in self._listed():
             raise KeyError(name)
         try:
-            return (self._folder / name).read_bytes()
-        except OSError:
+            return inputs.content(self._folder / name)
+        except LockstitchError:
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
