@@ -25,6 +25,7 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_times import seconds_between
+from lockstitch.unread import is_index
 
 # The beginnings of what the client writes in a person's role.
 _CLIENT_WORDS = (
@@ -274,4 +275,4 @@ def is_farewell(chain: Chain, members: Sequence[int]) -> bool:
 def version_of(value: dict[str, Any]) -> tuple[int, ...]:
     """Return the version of the client that wrote a line; empty if it does not say."""
     steps = str(value.get("version") or "").partition("-")[0].split(".")
-    return tuple(int(step) for step in steps) if all(map(str.isdecimal, steps)) else ()
+    return tuple(map(int, steps)) if all(map(is_index, steps)) else ()

@@ -12,6 +12,7 @@ from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import SPEAKERS, Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.unread import is_index
 
 # What the newest client reads all the same, or skips without losing anything else. LS601 marks a
 # record that is lost already: what hung on it is found where its link is missing.
@@ -56,7 +57,7 @@ def sent_severity(found: Finding, transcript: Transcript) -> str:
 def _severity(found: Finding, transcript: Transcript) -> str:
     messages = transcript.history.messages
     steps = found.place.split(".")
-    number = int(steps[1]) if len(steps) > 1 and steps[1].isdecimal() else 0
+    number = int(steps[1]) if len(steps) > 1 and is_index(steps[1]) else 0
     if found.code in _CHANGES_NOTHING:
         return NOTE
     if number >= len(messages):
@@ -95,7 +96,7 @@ def _waits_for_person(steps: list[str], message: dict[str, object]) -> bool:
 
 def _part_at(steps: list[str], message: dict[str, object]) -> object:
     parts = parts_of(message)
-    place = int(steps[3]) if len(steps) > 3 and steps[3].isdecimal() else 0  # noqa: PLR2004
+    place = int(steps[3]) if len(steps) > 3 and is_index(steps[3]) else 0  # noqa: PLR2004
     return parts[place] if place < len(parts) else {}
 
 

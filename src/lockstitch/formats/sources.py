@@ -214,7 +214,7 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     data = head if len(head) < _HEAD else _unpacked(inputs.content(path)).data
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
-    except (ValueError, RecursionError):
+    except ValueError:
         # a first line that is longer than the head, as a prompt with a picture is
         values = values or [*_first_values(data)]
     torn = None if any(type(value) is dict for value in values) else _torn_document(data)
@@ -244,7 +244,7 @@ def _first_values(head: bytes) -> Iterator[Any]:
     for line in head.removeprefix(_BOM).split(b"\n")[:_HEAD_LINES]:
         try:
             yield lines.decode(line.strip(b"\0"))
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
 
 
@@ -349,8 +349,9 @@ def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) ->
     start = len(data) - len(text)
     bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
     try:
-        return [*bom, Record("1", lines.decode(text), WHOLE, start, len(data), b"")]
-    except (ValueError, RecursionError):
+        value, codes = lines.reading(text)
+        return [*bom, Record("1", value, WHOLE, start, len(data), b"", codes=codes)]
+    except ValueError:
         closed = close(text, source.form.lists)
     if closed is None:
         raise Unreadable("is not JSON, or is cut off")
