@@ -263,12 +263,7 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
     chain: Chain = transcript.state[0]
     number, _ = transcript.history.home(found.place)
     answered = {result.get("tool_use_id") for result in results_in(chain.value(number))}
-    return any(
-        call.get("id") in answered
-        for record in chain.records[: max(chain.boundary, 0)]
-        if record.is_record
-        for call in calls_in(record.value)
-    )
+    return not answered.isdisjoint(chain.calls_cut_off)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:
