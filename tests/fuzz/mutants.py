@@ -29,6 +29,7 @@ class Mutant:
     ``given`` are words for every command, ``way`` for a repair. ``shown`` says that the commands
     which print for people are tried as well, ``asks`` that it is asked which programs have the
     file open: what that says has nothing to do with the mutant, and takes most of the time.
+    ``told`` says that nothing that was said can have got into an id, which may be printed.
     """
 
     form: str
@@ -40,6 +41,7 @@ class Mutant:
     way: tuple[str, ...] = ()
     shown: bool = False
     asks: bool = False
+    told: bool = False
 
     @property
     def is_base(self) -> bool:
@@ -51,19 +53,20 @@ def made(form: str, seed: str, number: int, folder: str = "") -> Mutant:
     dice = Random(f"{seed} {form} {number}")  # noqa: S311  repeatable, not secret
     found = seeds(form, folder)
     chosen, other = dice.choice(found), dice.choice(found)
+    told = False
     if is_base(form):
         data = sqlite_mutants.mutant(chosen.data, dice)
         if dice.random() < 0.3 and data[18:20] == b"\1\1":
             data = data[:18] + b"\2\2" + data[20:]  # as a program with a write-ahead log leaves it
     else:
-        data = mutators.mutated(chosen.data, dice, other.data)
+        data, told = mutators.mutated(chosen.data, dice, other.data)
     path = chosen.path if dice.random() < 0.15 else f"work/{PurePath(chosen.path).name}"
     if form == "codex" and dice.random() < 0.05:
         data, path = _packed(data, dice), f"{path}.zst"
     [way] = dice.choices(list(WAYS), WAYS.values())
     given = ("--format", form) if dice.random() < 0.3 else ()
     shown, asks = dice.random() < 0.1, dice.random() < 0.02
-    return Mutant(form, chosen.name, path, data, chosen.side, given, way, shown, asks)
+    return Mutant(form, chosen.name, path, data, chosen.side, given, way, shown, asks, told)
 
 
 def _packed(data: bytes, dice: Random) -> bytes:

@@ -55,19 +55,25 @@ NAMES_OF_TIMES = ("time", "stamp", "created", "updated", "start", "end", "comple
 PLACES = ("content", "message", "type", "role", "id", "uuid", "parentUuid", "input", "text", "x")
 
 
-def mutated(data: bytes, dice: Random, other: bytes = b"") -> bytes:
-    """Return the bytes of a file with some changes; ``other`` is a session to splice in."""
+def mutated(data: bytes, dice: Random, other: bytes = b"") -> tuple[bytes, bool]:
+    """Return the bytes of a file with some changes; ``other`` is a session to splice in.
+
+    Also whether all changes left every text in its own place: once bytes are gone, the end of one
+    text may be the end of another.
+    """
+    whole = True
     is_document = data.lstrip()[:1] in (b"[", b"{") and _is_whole(data)
     pool = DOCUMENT if is_document else LINES
     chosen, weights = zip(*pool, strict=True)
     for _ in range(dice.choices((1, 2, 3, 5, 9), (38, 28, 18, 12, 4))[0]):
         change = dice.choices(chosen, weights)[0]
+        whole = whole and change not in TORN
         # a value that Python cannot read again stays as it is
         with suppress(ValueError, RecursionError, TypeError):
             data = (
                 _spliced(data, dice, other) if change is _spliced else change(data, dice)
             ) or data
-    return data
+    return data, whole
 
 
 def _is_whole(data: bytes) -> bool:
@@ -441,6 +447,7 @@ BYTES: list[tuple[Any, int]] = [
     (_breaks, 2),
     (_wiped, 2),
 ]
+TORN = {_torn, *(change for change, _ in BYTES)}
 VALUES: list[tuple[Any, int]] = [
     (_valued, 16),
     (_keyed, 9),

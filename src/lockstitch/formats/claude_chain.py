@@ -48,6 +48,12 @@ def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     return [block for block in blocks_of(value) if block.get("type") == "tool_result"]
 
 
+def answered_in(value: dict[str, Any]) -> set[str]:
+    """Give the ids of the calls that a line answers."""
+    names = (result.get("tool_use_id") for result in results_in(value))
+    return {name for name in names if type(name) is str}
+
+
 def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     """Give the tool calls on a line."""
     if value.get("type") != ASSISTANT:
@@ -313,12 +319,12 @@ class Chain:
     def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
         """Add the results that hang on a side branch, unless the walk has an answer already."""
         on_walk = set(self.walk.path[self.cut :])
-        answered = {r.get("tool_use_id") for n in on_walk for r in results_in(self.value(n))}
+        answered = {name for n in on_walk for name in answered_in(self.value(n))}
         for node in self.graph.nodes:
             first = owners.get(node.parent or "")
             if first is None or node.number in on_walk or not self._is_first(node):
                 continue
-            found = {r.get("tool_use_id") for r in results_in(self.value(node.number))}
+            found = answered_in(self.value(node.number))
             if found and not found & answered:
                 groups[first].results.append(node.number)
                 answered |= found

@@ -203,13 +203,18 @@ def _enter(history: History, value: dict[str, Any], number: int, group: str) -> 
     content, key = message_of(value)["content"], _key(value)
     parts = content if type(content) is list else []
     paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
-    if key and key == group and type(content) is list:
+    if key and key == group and type(content) is list and _is_open(history):
         _join(history, parts, [number] * len(parts), paths)
         return group
     paths = paths or [_CONTENT]
     content = list(content) if type(content) is list else content
     history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
     return key
+
+
+def _is_open(history: History) -> bool:
+    """Whether the last message can take more blocks."""
+    return bool(history.messages) and type(history.messages[-1]["content"]) is list
 
 
 def _say_queued(history: History, chain: Chain, numbers: list[int]) -> list[int]:

@@ -199,7 +199,17 @@ def _head(path: str) -> bytes:
     return inputs.head(path, _HEAD)
 
 
-def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
+def is_told(source: Source, data: bytes) -> bool:
+    """Whether bytes are told as a session of a source's format by what they hold alone."""
+    try:
+        kind, values = _values(source.path, data[:_HEAD], data)
+    except Unreadable:
+        return False
+    form = format_of(kind, _name_of(source.path), values)
+    return form is not None and form.name == source.format
+
+
+def _values(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
     """Read the first values of a file, and tell lines of JSON from one document."""
     if not head.strip(b" \t\r\n"):
         raise UnknownFormat("is empty")
@@ -211,7 +221,9 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
-    data = head if len(head) < _HEAD else _unpacked(inputs.content(path)).data
+    if whole is None and len(head) >= _HEAD:
+        whole = _unpacked(inputs.content(path)).data
+    data = head if whole is None else whole
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except ValueError:
