@@ -246,6 +246,8 @@ class _Round:
         Of several beginnings that were cut off, the last one is next to what follows.
         """
         lost = [branch for branch in branches if branch.kind in LOST and branch.kind != GAP]
+        # What has a neighbour neither before nor behind it can be put nowhere.
+        lost = [b for b in lost if b.kind == END or b.onward >= 0 or b.attach >= 0]
         cut = [branch for branch in lost if branch.kind == CUT]
         for branch in (*cut[-1:], *lost[:1])[:1]:
             self._splice(branch)
@@ -265,7 +267,7 @@ class _Round:
             return
         rootless = self.chain.graph.by_number[branch.top].parent is None and branch.attach >= 0
         if branch.onward < 0 or branch.kind == LATE or rootless:
-            self.relink(code, branch.top, branch.attach)
+            self.relink(code, branch.top, branch.attach if branch.attach >= 0 else None)
         if branch.onward < 0:
             return
         self.relink(code, branch.onward, self._own_line_before(branch.onward, branch.tail))

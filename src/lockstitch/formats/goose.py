@@ -19,6 +19,7 @@ from lockstitch.formats.salvage import substitute
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, put
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.unread import is_index
 
 _SESSION = Table("sessions", session="id")
 _MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
@@ -170,7 +171,7 @@ def _answers_error(found: Finding, transcript: Transcript) -> bool:
     """Tell whether a result belongs to a request that goose keeps but never sends."""
     steps = found.place.split(".")
     content = transcript.history.messages[int(steps[1])]["content"]
-    at = int(steps[3]) if len(steps) > 3 and steps[3].isdigit() else 0  # noqa: PLR2004
+    at = int(steps[3]) if len(steps) > 3 and is_index(steps[3]) else 0  # noqa: PLR2004
     own = content[at].get("tool_use_id") if at < len(content) else None
     items = (item for turn in transcript.state.turns for item in turn.items)
     requests = (i for i in items if type(i) is dict and i.get("type") == "toolRequest")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lockstitch.errors import Unreadable, UsageError
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats import packed
 from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.history import Strand
@@ -159,7 +160,7 @@ def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | Non
     query = f"SELECT storage, archive_name, archive_blob FROM {_COLD} WHERE session_id = ?"  # noqa: S608
     for storage, name, blob in base.execute(query, (session,)):
         raw = blob if storage == "sqlite" else _file(base, str(name))
-        lines = _unpacked(raw, packed.LIMIT)
+        lines = _unpacked(raw, inputs.budget())
         if lines is None:
             raise Unreadable("is in cold storage, in an archive that is damaged")
         for line in lines.splitlines():
@@ -174,8 +175,8 @@ def _file(base: Connection, name: str) -> bytes:
     folder = Path(path).parent
     place = folder.parent / "sessions" if folder.name == "agent" else folder
     try:
-        return (place / "cold" / Path(name).name).read_bytes()
-    except OSError:
+        return inputs.content(place / "cold" / Path(name).name)
+    except LockstitchError:
         raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch.formats.base import SQLITE, Format
-from lockstitch.formats.lines import decode
+from lockstitch.formats.lines import reading
 from lockstitch.formats.records import Record, amended, encode
 from lockstitch.model.parts import Path
 from lockstitch.splices import alike, reweave
@@ -127,8 +127,12 @@ def row_of(table: Table, rowid: int, stored: Columns, start: int = 0) -> Row:
     found = stored.get(table.text, "")
     raw = found.encode("utf-8", "surrogateescape") if type(found) is str else b""
     value, readable = dict(stored), True
+    codes: tuple[str, ...] = ()
     if table.text:
-        value[table.text], readable = _decoded(raw)
+        try:
+            value[table.text], codes = reading(raw)
+        except ValueError:
+            value[table.text], readable = None, False
     return Row(
         place,
         value,
@@ -139,14 +143,8 @@ def row_of(table: Table, rowid: int, stored: Columns, start: int = 0) -> Row:
         rowid=rowid,
         stored=stored,
         readable=readable,
+        codes=codes,
     )
-
-
-def _decoded(raw: bytes) -> tuple[Any, bool]:
-    try:
-        return decode(raw), True
-    except (ValueError, RecursionError):
-        return None, False
 
 
 def new_row(table: Table, value: Columns) -> Row:

@@ -233,7 +233,7 @@ class PostgresOrigin(Origin):
         from lockstitch.formats.langgraph.postgres.database import Database, Gone  # noqa: PLC0415
 
         self.fatal = (Gone,)
-        self._database = Database(url)
+        self._database = Database(url, home.schema)
         self._home = home
         place = public(url).partition("?")[0]
         super().__init__(place, f"{place}#{home.schema}")
@@ -248,7 +248,7 @@ class PostgresOrigin(Origin):
 
     def threads(self) -> list[str]:
         query = self._home.sql("SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id")
-        found = self._database.reading(lambda base: base.execute(query).fetchall())
+        found = self._database.reading(lambda base: base.execute(query, {}).fetchall())
         return [thread for (thread,) in found]
 
     def count(self, thread: str | None) -> int:
@@ -263,13 +263,16 @@ class PostgresOrigin(Origin):
     def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
         with _needed("langgraph-checkpoint-postgres"):
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+        from lockstitch.formats.langgraph.postgres.qualifying import qualifying  # noqa: PLC0415
 
         def once(base: Connection) -> T:
-            base.execute(
-                "SELECT set_config('search_path', quote_ident(%s), true)", [self._home.schema]
-            )
-            saver = PostgresSaver(base)  # type: ignore[arg-type]
-            return work(_PostgresThread(base, self._home, thread, saver, serde))
+            before = base.cursor_factory
+            base.cursor_factory = qualifying(self._home.schema)
+            try:
+                saver = PostgresSaver(base)  # type: ignore[arg-type]
+                return work(_PostgresThread(base, self._home, thread, saver, serde))
+            finally:
+                base.cursor_factory = before
 
         return self._database.reading(once)
 
