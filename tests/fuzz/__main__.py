@@ -78,9 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--keep", type=Path, default=KEEP, metavar="FOLDER", help="Where failing mutants go."
     )
-    parser.add_argument(
-        "--fault", choices=FAULTS, default="", help="Plant a bug, to see it found."
-    )
+    parser.add_argument("--fault", choices=FAULTS, default="", help="Plant a bug, to see it found.")
     return parser
 
 
