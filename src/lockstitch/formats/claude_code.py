@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.dialects.base import text_of_blocks
@@ -32,7 +32,7 @@ from lockstitch.formats.claude_chain import (
 )
 from lockstitch.formats.claude_findings import graph_findings
 from lockstitch.formats.history import History, Strand
-from lockstitch.formats.lines import decode
+from lockstitch.formats.lines import Decode, decode
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User
 from lockstitch.model.parts import Path
@@ -82,7 +82,7 @@ class ClaudeCode(Format):
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
 
-    def slim(self, data: bytes) -> Callable[[bytes, int], Any] | None:
+    def slim(self, data: bytes) -> Decode | None:
         return claude_slim.slim_decoder(data)
 
     def quick(self, path: str) -> Quick | None:
@@ -268,12 +268,7 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
     chain: Chain = transcript.state[0]
     number, _ = transcript.history.home(found.place)
     answered = {result.get("tool_use_id") for result in results_in(chain.value(number))}
-    return any(
-        call.get("id") in answered
-        for record in chain.records[: max(chain.boundary, 0)]
-        if record.is_record
-        for call in calls_in(record.value)
-    )
+    return not answered.isdisjoint(chain.calls_cut_off)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:

@@ -25,8 +25,10 @@ from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.rules.rule import place_order
+from lockstitch.unread import is_index
 
 _ROUNDS = 12
+UNREAD = "LS613"
 # How often a session is repaired anew, as long as that uncovers more to repair.
 _PASSES = 8
 # Fixes that take away what a tool or a person showed the model; only when asked for.
@@ -41,6 +43,7 @@ _SAID = {
     "LS608": "the last record has no line break behind it",
     "LS609": "the record holds raw control characters",
     "LS612": "the record stands on several lines",
+    "LS613": "a value is valid JSON, but too long or too deep to be read here; it stays as it is",
 }
 
 
@@ -113,7 +116,7 @@ def _is_asked(finding: Finding, history: History) -> bool:
     views = new_dialect(history.dialect).read(history.messages)
     batches = [number for number, view in enumerate(views) if view.has(CALL)]
     steps = finding.place.split(".")
-    number = int(steps[1]) if len(steps) > 1 and steps[1].isdigit() else len(views)
+    number = int(steps[1]) if len(steps) > 1 and is_index(steps[1]) else len(views)
     return number >= max(batches, default=len(views))
 
 
@@ -172,7 +175,8 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
     after, remaining = _passed(form, transcript, findings, options, ledger)
     if after is transcript:
         return unchanged
-    why = "" if _is_cut(options) else loss.refusal(transcript, after)
+    why = loss.unread_refusal(transcript, after)
+    why = why or ("" if _is_cut(options) else loss.refusal(transcript, after))
     if why:
         held = structs.replace(transcript, notes=[*transcript.notes, why])
         return Mended(held, held, findings, findings, [], [])
@@ -287,13 +291,14 @@ def _cleaned(transcript: Transcript, ledger: Ledger) -> list[Record]:
     """Take out what is no record, and give every record its own line."""
     kept: list[Record] = []
     for record in transcript.records:
-        for code in record.codes:
+        for code in set(record.codes) - {UNREAD}:
             _note_cleaned(transcript.context, record, code, ledger)
         if record.kind in (BOM, NUL, TORN) or (record.kind == JSON and not record.is_record):
             if b"\n" in record.ending and kept and b"\n" not in kept[-1].ending:
                 kept[-1] = structs.replace(kept[-1], ending=record.ending)
             continue
-        kept.append(structs.replace(record, codes=()) if record.codes else record)
+        left = tuple(code for code in record.codes if code == UNREAD)
+        kept.append(record if left == record.codes else structs.replace(record, codes=left))
     return [_ended(r) if r.kind == JSON and b"\n" not in r.ending else r for r in kept]
 
 
@@ -362,7 +367,7 @@ def _message_path(history: History, place: str) -> Path:
     """Return the path to a message in its document; empty if no message is meant."""
     number = place.rpartition(".")[2]
     paths = (
-        history.paths[int(number)] if number.isdigit() and int(number) < len(history.paths) else ()
+        history.paths[int(number)] if is_index(number) and int(number) < len(history.paths) else ()
     )
     first: Path = paths[0] if paths else ()
     return first[:-2] if first[-2:-1] == ("content",) else first

@@ -44,12 +44,13 @@ _MESSAGE = Table("message", "data", order=("time_created", "id"))
 _PART = Table("part", "data", order=("message_id", "id"))
 _WANTED = """
 (type LIKE 'message.part.updated%' AND EXISTS (SELECT 1 FROM json_each((
-   SELECT json_group_array(id) FROM part WHERE session_id = ?1 AND (
+   SELECT json_group_array(id) FROM part WHERE session_id = CAST(?1 AS TEXT) AND (
      data LIKE '%"running"%' OR data LIKE '%"pending"%' OR data LIKE '%[lockstitch]%'
      OR data LIKE '%[Tool execution was interrupted]%' OR {part}))) AS wanted
    WHERE instr(event.data, wanted.value) > 0))
 OR (type LIKE 'message.updated%' AND EXISTS (SELECT 1 FROM json_each((
-   SELECT json_group_array(id) FROM message WHERE session_id = ?1 AND {message})) AS wanted
+   SELECT json_group_array(id) FROM message WHERE session_id = CAST(?1 AS TEXT)
+     AND {message})) AS wanted
    WHERE instr(event.data, wanted.value) > 0))
 """
 # Only of what is open or damaged: the lists of those are made once, not for every event.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.formats import schemas
 from lockstitch.formats.registry import format_named
 from lockstitch.formats.row_images import Change, Images, change_of
 from lockstitch.formats.rows import COUNTERS, applied, checked_form, require_unused, stored
 from lockstitch.formats.sqlite import quoted, reading, writing
-from lockstitch.formats.tables import Row
+from lockstitch.formats.tables import Row, RowFormat
+from lockstitch.formats.untrusted import Connection
 from lockstitch.manifests import Backup
 
 _NOT_LEFT = "is no longer what the repair left; nothing was written"
@@ -56,6 +57,8 @@ def restore(backup: Backup, *, rehearse: bool = False) -> None:
 def is_undone(backup: Backup) -> bool:
     """Whether all rows of a backup are as they were before, as if nothing had been repaired."""
     with reading(backup.path, follow=False) as base:
+        if backup.rows is not None:
+            schemas.require_known(base, checked_form(format_named(str(backup.rows["format"]))))
         return all(_is_undone(base, change) for change in _changes_in(backup))
 
 
@@ -87,7 +90,10 @@ def _passed_counts(backup: Backup) -> Counts:
         for other in backups.listed(backup.path)
         if other.status == "undone" and other.rows is not None
         for change in map(change_of, other.rows["rows"])
-        if change.table == COUNTERS and change.before and change.after
+        if change.table == COUNTERS
+        and change.before
+        and change.after
+        and type(change.before["seq"]) is int
     }
 
 
@@ -109,13 +115,22 @@ def take_back(
     ``rehearse`` is to raise what it would raise, and to change nothing.
     """
     changes = [change_of(image) for image in images["rows"]]
+    followed = [change_of(image) for image in images.get("followed", ())]
+    form = checked_form(format_named(str(images["format"])))
+    _require_own(form, [*changes, *followed])
     with suppress(_Rehearsed), writing(path, follow=follow) as base:
+        schemas.require_writable(base, form)
         if all(_is_undone(base, change) for change in changes if change.table != COUNTERS):
             return
-        _require_last(base, str(images["format"]), changes)
+        _require_last(base, form, changes)
+        left = [change for change in followed if _is_left(base, change)]
         for change in reversed(changes):
             if change.table != COUNTERS:
                 _put_back(base, change)
+        for change in left:
+            # A trigger of the program has changed it once more meanwhile.
+            now = stored(base, change.table, (change.after or {})["rowid"])
+            applied(base, Change(change.table, now, change.before))
         for change in changes:
             if change.table == COUNTERS:
                 _count_back(base, change, passed or {})
@@ -123,30 +138,46 @@ def take_back(
             raise _Rehearsed
 
 
-def _put_back(base: sqlite3.Connection, change: Change) -> None:
+def _require_own(form: RowFormat, changes: Sequence[Change]) -> None:
+    """Raise UsageError if a backup is of anything but the tables of its program."""
+    names = {table.name for table in form.tables}
+    for change in changes:
+        columns = change.before or change.after or {}
+        counted = columns.get("name") if change.table == COUNTERS else change.table
+        if counted not in names or "rowid" not in columns:
+            raise UsageError(f"its backup is of rows that are none of {form.title}")
+
+
+def _is_left(base: Connection, change: Change) -> bool:
+    """Whether a row that a trigger of the program changed is what it was after the repair."""
+    return change.after is not None and change.after == stored(
+        base, change.table, change.after["rowid"]
+    )
+
+
+def _put_back(base: Connection, change: Change) -> None:
     try:
         applied(base, Change(change.table, change.after, change.before))
     except Conflict:
         raise Conflict(_NOT_LEFT) from None
 
 
-def _count_back(base: sqlite3.Connection, change: Change, passed: Counts) -> None:
+def _count_back(base: Connection, change: Change, passed: Counts) -> None:
     """Put a counter back if nobody has counted on: to what it was before all that was undone."""
-    if change.before is None:
-        return
-    name, count = change.before["name"], change.before["seq"]
-    while passed.get((name, count), count) < count:
-        count = passed[name, count]
-    query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
-    highest: int = base.execute(query).fetchone()[0] or 0
-    before = {**change.before, "seq": count} if highest <= count else change.before
+    before = change.before
+    if before is not None and type(before["seq"]) is int:
+        name, count = before["name"], before["seq"]
+        while passed.get((name, count), count) < count:
+            count = passed[name, count]
+        query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
+        highest: int = base.execute(query).fetchone()[0] or 0
+        before = {**before, "seq": count} if highest <= count else before
     with suppress(Conflict):
         applied(base, Change(COUNTERS, change.after, before))
 
 
-def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]) -> None:
+def _require_last(base: Connection, form: RowFormat, changes: Sequence[Change]) -> None:
     """Raise Conflict if the program has gone on from a row that the repair added."""
-    form = checked_form(format_named(name))
     for change in changes:
         if change.before is None and change.after is not None:
             own = {key: value for key, value in change.after.items() if key != "rowid"}
@@ -155,7 +186,7 @@ def _require_last(base: sqlite3.Connection, name: str, changes: Sequence[Change]
                 raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
 
 
-def _is_undone(base: sqlite3.Connection, change: Change) -> bool:
+def _is_undone(base: Connection, change: Change) -> bool:
     if change.before is None:
         return change.after is None or stored(base, change.table, change.after["rowid"]) is None
     return stored(base, change.table, change.before["rowid"]) == change.before

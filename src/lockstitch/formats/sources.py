@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import Snapshot, snapshot
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
@@ -190,15 +191,12 @@ def _rows(path: str, name: str | None) -> list[Source]:
     form = format_named(name) if name else format_of(SQLITE, path, tables)
     if form is None:
         raise UnknownFormat("is a database, but of no program that is known")
-    return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
+    found = rows.sessions(path, form)
+    return [Source(path, form.name, SQLITE, row.id, row.error) for row in found]
 
 
 def _head(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
-            return file.read(_HEAD)
-    except OSError as error:
-        raise Unreadable(reason_of(error)) from error
+    return inputs.head(path, _HEAD)
 
 
 def is_told(source: Source, data: bytes) -> bool:
@@ -224,11 +222,11 @@ def _values(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, li
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
     if whole is None and len(head) >= _HEAD:
-        whole = _unpacked(Path(path).read_bytes()).data
+        whole = _unpacked(inputs.content(path)).data
     data = head if whole is None else whole
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
-    except (ValueError, RecursionError):
+    except ValueError:
         # a first line that is longer than the head, as a prompt with a picture is
         values = values or [*_first_values(data)]
     torn = None if any(type(value) is dict for value in values) else _torn_document(data)
@@ -258,7 +256,7 @@ def _first_values(head: bytes) -> Iterator[Any]:
     for line in head.removeprefix(_BOM).split(b"\n")[:_HEAD_LINES]:
         try:
             yield lines.decode(line.strip(b"\0"))
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
 
 
@@ -312,8 +310,9 @@ def glanced(source: Source) -> Opened:
     is_plain = source.kind == LINES and not packed.is_packed(source.path)
     if not is_plain or status.st_size <= _LARGE or not at_rest:
         return opened(source, follow_symlinks=True, search=True)
-    with open(source.path, "rb") as file:  # noqa: PTH123 - as above
-        mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with inputs.opened(source.path) as handle:
+        inputs.require_size(os.fstat(handle).st_size)
+        mapped: Any = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
     transcript = understood(source, mapped, source.form.slim(mapped))
     if _is_slim(transcript):
         transcript = understood(source, mapped)
@@ -362,8 +361,9 @@ def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) ->
     start = len(data) - len(text)
     bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
     try:
-        return [*bom, Record("1", lines.decode(text), WHOLE, start, len(data), b"")]
-    except (ValueError, RecursionError):
+        value, codes = lines.reading(text)
+        return [*bom, Record("1", value, WHOLE, start, len(data), b"", codes=codes)]
+    except ValueError:
         closed = close(text, source.form.lists)
     if closed is None:
         raise Unreadable("is not JSON, or is cut off")
@@ -392,8 +392,8 @@ class Beside(Mapping[str, bytes]):
         if name not in self._listed():
             raise KeyError(name)
         try:
-            return (self._folder / name).read_bytes()
-        except OSError:
+            return inputs.content(self._folder / name)
+        except LockstitchError:
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch.formats.base import SQLITE, Format
-from lockstitch.formats.lines import decode
+from lockstitch.formats.lines import reading
 from lockstitch.formats.records import Record, amended, encode
 from lockstitch.model.parts import Path
 from lockstitch.splices import alike, reweave
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from lockstitch.formats.untrusted import Connection
 
 Columns = dict[str, Any]
 
@@ -88,6 +88,13 @@ class RowFormat(Format):
     kinds: tuple[str, ...] = (SQLITE,)
     layout: Layout
     adds: bool = False
+    # What triggers of its own a program is known to make, by the digests of their texts.
+    triggers: frozenset[str] = frozenset()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables that are read."""
+        return self.layout.tables
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
@@ -120,8 +127,12 @@ def row_of(table: Table, rowid: int, stored: Columns, start: int = 0) -> Row:
     found = stored.get(table.text, "")
     raw = found.encode("utf-8", "surrogateescape") if type(found) is str else b""
     value, readable = dict(stored), True
+    codes: tuple[str, ...] = ()
     if table.text:
-        value[table.text], readable = _decoded(raw)
+        try:
+            value[table.text], codes = reading(raw)
+        except ValueError:
+            value[table.text], readable = None, False
     return Row(
         place,
         value,
@@ -132,14 +143,8 @@ def row_of(table: Table, rowid: int, stored: Columns, start: int = 0) -> Row:
         rowid=rowid,
         stored=stored,
         readable=readable,
+        codes=codes,
     )
-
-
-def _decoded(raw: bytes) -> tuple[Any, bool]:
-    try:
-        return decode(raw), True
-    except (ValueError, RecursionError):
-        return None, False
 
 
 def new_row(table: Table, value: Columns) -> Row:

@@ -1,0 +1,154 @@
+"""The one way to read a file that others may have written: a regular one, within a budget.
+
+A pipe in a folder would be waited for, a link to a device read for ever. So a file is opened
+without waiting, what it is is asked of the descriptor, and reading ends where it said it would.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from lockstitch.errors import Unreadable, UsageError, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lockstitch.folders import Folder
+
+LIMIT = 2 << 30
+VARIABLE = "LOCKSTITCH_MAX_BYTES"
+FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+# From so many bytes on, a look at the memory that is left costs less than it may save.
+LARGE = 1 << 25
+_CHUNK = 1 << 20
+# What may be appended while a file is read; files of /proc have no size and may have no end.
+_GROWTH = 1 << 26
+_KINDS = (
+    (stat.S_ISDIR, "is a folder, not a file"),
+    (stat.S_ISFIFO, "is a pipe, not a regular file, and was not read: give - to read from a pipe"),
+    (stat.S_ISSOCK, "is a socket, not a regular file, and was not read"),
+    (stat.S_ISCHR, "is a device, not a regular file, and was not read"),
+    (stat.S_ISBLK, "is a device, not a regular file, and was not read"),
+)
+
+
+def budget() -> int:
+    """Return how many bytes one input may have: 2 GiB, or what the environment says."""
+    given = os.environ.get(VARIABLE)
+    if not given:
+        return LIMIT
+    if not given.isascii() or not given.isdecimal() or not int(given):
+        raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
+    return int(given)
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """Return all of a regular file, through links; raises Unreadable or UsageError."""
+    with opened(path) as handle:
+        return read(handle)
+
+
+def head(path: str | os.PathLike[str], size: int) -> bytes:
+    """Return the beginning of a regular file, however long that is."""
+    with opened(path) as handle, told():
+        return os.read(handle, size)
+
+
+@contextmanager
+def opened(
+    path: str | os.PathLike[str], flags: int = FLAGS, folder: Folder | None = None
+) -> Iterator[int]:
+    """Open a regular file for reading, by its path or by its name in a folder.
+
+    Raises Unreadable, or UsageError for a name that no file can have; both without the path.
+    """
+    try:
+        handle = os.open(path, flags) if folder is None else folder.open(os.fspath(path), flags)
+    except OSError as error:
+        raise Unreadable(reason_of(error)) from error
+    except ValueError as error:
+        raise UsageError("is no possible name of a file") from error
+    try:
+        require_regular(os.fstat(handle))
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def require_regular(found: os.stat_result) -> None:
+    """Raise Unreadable unless this is the status of a regular file."""
+    for is_kind, why in _KINDS:
+        if is_kind(found.st_mode):
+            raise Unreadable(why)
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("is not a regular file, and was not read")
+
+
+def require_size(size: int) -> None:
+    """Raise Unreadable if a file of this size is over the budget of bytes."""
+    limit = budget()
+    if size > limit:
+        raise Unreadable(
+            f"is {size} bytes, over the limit of {limit}, and was not read: "
+            f"{VARIABLE} sets another limit"
+        )
+
+
+def require_room(size: int) -> None:
+    """Raise Unreadable if so many bytes cannot be decoded in the memory that is left."""
+    if size > LARGE:
+        from lockstitch.memory import room  # noqa: PLC0415 - most files are small
+
+        if size > room():
+            raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")
+
+
+def read(handle: int) -> bytes:
+    """Return all of an open regular file, which is over no budget."""
+    with told():
+        size = os.fstat(handle).st_size
+        require_size(size)
+        require_room(size)
+        pieces: list[bytes] = []
+        count = 0
+        while piece := os.read(handle, max(_CHUNK, size - count)):
+            pieces.append(piece)
+            count += len(piece)
+            if count > size + _GROWTH:
+                raise Unreadable("gives more bytes than it says that it has, and was not read")
+        return b"".join(pieces)
+
+
+def drained(stream: IO[bytes]) -> bytes:
+    """Return all of a stream, such as standard input, refused as soon as it is over the budget."""
+    limit = budget()
+    data = bytearray()
+    # Piece by piece as they come: a read that waits for all of it is deaf to Ctrl-C.
+    take = getattr(stream, "read1", stream.read)
+    with told():
+        while piece := take(_CHUNK):
+            data += piece
+            if len(data) > limit:
+                raise Unreadable(f"is over the limit of {limit} bytes: {VARIABLE} sets another")
+            if len(data) % LARGE < len(piece):
+                require_room(len(data))
+    return bytes(data)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Say why something cannot be read, without its name."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreadable(reason_of(error)) from error

@@ -1,0 +1,5 @@
+
+
+
+def dimensions():
+    return iter(())
