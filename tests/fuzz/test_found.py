@@ -38,7 +38,7 @@ def result(key: Any) -> Any:
     return {"type": "tool_result", "tool_use_id": key, "content": "built"}
 
 
-def call(key: str) -> Any:
+def call(key: Any) -> Any:
     return {"type": "tool_use", "id": key, "name": "Bash", "input": {}}
 
 
@@ -125,6 +125,31 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
             claude("b", "a", "assistant", [call("toolu_1")], id="msg_1"),
             claude("c", "b", "user", [result(["toolu_1"])]),
             claude("d", "b", "user", [result({"a": 1})]),
+        ),
+        (),
+    ),
+    "an id of a call that is a map": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", None, "user", "Go."),
+            claude("b", "a", "assistant", [call({})], id="msg_1"),
+            {**claude("c", "b", "user", [result({})]), "sourceToolAssistantUUID": "b"},
+        ),
+        (),
+    ),
+    "a record glued to one whose uuid is a list": (
+        "claude-code",
+        "it.jsonl",
+        b"{" + lines({**claude("a", None, "user", "Go."), "uuid": [0]}),
+        ("--format", "claude-code"),
+    ),
+    "the last moment that there is": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            {**claude("a", None, "user", "Go."), "timestamp": "9999-12-31T23:59:59.999Z"},
+            claude("b", "lost", "assistant", [call("toolu_1")], id="msg_1"),
         ),
         (),
     ),
