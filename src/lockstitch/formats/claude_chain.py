@@ -50,8 +50,12 @@ def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 def answered_in(value: dict[str, Any]) -> set[str]:
     """Give the ids of the calls that a line answers."""
-    names = (result.get("tool_use_id") for result in results_in(value))
-    return {name for name in names if type(name) is str}
+    return ids_of(results_in(value), "tool_use_id")
+
+
+def ids_of(blocks: Iterable[dict[str, Any]], key: str) -> set[str]:
+    """Give the ids that blocks have under a key; a value of another kind is none."""
+    return {block[key] for block in blocks if type(block.get(key)) is str}
 
 
 def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import SPEAKERS, Chain
+from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.unread import is_index
@@ -35,7 +35,7 @@ def stored_severity(found: Finding, transcript: Transcript) -> str:
 def _is_lost_in_weld(place: str, chain: Chain) -> bool:
     """Whether a line of several records holds words that the client did not write again."""
     return any(
-        record.value.get("uuid") not in chain.repeated for record in chain.lines.get(place, ())
+        str(record.value.get("uuid")) not in chain.repeated for record in chain.lines.get(place, ())
     )
 
 

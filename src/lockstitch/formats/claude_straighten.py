@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_branches import CUT, END, GAP, LATE, LOST, Branch, descendants
-from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
+from lockstitch.formats.claude_chain import SPEAKERS, Chain, answered_in, call_ids_in, is_boundary
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
@@ -186,10 +186,9 @@ class _Round:
 
     def _call_of(self, number: int) -> int | None:
         """Give the record of the call that a record of results answers."""
-        answered = {result.get("tool_use_id") for result in results_in(self.chain.value(number))}
+        answered = answered_in(self.chain.value(number))
         for node in reversed(self.chain.graph.nodes) if answered else ():
-            calls = {call.get("id") for call in calls_in(self.chain.value(node.number))}
-            if calls & answered:
+            if answered.intersection(call_ids_in(self.chain.value(node.number))):
                 return node.number
         return None
 
