@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import SPEAKERS, Chain
+from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
