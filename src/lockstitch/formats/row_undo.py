@@ -58,8 +58,9 @@ def _form(images: Images) -> RowFormat:
 def changes_in(images: Images, which: str = "rows") -> list[Change]:
     """Return the changes that images stand for; Unreadable if no repair writes such ones.
 
-    ``followed`` are those that triggers of the program made besides. A manifest may come from anywhere. It names tables of its program, and SQLite's counters of
-    those, and nothing else in a database.
+    ``followed`` are those that triggers of the program made besides. A manifest may come from
+    anywhere. It names tables of its program, and SQLite's counters of those, and nothing else in
+    a database.
     """
     known = {table.name for table in _form(images).tables}
     try:
