@@ -1,8 +1,9 @@
 """Whose tables are read and written: what belongs to a stranger may run his code with our rights.
 
 A view in the place of a table calls functions when it is read. A table's triggers, defaults,
-constraints and policies call them when it is written; the expressions of its indexes and statistics
-when a statement is merely planned. All of that is decided by the owner of the table, or by the
+constraints and policies call them when it is written, and the triggers of tables from which a
+foreign key leads to it; the expressions of its indexes and statistics when a statement is merely
+planned. All of that is decided by the owner of the table, or by the
 owners of the functions. So only ordinary and partitioned tables are used, and only those of
 ourselves, of a role that we are a member of, of a superuser, or of a role that the user has named.
 To a superuser, being a member says nothing, since he has the rights of every role.
@@ -35,6 +36,7 @@ me AS MATERIALIZED (
 ), roles AS MATERIALIZED (
     SELECT r.oid, o.rolname,
         o.rolsuper OR o.oid = me.oid OR o.rolname::text = ANY (%(owners)s::text[])
+            OR (NOT me.rolsuper AND o.rolname = current_user)
             OR (NOT me.rolsuper AND pg_has_role(me.oid, o.oid, 'USAGE')) AS trusted,
         NOT me.rolsuper AND o.oid = me.datdba AS has_database
     FROM me, pg_roles r JOIN pg_roles o
@@ -81,6 +83,9 @@ parts AS (
     SELECT p.relation, p.kind, 'type', y.typname, y.typowner, p.on_write
     FROM parts p JOIN pg_depend d ON d.classid = p.class AND d.objid = p.object
         AND d.refclassid = 'pg_type'::regclass JOIN pg_type y ON y.oid = d.refobjid
+    UNION ALL
+    SELECT t.oid, 'a foreign key', 'table', k.relname, k.relowner, true
+    FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid JOIN pg_class k ON k.oid = g.tgconstrrelid
     UNION ALL
     SELECT t.oid, 'a column', 'type', y.typname, y.typowner, false
     FROM tables t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
