@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 import lockstitch
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, reading, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, reading, terminal, text
 from lockstitch.cli.arguments import (
     DIALECT,
     FORMAT,
@@ -131,7 +131,10 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
         yield from journals(path, dialect, model, session)
 
     for source in found:
-        report = sessions.check(source)
+        try:
+            report = sessions.check(source)
+        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
+            report = Report(public(source.path), source.format, error=own_failure(error))
         report.target = target if len(found) == 1 else report.target
         yield report
 
