@@ -135,7 +135,8 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
             report = sessions.check(source)
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
             report = Report(public(source.path), source.format, error=own_failure(error))
-        report.target = target if len(found) == 1 else report.target
+        if len(found) == 1 and source.error is None:
+            report.target = target
         yield report
 
 
@@ -207,7 +208,7 @@ def _print(checked: Report) -> None:
     for found in checked.findings:
         terminal.say(text.finding(name, str(checked.dialect), found, sys.stdout))
     for note in checked.notes:
-        terminal.note(f"{text.shown(name)}: note: {note}")
+        terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
 
 
 def _status(tally: Tally) -> int:

@@ -170,7 +170,7 @@ def _each(targets: list[str], form: str | None, session: str | None, how: How) -
         if how.output is not None and len(found) > 1:
             raise UsageError(f"{target}: holds {len(found)} sessions; -o takes one")
         for source in found:
-            name = target if len(found) == 1 else source.path
+            name = target if len(found) == 1 and source.error is None else source.path
             try:
                 yield _one(name, source, how)
             except LockstitchError as error:
@@ -265,7 +265,7 @@ def _show_plan(name: str, session: Opened, mended: Mended, how: How, *, is_done:
             text.finding(name, str(session.transcript.history.dialect), found, sys.stderr)
         )
     for note in mended.before.notes:
-        terminal.note(f"{text.shown(name)}: note: {note}")
+        terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
 
 
 def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
