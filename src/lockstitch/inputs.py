@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from lockstitch.errors import Unreadable, UsageError, reason_of
@@ -42,6 +42,12 @@ _KINDS = (
 )
 
 
+Identity = tuple[int, int]
+_DATABASE = b"SQLite format 3\0"
+# Descriptors that could not be closed yet, and their files.
+_left: dict[int, Identity] = {}
+
+
 def budget() -> int:
     """Return how many bytes one input may have: 2 GiB, or what the environment says."""
     given = os.environ.get(VARIABLE)
@@ -60,6 +66,11 @@ def content(path: str | os.PathLike[str]) -> bytes:
 
 def head(path: str | os.PathLike[str], size: int) -> bytes:
     """Return the beginning of a regular file, however long that is."""
+    if _left:
+        with suppress(OSError, ValueError):
+            found = _identity(os.stat(path))  # noqa: PTH116 - pathlib costs start-up time
+            for kept in [one for one, own in _left.items() if own == found]:
+                return os.pread(kept, size, 0)
     with opened(path) as handle, told():
         # A file of /proc says that it is empty; to read it may take something away, or wait.
         return os.read(handle, size) if os.fstat(handle).st_size else b""
@@ -83,7 +94,47 @@ def opened(
         require_regular(os.fstat(handle))
         yield handle
     finally:
+        close(handle)
+
+
+def close(handle: int) -> None:
+    """Close a file; not yet, if it is a database that this process has open elsewhere.
+
+    POSIX drops all locks that a process has on a file as soon as any descriptor of it is closed,
+    and SQLite knows nothing of that: its transaction would be open to every other process.
+    """
+    for kept, found in list(_left.items()):
+        if not _is_open(found) and _left.pop(kept, None) is not None:
+            os.close(kept)
+    found = _identity(os.fstat(handle))
+    if _may_be_database(handle) and _is_open(found, handle):
+        _left[handle] = found
+    else:
         os.close(handle)
+
+
+def _may_be_database(handle: int) -> bool:
+    try:
+        start = os.pread(handle, len(_DATABASE), 0)
+    except (OSError, AttributeError):
+        return False
+    # one that was just made is empty
+    return not start or start == _DATABASE
+
+
+def _is_open(found: Identity, besides: int = -1) -> bool:
+    """Whether this process has a file open by any descriptor but that one, and those left here."""
+    own = {besides, *_left}
+    with suppress(OSError):
+        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - numbers, not paths
+            with suppress(OSError):
+                if number not in own and _identity(os.fstat(number)) == found:
+                    return True
+    return False
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
 
 
 def require_regular(found: os.stat_result) -> None:

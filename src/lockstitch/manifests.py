@@ -16,6 +16,7 @@ from msgspec import Struct
 from lockstitch import backup_folder, disk, files
 from lockstitch.backup_folder import Owner, Vault, found_beside, made_beside
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.splices import dump
 
 FOLDER = backup_folder.NAME
 VERSION = 1
@@ -155,7 +156,7 @@ def note(backup: Backup, owner: Owner, **changes: Any) -> Backup:
 def encode(value: Any) -> bytes:
     """JSON as the standard library writes it: it takes what others refuse, lone surrogates."""
     try:
-        return f"{json.dumps(value, indent=1)}\n".encode()
+        return f"{dump(value, indent=1, ascii_only=True)}\n".encode()
     except (RecursionError, TypeError, ValueError) as error:
         raise UsageError("what is written down of a repair must be JSON values") from error
 

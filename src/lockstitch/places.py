@@ -7,7 +7,8 @@ import re
 
 from msgspec import Struct
 
-from lockstitch import inputs
+from lockstitch import addresses, inputs
+from lockstitch.addresses import public as public  # noqa: PLC0414 - it is asked for here, too
 from lockstitch.errors import LockstitchError
 
 POSTGRES = ("postgresql:", "postgres:")
@@ -16,9 +17,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
 _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
-_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*")
 _ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
-_SCHEMA = re.compile(r"[?&]schema=")
 
 
 class Place(Struct, frozen=True):
@@ -26,6 +25,10 @@ class Place(Struct, frozen=True):
 
     url: str
     session: str | None = None
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Place({public(self.url)!r}, {self.session!r})"
 
 
 def may_be(target: str) -> bool:
@@ -64,7 +67,8 @@ def is_postgres(target: str | None) -> bool:
 
 def names_schema(url: str) -> bool:
     """Tell whether an address names a schema, which only those of LangGraph's do."""
-    return _SCHEMA.search(url) is not None
+    found = addresses.parsed(url)
+    return found is not None and bool(found.last("schema"))
 
 
 def _is_others(url: str) -> bool:
@@ -85,22 +89,9 @@ def _is_others(url: str) -> bool:
 
 def path_of(url: str) -> str:
     """Give the path in the address of a database or a folder."""
-    from urllib.parse import unquote, urlsplit  # noqa: PLC0415 - most targets are no addresses
+    from urllib.parse import unquote  # noqa: PLC0415 - most targets are no addresses
 
-    return unquote(urlsplit(url).path)[1:]
-
-
-def public(target: str) -> str:
-    """Give a target without a password, to be shown."""
-    if not target.startswith(POSTGRES):
-        return target
-    from urllib.parse import urlsplit  # noqa: PLC0415 - as above
-
-    split = urlsplit(target)
-    user, at, host = split.netloc.rpartition("@")
-    netloc = f"{user.partition(':')[0]}{at}{host}"
-    query = _PASSWORD.sub("password=***", f"?{split.query}")[1:]
-    return split._replace(netloc=netloc, query=query).geturl()
+    return unquote(addresses.split(url).path)[1:]
 
 
 def brief(message: str, target: str, session: str = "") -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import CLEAN, terminal
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,7 @@ def _replies(path: str) -> list[Reply]:
 
 
 def _number(port: str) -> int:
-    if not port.isdecimal() or int(port) > _HIGHEST_PORT:
+    if not is_index(port) or int(port) > _HIGHEST_PORT:
         raise UsageError(f"--port takes a number from 0 to {_HIGHEST_PORT}")
     return int(port)
 
@@ -116,6 +117,7 @@ COMMAND = Command(
         "PROFILE",
         "Profiles to judge by, as in openai-chat:mistral; else the vendor's own rules.",
         many=True,
+        is_target=False,
     ),
     options=(
         Option(

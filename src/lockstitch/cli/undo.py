@@ -162,7 +162,9 @@ def _due(targets: list[str], wish: Wish) -> tuple[list[Backup], list[dict[str, A
 
 
 def _failed(target: str, session: str | None, error: Exception) -> dict[str, Any]:
-    shown = text.shown(target if session is None else f"{target}:{session}")
+    shown = text.shown(
+        target if session is None else text.Label(f"{places.public(target)}:{session}")
+    )
     terminal.complain(f"{shown}: {error}")
     return {"target": target, "session": session, "restored": None, "error": str(error)}
 

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError
 from lockstitch.formats.base import Quick
+from lockstitch.unread import has_long_number, is_index
 
 _CHUNK = 1 << 20
 # Requests near a provider's limit, and results that are giants, need a look.
@@ -91,7 +92,14 @@ def quick(path: str) -> Quick | None:
         for chunk, end in _chunks(path):
             proof.feed(chunk, end)
         return proof.verdict()
-    except (Odd, msgspec.DecodeError, UnicodeDecodeError, OSError, LockstitchError):
+    except (
+        Odd,
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+        OSError,
+        LockstitchError,
+    ):
         return None
 
 
@@ -145,7 +153,7 @@ class _Proof:
 
     def feed(self, chunk: bytes, end: int) -> None:
         """Look at the lines up to an end; the rest comes again with the next chunk."""
-        if b"\0" in chunk:
+        if b"\0" in chunk or has_long_number(chunk):
             raise Odd
         if not chunk.isascii():
             chunk[:end].decode("utf-8")
@@ -353,7 +361,7 @@ class _Proof:
 def _goes_by_time(version: str) -> bool:
     """Whether a client of this version may go on at the newest line and not at the last."""
     steps = version.split(".")
-    return not all(map(str.isdecimal, steps)) or [int(step) for step in steps] < [2, 1, 112]
+    return not all(map(is_index, steps)) or [int(step) for step in steps] < [2, 1, 112]
 
 
 def is_text(text: str) -> bool:

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_branches import CUT, END, GAP, LATE, LOST, Branch, descendants
-from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
+from lockstitch.formats.claude_chain import SPEAKERS, Chain, answered_in, call_ids_in, is_boundary
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
@@ -186,10 +186,9 @@ class _Round:
 
     def _call_of(self, number: int) -> int | None:
         """Give the record of the call that a record of results answers."""
-        answered = {result.get("tool_use_id") for result in results_in(self.chain.value(number))}
+        answered = answered_in(self.chain.value(number))
         for node in reversed(self.chain.graph.nodes) if answered else ():
-            calls = {call.get("id") for call in calls_in(self.chain.value(node.number))}
-            if calls & answered:
+            if answered.intersection(call_ids_in(self.chain.value(node.number))):
                 return node.number
         return None
 
@@ -246,6 +245,8 @@ class _Round:
         Of several beginnings that were cut off, the last one is next to what follows.
         """
         lost = [branch for branch in branches if branch.kind in LOST and branch.kind != GAP]
+        # What has a neighbour neither before nor behind it can be put nowhere.
+        lost = [b for b in lost if b.kind == END or b.onward >= 0 or b.attach >= 0]
         cut = [branch for branch in lost if branch.kind == CUT]
         for branch in (*cut[-1:], *lost[:1])[:1]:
             self._splice(branch)
@@ -265,7 +266,7 @@ class _Round:
             return
         rootless = self.chain.graph.by_number[branch.top].parent is None and branch.attach >= 0
         if branch.onward < 0 or branch.kind == LATE or rootless:
-            self.relink(code, branch.top, branch.attach)
+            self.relink(code, branch.top, branch.attach if branch.attach >= 0 else None)
         if branch.onward < 0:
             return
         self.relink(code, branch.onward, self._own_line_before(branch.onward, branch.tail))

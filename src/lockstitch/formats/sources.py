@@ -211,14 +211,25 @@ def _rows(path: str, name: str | None) -> list[Source]:
         raise UnknownFormat("is a database, which that format is not kept in")
     if form is None:
         raise UnknownFormat("is a database, but of no program that is known")
-    return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
+    found = rows.sessions(path, form)
+    return [Source(path, form.name, SQLITE, row.id, row.error) for row in found]
 
 
 def _head(path: str) -> bytes:
     return inputs.head(path, _HEAD)
 
 
-def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
+def is_told(source: Source, data: bytes) -> bool:
+    """Whether bytes are told as a session of a source's format by what they hold alone."""
+    try:
+        kind, values = _values(source.path, data[:_HEAD], data)
+    except Unreadable:
+        return False
+    form = format_of(kind, _name_of(source.path), values)
+    return form is not None and form.name == source.format
+
+
+def _values(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
     """Read the first values of a file, and tell lines of JSON from one document."""
     if not head.strip(b" \t\r\n"):
         raise UnknownFormat("is empty")
@@ -230,10 +241,12 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
-    data = head if len(head) < _HEAD else _unpacked(inputs.content(path)).data
+    if whole is None and len(head) >= _HEAD:
+        whole = _unpacked(inputs.content(path)).data
+    data = head if whole is None else whole
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
-    except (ValueError, RecursionError):
+    except ValueError:
         # a first line that is longer than the head, as a prompt with a picture is
         values = values or [*_first_values(data)]
     torn = None if any(type(value) is dict for value in values) else _torn_document(data)
@@ -263,7 +276,7 @@ def _first_values(head: bytes) -> Iterator[Any]:
     for line in head.removeprefix(_BOM).split(b"\n")[:_HEAD_LINES]:
         try:
             yield lines.decode(line.strip(b"\0"))
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
 
 
@@ -368,8 +381,9 @@ def records_of(source: Source, data: bytes, slim: lines.Decode | None = None) ->
     start = len(data) - len(text)
     bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
     try:
-        return [*bom, Record("1", lines.decode(text), WHOLE, start, len(data), b"")]
-    except (ValueError, RecursionError):
+        value, codes = lines.reading(text)
+        return [*bom, Record("1", value, WHOLE, start, len(data), b"", codes=codes)]
+    except ValueError:
         closed = close(text, source.form.lists)
     if closed is None:
         raise Unreadable("is not JSON, or is cut off")
