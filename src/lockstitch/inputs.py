@@ -115,7 +115,8 @@ def close(handle: int) -> None:
 
 def _may_be_database(handle: int) -> bool:
     try:
-        start = os.pread(handle, len(_DATABASE), 0)
+        has_any = os.fstat(handle).st_size
+        start = os.pread(handle, len(_DATABASE), 0) if has_any else b""
     except (OSError, AttributeError):
         return False
     # one that was just made is empty

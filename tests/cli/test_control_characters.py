@@ -98,15 +98,18 @@ def test_names_of_files(tmp_path: Path) -> None:
         assert not any(line.startswith(b"forged") for line in lines)
 
 
-def test_what_a_manifest_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "said", [{"run": EVIL}, {"session": EVIL, "rows": {"format": EVIL, "rows": []}}]
+)
+def test_what_a_manifest_says(tmp_path: Path, said: dict[str, Any]) -> None:
     session = tmp_path / "session.jsonl"
     session.write_text(claude.healthy(), encoding="utf-8")
-    plant(session, b"x", {"run": EVIL})
-    plant(session, b"x", {"session": EVIL, "rows": {"format": EVIL, "rows": []}})
+    plant(session, b"x", said)
     for words in (["undo", "--list"], ["undo"], ["undo", "--force"], ["undo", "--run", EVIL]):
         for target in (session, tmp_path):
             done = here(*words, target)
             assert_harmless(done.stdout + done.stderr)
+            assert b"internal error" not in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["opencode", "goose"])
