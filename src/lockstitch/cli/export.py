@@ -70,7 +70,7 @@ class Out(Struct, frozen=True):
     def put(self, data: bytes) -> None:
         """Write it."""
         if self.name is None:
-            terminal.emit(data)
+            terminal.emit_json(data)
         else:
             copy_to(self.name, data, self.path, force=self.force)
 
