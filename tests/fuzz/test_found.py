@@ -70,11 +70,25 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         b'{"id":"c2d3a4","type":"gemini","content":"Done."}',
         ("--force-cleanup",),
     ),
+    "a list that is cut off is not taken for lines": (
+        "list",
+        "it.json",
+        json.dumps([{"role": "user", "content": "Hi."}] * 4, indent=2).encode()[:-30],
+        (),
+    ),
     "the next prompt can become part of a message": (
         "requests",
         "log.jsonl",
         lines({"messages": [ASSISTANT]}) + b'{"messages":[{"role":"user","content":[{"toolUse"',
         ("--format", "requests"),
+    ),
+    "a value that no decoder takes is kept with the backup": (
+        "list",
+        "it.json",
+        json.dumps([{"role": "assistant", "content": [{"type": "thinking", "thinking": 77777}]}])
+        .encode()
+        .replace(b"77777", b"7" * 5000),
+        ("--format", "list"),
     ),
     "a deep line where the head of a rollout belongs": (
         "codex",
