@@ -265,8 +265,6 @@ class _Life:
         """Lines that no edit names keep their bytes."""
         if self.mutant.is_base or not self.name.endswith(".jsonl"):
             return
-        if {"rollback", "--force-cleanup"} & {*self.mutant.way}:
-            return  # a message that is taken off is named by its first line
         sessions = repair.sessions
         edits = [edit for session in sessions for edit in session.get("edits", [])]
         if any(not edit["place"][:1].isdigit() for edit in edits):

@@ -76,6 +76,17 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         json.dumps([{"role": "user", "content": "Hi."}] * 4, indent=2).encode()[:-30],
         (),
     ),
+    "every line that goes is named": (
+        "gemini-cli",
+        "session-2026-09-01T10-00-6a49c5a2.jsonl",
+        lines(
+            {"id": "e05c300101d5"},
+            {"id": "e05c300101d5", "type": "user", "content": [{}]},
+            {"id": "98b866", "type": "info", "content": ["Checkpoint"]},
+            {"id": "98b867", "type": "user", "content": [{"text": "Hi."}]},
+        ),
+        (),
+    ),
     "the next prompt can become part of a message": (
         "requests",
         "log.jsonl",

@@ -242,6 +242,10 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
     code = ledger.changes[0].code if ledger.changes else "LS610"
     for record in before.records:
         now = new.get(record.start)
+        if now is None and record.is_record and before.context.data and record.place not in named:
+            note = "follows from the other changes"
+            change = Change(code=code, action="removed", place=record.place, note=note)
+            ledger.changes.append(change)
         if now is None or now.fresh is record.fresh or record.place in named:
             continue
         if record.kind == DOCUMENT and ledger.changes:
