@@ -169,6 +169,28 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         b"{" + lines({**claude("a", None, "user", "Go."), "uuid": [0]}),
         ("--format", "claude-code"),
     ),
+    "an empty uuid": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", "lost", "assistant", [{"type": "text", "text": "The port."}]),
+            {"type": "x"},
+            {"parentUuid": "gone", "type": "user", "message": {"content": "Go on."}, "uuid": ""},
+            claude("b", "none", "assistant", [{"type": "text", "text": "I go on."}], id="msg_1"),
+        ),
+        ("--format", "claude-code"),
+    ),
+    "types and names of other kinds": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", None, "user", "Go."),
+            {**claude("b", "a", "system", "x"), "subtype": ["x"]},
+            {**claude("c", "b", "user", "x"), "type": ["user"]},
+            claude("d", "a", "assistant", [{**call("toolu_1"), "name": ["Bash"]}], id="msg_1"),
+        ),
+        (),
+    ),
     "the last moment that there is": (
         "claude-code",
         "it.jsonl",
