@@ -152,7 +152,7 @@ class Chain:
             if not record.is_record or "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value.get("parentUuid")
-            if type(name) is str:
+            if type(name) is str and name:  # nothing can hang on an empty one
                 aside = is_aside(value) and not self.whole_file
                 yield Node(number, name, parent if type(parent) is str else None, aside)
 
