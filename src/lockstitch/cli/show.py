@@ -61,7 +61,7 @@ def _show_journal(
         chosen = conversation.around(journal, _number(place, "--around takes a record's number"))
     width = shutil.get_terminal_size((100, 24)).columns
     shown = conversation.lines(journal, width, chosen=chosen, full=full)
-    paged(chain(_journal_head(public(target), journal), shown))
+    paged(chain(_journal_head(target, journal), shown))
     return FINDINGS if journal.fault else CLEAN
 
 
@@ -70,7 +70,7 @@ def _journal_head(target: str, journal: Journal) -> Iterator[str]:
     title = f"{OWN} {journal.session}  {counts}"
     yield terminal.paint(terminal.harmless(title), "bold")
     if journal.fault is not None:
-        name = f"{target}:{journal.session}"
+        name = text.labelled(target, OWN, journal.session)
         yield text.finding(name, journal.dialect, journal.fault, sys.stdout)
     yield ""
 
