@@ -16,7 +16,6 @@ from lockstitch.cli.transcript import around, lines, paged, tail
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
 from lockstitch.lists import plan_stored
-from lockstitch.places import public
 from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
 from lockstitch.unread import is_index
