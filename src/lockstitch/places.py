@@ -7,7 +7,7 @@ import re
 
 from msgspec import Struct
 
-from lockstitch import addresses
+from lockstitch import addresses, inputs
 from lockstitch.addresses import public as public  # noqa: PLC0414 - it is asked for here, too
 from lockstitch.errors import LockstitchError
 
@@ -147,8 +147,11 @@ def _place_of_lines(path: str) -> Place | None:
 
 
 def _holds_journals(folder: str) -> bool:
-    with os.scandir(folder) as entries:
-        return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+    try:
+        with os.scandir(folder) as entries:
+            return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+    except OSError:
+        return False
 
 
 def _is_journal(path: str) -> bool:
@@ -157,7 +160,6 @@ def _is_journal(path: str) -> bool:
 
 def _head(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            return file.read(64)
-    except (OSError, ValueError):
+        return inputs.head(path, 64)
+    except LockstitchError:
         return b""

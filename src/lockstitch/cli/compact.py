@@ -23,6 +23,7 @@ from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +104,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
 
 def _count(word: str, flag: str) -> int:
-    if not word.isdecimal() or not int(word):
+    if not is_index(word) or not int(word):
         raise UsageError(f"{flag} takes a number from 1 on")
     return int(word)
 

@@ -16,6 +16,7 @@ from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.report import Report
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -79,7 +80,7 @@ def seconds(text_given: str | None, option: str) -> float:
 
 def number(text_given: str | None) -> int:
     """Read how many processes are asked for; all cores if nothing is said."""
-    if text_given is not None and not text_given.isdecimal():
+    if text_given is not None and not is_index(text_given):
         raise UsageError("--workers takes a number")
     if text_given is not None:
         return max(int(text_given), 1)

@@ -18,6 +18,8 @@ from lockstitch.formats import doctor
 from lockstitch.lists import plan_stored
 from lockstitch.places import public
 from lockstitch.report import OWN
+from lockstitch.rules.rule import is_broken
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +43,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     stored = sessions.opened(one(target, form, session), follow_symlinks=True)
     findings = doctor.findings_of(stored.source.form, stored.transcript)
     paged(_page(stored, findings, last, place, full=full))
-    return FINDINGS if findings else CLEAN
+    return FINDINGS if is_broken(findings) else CLEAN
 
 
 def _show_journal(
@@ -74,7 +76,7 @@ def _journal_head(target: str, journal: Journal) -> Iterator[str]:
 
 
 def _number(word: str, mistake: str) -> int:
-    if not word.isdecimal():
+    if not is_index(word):
         raise UsageError(mistake)
     return int(word)
 
@@ -127,7 +129,7 @@ def _message_at(stored: sessions.Opened, place: str) -> int:
     """The message that stands at a place: of the file, or of the list."""
     history = stored.transcript.history
     head, _, rest = place.partition(".")
-    if not head.isdigit() and rest.split(".")[0].isdigit():
+    if not head.isdigit() and is_index(rest.split(".")[0]):
         return int(rest.split(".")[0])
     records = stored.transcript.records
     for number, sources in enumerate(history.sources):

@@ -139,7 +139,8 @@ class _Stitcher:
             times = {"id": own, "role": line.role, "created": created}
             return new_record("", {**times, "content": items, "metadata": _SEEN})
         taken = {key: near.value[key] for key in ("session_id", "timestamp") if key in near.value}
-        time = near.value.get("created_timestamp") or 0
+        time = near.value.get("created_timestamp")
+        time = time if type(time) in (int, float) else 0
         value = {"message_id": own, **taken, "role": line.role, "content_json": items}
         value["created_timestamp"] = time - first
         value["metadata_json"] = json.dumps(_SEEN, separators=(",", ":"))

@@ -6,12 +6,14 @@ it is, so that a format can put it into its own records.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from lockstitch.model.parts import Path
+from lockstitch.unread import is_index
 
 NEW = -1
 
@@ -40,14 +42,14 @@ class History(Struct):
     def home(self, place: str) -> tuple[int, Path]:
         """Give the record and the path in it of a place such as ``messages.3.content.1.text``."""
         steps = place.split(".")[1:]
-        number = int(steps[0]) if steps and steps[0].isdigit() else 0
+        number = int(steps[0]) if steps and is_index(steps[0]) else 0
         if number >= len(self.messages):
             return (self.sources[-1][-1] if self.sources else NEW), ()
         sources, paths = self.sources[number], self.paths[number]
         if not sources:
             return NEW, ()
         inner = steps[1:]
-        if len(inner) > 1 and inner[0] == "content" and inner[1].isdigit():
+        if len(inner) > 1 and inner[0] == "content" and is_index(inner[1]):
             part = int(inner[1])
             if part < len(sources):
                 return sources[part], (*paths[part], *inner[2:])
@@ -139,15 +141,20 @@ def _shape(message: Any) -> tuple[Any, Any] | None:
 def _pair_leftovers(origins: list[int], healed: list[dict[str, Any]], history: History) -> None:
     """Pair messages rewritten as a whole with those that are gone, between the same neighbours."""
     known = set(origins)
+    gone: dict[str, list[int]] = {}
+    for number, message in enumerate(history.messages):
+        if number not in known:
+            gone.setdefault(repr(_shape(message)), []).append(number)
+    afters = [len(history.messages)] * len(healed)
+    for place in range(len(healed) - 2, -1, -1):
+        behind = origins[place + 1]
+        afters[place] = behind if behind >= 0 else afters[place + 1]
     last = -1
     for place, message in enumerate(healed):
-        if origins[place] >= 0:
-            last = origins[place]
-            continue
-        after = next((o for o in origins[place + 1 :] if o >= 0), len(history.messages))
-        gone = (n for n in range(last + 1, after) if n not in known)
-        shape = _shape(message)
-        match = next((n for n in gone if _shape(history.messages[n]) == shape), NEW)
-        if match != NEW:
-            origins[place] = last = match
-            known.add(match)
+        if origins[place] < 0:
+            alike = gone.get(repr(_shape(message)), [])
+            at = bisect_right(alike, last)
+            if at == len(alike) or alike[at] >= afters[place]:
+                continue
+            origins[place] = alike[at]
+        last = origins[place]

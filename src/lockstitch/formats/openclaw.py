@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lockstitch.errors import Unreadable, UsageError
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats import packed
 from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.history import Strand
@@ -22,13 +23,13 @@ from lockstitch.formats.lines import decode
 from lockstitch.formats.openclaw_tree import Tree
 from lockstitch.formats.pi_session import is_prompt
 from lockstitch.formats.records import JSON, TORN, Record, as_str
-from lockstitch.formats.sqlite import tables_of
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table
+from lockstitch.formats.untrusted import tables_of
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from lockstitch.formats.untrusted import Connection
 
 _EVENTS = "transcript_events"
 _COLD = "session_transcript_cold_archives"
@@ -40,6 +41,12 @@ _LISTED = f"""
 """  # noqa: S608 - a name of our own
 _ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"  # noqa: S608
 _BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
+# What is read beside the events, to list the sessions and to find those in cold storage.
+_BESIDE = (
+    Table("session_windows", key="session_key", order=("updated_at",), optional=True),
+    Table("session_nodes", session="session_key", key="session_key", order=(), optional=True),
+    Table(_COLD, key="archive_name", order=("storage",), optional=True),
+)
 # OpenClaw packs no event that is larger.
 _EVENT_LIMIT = 1 << 22
 _HELP = (
@@ -56,6 +63,10 @@ class OpenClaw(RowFormat):
     places = (".openclaw/agents/*/agent/openclaw-agent.sqlite",)
     variable = "OPENCLAW_STATE_DIR"
     layout = Layout((Table(_EVENTS, key="seq", order=("seq",)),), _BARE)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (*self.layout.tables, *_BESIDE)
 
     def claims(self, name: str, head: Any) -> bool:
         tables = set(head)
@@ -149,7 +160,7 @@ def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | Non
     query = f"SELECT storage, archive_name, archive_blob FROM {_COLD} WHERE session_id = ?"  # noqa: S608
     for storage, name, blob in base.execute(query, (session,)):
         raw = blob if storage == "sqlite" else _file(base, str(name))
-        lines = _unpacked(raw, packed.LIMIT)
+        lines = _unpacked(raw, inputs.budget())
         if lines is None:
             raise Unreadable("is in cold storage, in an archive that is damaged")
         for line in lines.splitlines():
@@ -164,8 +175,8 @@ def _file(base: Connection, name: str) -> bytes:
     folder = Path(path).parent
     place = folder.parent / "sessions" if folder.name == "agent" else folder
     try:
-        return (place / "cold" / Path(name).name).read_bytes()
-    except OSError:
+        return inputs.content(place / "cold" / Path(name).name)
+    except LockstitchError:
         raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
 
 

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.formats.sqlite import bound, reading, tables_of
+from lockstitch.formats.langgraph.format import LangGraph
+from lockstitch.formats.schemas import require_known
+from lockstitch.formats.sqlite import bound, reading
+from lockstitch.formats.untrusted import Connection as Database
+from lockstitch.formats.untrusted import tables_of
 from lockstitch.places import is_own_database, is_postgres, path_of, public
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
     from lockstitch.formats.langgraph.postgres.tables import Home
@@ -157,6 +159,7 @@ class SqliteOrigin(Origin):
     def __enter__(self) -> Self:
         """Open the file for reading."""
         self._base = self._stack.enter_context(reading(self._path, follow=True))
+        require_known(self._base, LangGraph())
         columns = self._base.execute("PRAGMA table_info(writes)")
         self._has_paths = any(row[1] == "task_path" for row in columns)
         return self
@@ -183,6 +186,7 @@ class SqliteOrigin(Origin):
         # What it would set up is there, and would be written.
         saver.is_setup = True
         saver._has_task_path = self._has_paths  # noqa: SLF001 - it is part of its setup
+        self._base.budget.renew()
         self._base.execute("BEGIN")
         try:
             return work(_SqliteThread(self._base, thread, saver, serde, self._has_paths))
@@ -192,7 +196,7 @@ class SqliteOrigin(Origin):
 
 class _SqliteThread(ThreadView):
     def __init__(
-        self, base: sqlite3.Connection, thread: str, saver: Any, serde: Any, has_paths: bool
+        self, base: Database, thread: str, saver: Any, serde: Any, has_paths: bool
     ) -> None:
         super().__init__(thread, saver, serde)
         self._base = base
