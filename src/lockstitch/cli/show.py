@@ -70,7 +70,7 @@ def _journal_head(target: str, journal: Journal) -> Iterator[str]:
     title = f"{OWN} {journal.session}  {counts}"
     yield terminal.paint(terminal.harmless(title), "bold")
     if journal.fault is not None:
-        name = f"{target}:{journal.session}"
+        name = text.labelled(target, OWN, journal.session)
         yield text.finding(name, journal.dialect, journal.fault, sys.stdout)
     yield ""
 
