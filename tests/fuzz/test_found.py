@@ -70,11 +70,36 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         b'{"id":"c2d3a4","type":"gemini","content":"Done."}',
         ("--force-cleanup",),
     ),
+    "a list that is cut off is not taken for lines": (
+        "list",
+        "it.json",
+        json.dumps([{"role": "user", "content": "Hi."}] * 4, indent=2).encode()[:-30],
+        (),
+    ),
+    "every line that goes is named": (
+        "gemini-cli",
+        "session-2026-09-01T10-00-6a49c5a2.jsonl",
+        lines(
+            {"id": "e05c300101d5"},
+            {"id": "e05c300101d5", "type": "user", "content": [{}]},
+            {"id": "98b866", "type": "info", "content": ["Checkpoint"]},
+            {"id": "98b867", "type": "user", "content": [{"text": "Hi."}]},
+        ),
+        (),
+    ),
     "the next prompt can become part of a message": (
         "requests",
         "log.jsonl",
         lines({"messages": [ASSISTANT]}) + b'{"messages":[{"role":"user","content":[{"toolUse"',
         ("--format", "requests"),
+    ),
+    "a value that no decoder takes is kept with the backup": (
+        "list",
+        "it.json",
+        json.dumps([{"role": "assistant", "content": [{"type": "thinking", "thinking": 77777}]}])
+        .encode()
+        .replace(b"77777", b"7" * 5000),
+        ("--format", "list"),
     ),
     "a deep line where the head of a rollout belongs": (
         "codex",
@@ -143,6 +168,28 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         "it.jsonl",
         b"{" + lines({**claude("a", None, "user", "Go."), "uuid": [0]}),
         ("--format", "claude-code"),
+    ),
+    "an empty uuid": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", "lost", "assistant", [{"type": "text", "text": "The port."}]),
+            {"type": "x"},
+            {"parentUuid": "gone", "type": "user", "message": {"content": "Go on."}, "uuid": ""},
+            claude("b", "none", "assistant", [{"type": "text", "text": "I go on."}], id="msg_1"),
+        ),
+        ("--format", "claude-code"),
+    ),
+    "types and names of other kinds": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", None, "user", "Go."),
+            {**claude("b", "a", "system", "x"), "subtype": ["x"]},
+            {**claude("c", "b", "user", "x"), "type": ["user"]},
+            claude("d", "a", "assistant", [{**call("toolu_1"), "name": ["Bash"]}], id="msg_1"),
+        ),
+        (),
     ),
     "the last moment that there is": (
         "claude-code",

@@ -19,7 +19,7 @@ from lockstitch.unread import is_index
 _READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 # Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
-_QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})
+_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 
 

@@ -173,7 +173,15 @@ def sources_of(
     if form is None:
         like = likeness(kind, values)
         raise UnknownFormat(unknown(like), like)
+    if form.name == "list" and kind == LINES and _is_torn_list(head):
+        raise Unreadable("is a list of messages that is not whole JSON: it cannot be told apart")
     return [Source(path, form.name, kind)]
+
+
+def _is_torn_list(head: bytes) -> bool:
+    """Whether a file that is no JSON begins as one list does, and not with lists on lines."""
+    first = head.removeprefix(_BOM).lstrip().partition(b"\n")[0]
+    return first.startswith(b"[") and not [*_first_values(first)]
 
 
 def _name_of(path: str) -> str:

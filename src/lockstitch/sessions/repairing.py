@@ -118,7 +118,7 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     details = {
         "codes": sorted({finding.code for finding in mended.findings}),
         "changes": msgspec.to_builtins(mended.changes),
-        "quarantine": msgspec.to_builtins(mended.quarantine),
+        "quarantine": msgspec.to_builtins(mended.quarantine, builtin_types=(msgspec.Raw,)),
     }
     if session.before is None:
         done.backup = _save_rows(session.source, mended, run, details)
