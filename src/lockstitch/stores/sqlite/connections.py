@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from lockstitch.errors import Busy, Damaged, LockstitchError, Unreadable, Unsure
+from lockstitch.stores.sqlite.inflating import MOST, inflated
 
 APPLICATION = int.from_bytes(b"lstj")
 # Of new databases. Records go on where a page ends, so no size of theirs leaves holes, and a
@@ -141,7 +142,7 @@ def _note_uses(connection: Connection) -> None:
         return
     for session, codec, body in connection.execute("select session, codec, body from events"):
         with suppress(zlib.error, TypeError):
-            for name in _NAMES.findall(zlib.decompress(body) if codec else body):
+            for name in _NAMES.findall(inflated(body, MOST) if codec else body):
                 connection.execute(
                     "insert or ignore into uses (name, session) values (?, ?)",
                     (bytes.fromhex(name.decode()), session),
