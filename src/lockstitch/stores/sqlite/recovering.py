@@ -117,7 +117,7 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
             whole = _inflated(one, max(_TRIED, len(body) * RATIO))
             if whole is not None:
                 return whole, True, False
-    return beginning(body, max(_BEGUN, len(body) * RATIO)), False, False
+    return beginning(body, _BEGUN), False, False
 
 
 def _inflated(body: bytes, most: int = _WHOLE) -> bytes | None:
