@@ -60,9 +60,15 @@ lock:
 	rm -rf .venv-lock
 
 # Properties on many examples, others each time, and everything that steps over some of its cases.
+# With FORMAT, damaged sessions of a program instead: make fuzz FORMAT=codex MUTANTS=50000, or all.
 EXAMPLES ?= 5000
+MUTANTS ?= 5000
 fuzz: $(VENV)/.installed-dev
+ifdef FORMAT
+	$(BIN)/python -m tests.fuzz --format $(FORMAT) --mutants $(MUTANTS) $(ARGS)
+else
 	LOCKSTITCH_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(or $(TESTS),tests/property)
+endif
 
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
 clients: $(VENV)/.installed-dev

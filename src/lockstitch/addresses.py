@@ -57,8 +57,8 @@ _SECRETS = (
     *("scram_client_key", "scram_server_key", "options"),
 )
 _PATHS = ("sqlite", "jsonl", "memory", "file")
-# One letter before a colon is a drive.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
+# One letter before a colon is a drive; several schemes in a row are those of JDBC.
+_SCHEME = re.compile(r"((?:[A-Za-z][\w+.\-]+:)*[A-Za-z][\w+.\-]+(?=://)|[A-Za-z][\w+.\-]+):")
 _ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|\0")
 _SECRET = re.compile(r"(?:^|\s)\w*(?:pass|pwd|secret)\w*\s*=", re.IGNORECASE)
 _USER = re.compile(r"[^\s:/?#&=%'\"\\]+")
@@ -129,7 +129,8 @@ def parsed(address: str) -> Parsed | None:
     found["host"], found["port"], rest = place
     database, mark, query = rest.partition("?")
     found["dbname"] = database.removeprefix("/")
-    pairs = [one.partition("=") for one in query.split("&")] if query else []
+    written = query.removesuffix("&").split("&") if query else []
+    pairs = [one.partition("=") for one in written]
     if any(not equals or "=" in value for _, equals, value in pairs):
         return None
     given = [(_decoded(name), _decoded(value)) for name, _, value in pairs]
@@ -141,7 +142,7 @@ def parsed(address: str) -> Parsed | None:
     every = [*named.items(), *given]
     values = {str(name): str(value) for name, value in every if name not in OURS}
     ours = tuple((str(name), str(value)) for name, value in given if name in OURS)
-    kept = zip(query.split("&"), given, strict=False)
+    kept = zip(written, given, strict=True)
     plain = "&".join(raw for raw, (name, _) in kept if name not in OURS)
     before = address.removesuffix(f"{mark}{query}") if mark else address
     whole = f"{before}?{plain}" if plain else before
@@ -242,14 +243,13 @@ def problem_of(target: str) -> str:
 
 def bare(values: dict[str, str]) -> str:
     """Return where a database is, in short: who, where and which, and no options."""
-    return f"postgresql://{_place_of(values)}/{_shown(values.get('dbname', ''), _DATABASE)}"
+    database = f"/{_shown(values['dbname'], _DATABASE)}" if values.get("dbname") else ""
+    return f"postgresql://{_place_of(values)}{database}"
 
 
 def _rest_of(found: Parsed) -> str:
     values = found.values
     place = bare(values).removeprefix("postgresql://")
-    if not values.get("dbname") and not found.plain.rstrip("?").endswith("/"):
-        place = place.removesuffix("/")
     shown = [(name, values[name]) for name in public_parts(values) if name in _HARMLESS]
     query = "&".join(f"{name}={quote(value, safe=',')}" for name, value in [*shown, *found.ours])
     return f"{place}?{query}" if query else place

@@ -33,7 +33,7 @@ LARGE = 1 << 25
 _CHUNK = 1 << 20
 _UNPACKED = 1 << 28
 _RATIO = 32
-# What may be appended while a file is read; files of /proc have no size and may have no end.
+# What may be appended while a file is read: no file is read for ever.
 _GROWTH = 1 << 26
 _KINDS = (
     (stat.S_ISDIR, "is a folder, not a file"),
@@ -84,7 +84,8 @@ def head(path: str | os.PathLike[str], size: int) -> bytes:
             for kept in [one for one, own in _left.items() if own == found]:
                 return os.pread(kept, size, 0)
     with opened(path) as handle, told():
-        return os.read(handle, size)
+        # A file of /proc says that it is empty; to read it may take something away, or wait.
+        return os.read(handle, size) if os.fstat(handle).st_size else b""
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def opened(
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     try:
-        require_regular(os.fstat(handle))
+        require_regular(status_of(handle))
         yield handle
     finally:
         close(handle)
@@ -117,16 +118,22 @@ def close(handle: int) -> None:
     for kept, found in list(_left.items()):
         if not _is_open(found) and _left.pop(kept, None) is not None:
             os.close(kept)
-    found = _identity(os.fstat(handle))
-    if _may_be_database(handle) and _is_open(found, handle):
+    if _may_be_database(handle) and _is_open(found := _identity(os.fstat(handle)), handle):
         _left[handle] = found
     else:
         os.close(handle)
 
 
+def status_of(handle: int) -> os.stat_result:
+    """Return the status of an open file; raises Unreadable."""
+    with told():
+        return os.fstat(handle)
+
+
 def _may_be_database(handle: int) -> bool:
     try:
-        start = os.pread(handle, len(_DATABASE), 0)
+        has_any = os.fstat(handle).st_size
+        start = os.pread(handle, len(_DATABASE), 0) if has_any else b""
     except (OSError, AttributeError):
         return False
     # one that was just made is empty
@@ -179,12 +186,12 @@ def require_room(size: int) -> None:
 def read(handle: int) -> bytes:
     """Return all of an open regular file, which is over no budget."""
     with told():
-        size = os.fstat(handle).st_size
+        size = status_of(handle).st_size
         require_size(size)
         require_room(size)
         pieces: list[bytes] = []
         count = 0
-        while piece := os.read(handle, max(_CHUNK, size - count)):
+        while size and (piece := os.read(handle, max(_CHUNK, size - count))):
             pieces.append(piece)
             count += len(piece)
             if count > size + _GROWTH:

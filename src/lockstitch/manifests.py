@@ -147,7 +147,8 @@ def remove(backup: Backup, owner: Owner) -> None:
 def note(backup: Backup, owner: Owner, **changes: Any) -> Backup:
     """Write the manifest with these changes, atomically."""
     changed = msgspec.structs.replace(backup.manifest, **changes)
-    data = encode(msgspec.to_builtins(changed))
+    # what was valid JSON and could not be read here is kept as the text that it was
+    data = encode(msgspec.to_builtins(changed, builtin_types=(msgspec.Raw,)))
     with made_beside(backup.path, owner) as vault:
         files.write_in(vault.folder, _manifest_of(backup), data, vault.hand_over)
     return msgspec.structs.replace(backup, manifest=changed)

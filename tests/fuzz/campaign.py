@@ -164,7 +164,7 @@ def kept(outcome: Outcome, folder: Path) -> list[str]:
     lines: list[str] = []
     task = outcome.task
     for count, (failure, numbers) in enumerate(outcome.failures.values(), start=1):
-        lines.append(f"{len(numbers)} × {failure.sign}")
+        lines.append(f"{len(numbers)} of {failure.sign}")
         home = folder / task.format / f"{task.seed}-{count:02d}"
         home.mkdir(parents=True, exist_ok=True)
         for number in numbers[:KEPT]:

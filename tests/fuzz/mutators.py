@@ -330,13 +330,13 @@ def _keyed(data: bytes, dice: Random) -> bytes | None:
         name = dice.choice((f"{key}_", "", "@nul@", "é") if is_said else (*PLACES, f"{key}_", ""))
         home[name] = home.pop(key)
     elif kind == 2:
-        return _key_twice(records, data, dice)
+        return _key_twice(records, dice)
     else:
         home[dice.choice(("extra", "", "__proto__", "toString"))] = dice.choice(ODD)
     return _written(records, data)
 
 
-def _key_twice(records: list[Any], data: bytes, dice: Random) -> bytes | None:
+def _key_twice(records: list[Any], dice: Random) -> bytes | None:
     """Write a key of a record once more, with another value."""
     maps = [at for at, one in enumerate(records) if isinstance(one, dict) and one]
     if not maps:

@@ -36,10 +36,7 @@ def _simpler(mutant: Mutant) -> Iterator[Mutant]:
     """Give mutants that are a step simpler, the largest steps first."""
     if mutant.side:
         yield replace(mutant, side={})
-    if mutant.is_base:
-        changes = _rows(mutant.data)
-    else:
-        changes = _texts(mutant.data)
+    changes = _rows(mutant.data) if mutant.is_base else _texts(mutant.data)
     for data in changes:
         if len(data) < len(mutant.data) or mutant.is_base:
             yield replace(mutant, data=data)

@@ -62,7 +62,7 @@ _QUICKEST_REWIND = 3.0
 # From this version on (at the latest) the client notes a rewind behind the prompt that follows it.
 _REWINDS_NOTED = (2, 1, 325)
 # Records that a person causes where they stand, as against those that the client adds by itself.
-_DEEDS = frozenset({"local_command", "away_summary", "scheduled_task_fire"})
+_DEEDS = ("local_command", "away_summary", "scheduled_task_fire")
 
 
 class Branch(Struct):

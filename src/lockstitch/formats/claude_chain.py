@@ -50,8 +50,12 @@ def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 def answered_in(value: dict[str, Any]) -> set[str]:
     """Give the ids of the calls that a line answers."""
-    names = (result.get("tool_use_id") for result in results_in(value))
-    return {name for name in names if type(name) is str}
+    return ids_of(results_in(value), "tool_use_id")
+
+
+def ids_of(blocks: Iterable[dict[str, Any]], key: str) -> set[str]:
+    """Give the ids that blocks have under a key; a value of another kind is none."""
+    return {block[key] for block in blocks if type(block.get(key)) is str}
 
 
 def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
@@ -148,7 +152,7 @@ class Chain:
             if not record.is_record or "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value.get("parentUuid")
-            if type(name) is str:
+            if type(name) is str and name:  # nothing can hang on an empty one
                 aside = is_aside(value) and not self.whole_file
                 yield Node(number, name, parent if type(parent) is str else None, aside)
 
@@ -264,7 +268,7 @@ class Chain:
         owners: dict[str, int] = {}
         first, message = -1, ""
         for number in self.walk.path[self.cut :]:
-            name = self._message_id(number)
+            name = self.message_id(number)
             if name and name != message:
                 first, message = number, name
                 groups[first] = Group([], [])
@@ -286,7 +290,7 @@ class Chain:
         on_walk = set(self.walk.path)
         beside = {self.graph.by_number[first].parent: first for first in groups}
         for node in self.graph.nodes:
-            name = self._message_id(node.number)
+            name = self.message_id(node.number)
             if not name or node.number in on_walk or node.aside or not self._is_first(node):
                 continue
             first = self._owner(node, name, owners, beside)
@@ -306,7 +310,7 @@ class Chain:
         while at is not None and at.number not in seen:
             seen.add(at.number)
             first = owners.get(at.parent or "", beside.get(at.parent, -1))
-            if first >= 0 and self._message_id(first) == name:
+            if first >= 0 and self.message_id(first) == name:
                 return first
             at = self.graph.by_id.get(at.parent) if at.parent else None
             if at is not None and self._ends_message(self.value(at.number)):
@@ -329,7 +333,8 @@ class Chain:
                 groups[first].results.append(node.number)
                 answered |= found
 
-    def _message_id(self, number: int) -> str:
+    def message_id(self, number: int) -> str:
+        """Return the id of the model's message that a line belongs to; empty if to none."""
         value = self.value(number)
         name = message_of(value).get("id") if value.get("type") == ASSISTANT else None
         return name if type(name) is str else ""

@@ -23,6 +23,7 @@ from lockstitch.formats.claude_chain import (
     SPEAKERS,
     USER,
     Chain,
+    answered_in,
     calls_in,
     is_prompt,
     is_sent,
@@ -267,8 +268,7 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
     """Tell whether the call of an orphaned result stands before the compaction in force."""
     chain: Chain = transcript.state[0]
     number, _ = transcript.history.home(found.place)
-    answered = {result.get("tool_use_id") for result in results_in(chain.value(number))}
-    return not answered.isdisjoint(chain.calls_cut_off)
+    return not answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:

@@ -133,7 +133,7 @@ class Past:
                 self.calls.setdefault(name, number)
             self.replies.setdefault(_message_name(value), number)
             self.told.setdefault(_initial(value), number)
-            if value.get("type") in {USER, ASSISTANT}:
+            if value.get("type") in (USER, ASSISTANT):
                 self.spoken.append(number)
             for counts, measure in ((self.tokens, _tokens_sent), (self.held, _messages_held)):
                 if count := measure(value):
@@ -186,7 +186,7 @@ def opening_of(chain: Chain, after: Iterable[int]) -> int | None:
             if value.get("isMeta") and not value.get("isCompactSummary"):
                 continue
             return number
-        if value.get("type") in {ASSISTANT, USER} or is_boundary(value):
+        if value.get("type") in (ASSISTANT, USER) or is_boundary(value):
             return None
     return None
 
@@ -309,7 +309,7 @@ def is_farewell(chain: Chain, members: Sequence[int]) -> bool:
     """Whether turns end with the command that closes their window, and nothing behind it."""
     for number in reversed(members):
         value = chain.value(number)
-        if value.get("type") in {USER, ASSISTANT} and words_of(value).startswith(_FAREWELLS):
+        if value.get("type") in (USER, ASSISTANT) and words_of(value).startswith(_FAREWELLS):
             return True
         if has_substance(chain, number) or value.get("type") == ASSISTANT:
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import SPEAKERS, Chain
+from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.unread import is_index
@@ -19,7 +19,7 @@ from lockstitch.unread import is_index
 _READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 # Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
-_QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})
+_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 
 
@@ -35,7 +35,7 @@ def stored_severity(found: Finding, transcript: Transcript) -> str:
 def _is_lost_in_weld(place: str, chain: Chain) -> bool:
     """Whether a line of several records holds words that the client did not write again."""
     return any(
-        record.value.get("uuid") not in chain.repeated for record in chain.lines.get(place, ())
+        str(record.value.get("uuid")) not in chain.repeated for record in chain.lines.get(place, ())
     )
 
 

@@ -202,7 +202,8 @@ def _passed(
 
     One repair can uncover what only the next one would find: a second one would go on then.
     """
-    best, left, written = transcript, findings, transcript.context.data
+    best, left = transcript, findings
+    states = [(transcript.context.data, transcript, findings, 0, 0)]
     for _ in range(_PASSES):
         done = Ledger([], [])
         after = _mended(form, best, options, done)
@@ -212,13 +213,16 @@ def _passed(
             remaining = findings_of(form, after)
         if _bad(remaining) > _bad(left) or after is best:
             break
-        # What comes to nothing would be backed up, told and taken back for nothing.
         data = bytes_of(after) if transcript.context.data else b""
-        if data == written and (data or _same_values(best.records, after.records)):
-            break
-        best, left, written = after, remaining, data
+        for known, state, found, changes, kept in states:
+            if data == known and (data or _same_values(state.records, after.records)):
+                # It goes in a circle, and nothing since it was here before is worth a word.
+                del ledger.changes[changes:], ledger.quarantine[kept:]
+                return state, found
+        best, left = after, remaining
         ledger.changes += done.changes
         ledger.quarantine += done.quarantine
+        states.append((data, best, left, len(ledger.changes), len(ledger.quarantine)))
         if after.sealed or not _is_due(after, remaining, options):
             break
     return best, left
@@ -242,6 +246,10 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
     code = ledger.changes[0].code if ledger.changes else "LS610"
     for record in before.records:
         now = new.get(record.start)
+        if now is None and record.is_record and before.context.data and record.place not in named:
+            note = "follows from the other changes"
+            change = Change(code=code, action="removed", place=record.place, note=note)
+            ledger.changes.append(change)
         if now is None or now.fresh is record.fresh or record.place in named:
             continue
         if record.kind == DOCUMENT and ledger.changes:

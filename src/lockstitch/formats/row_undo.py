@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lockstitch import backups
-from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
 from lockstitch.formats import schemas
 from lockstitch.formats.registry import format_named
 from lockstitch.formats.row_images import Change, Images, change_of
@@ -21,10 +21,11 @@ from lockstitch.formats.rows import (
     stored,
 )
 from lockstitch.formats.sqlite import quoted, reading, writing
-from lockstitch.formats.tables import Row, RowFormat
+from lockstitch.formats.tables import Columns, Row, RowFormat
 from lockstitch.formats.untrusted import Connection
 from lockstitch.manifests import Backup
 
+_NOT_WRITTEN = "has a backup of rows that is not one which a repair writes; nothing was changed"
 _NOT_LEFT = "is no longer what the repair left; nothing was written"
 _WENT_ON = "went on from what the repair left; nothing was written"
 
@@ -36,12 +37,47 @@ def session_of(backup: Backup) -> str | None:
     """Return the session whose rows a backup holds; older backups do not name it themselves."""
     if backup.manifest.session is not None or backup.rows is None:
         return backup.manifest.session
-    form = checked_form(format_named(str(backup.rows["format"])))
-    for change in map(change_of, backup.rows["rows"]):
+    try:
+        form, changes = _form(backup.rows), changes_in(backup.rows)
+    except Unreadable:
+        return None
+    for change in changes:
         columns = change.before or change.after or {}
-        with suppress(KeyError):
+        with suppress(KeyError, TypeError, ValueError):
             return form.session_of(Row("", None, table=change.table, stored=columns))
     return None
+
+
+def _form(images: Images) -> RowFormat:
+    try:
+        return checked_form(format_named(str(images["format"])))
+    except (KeyError, UsageError):
+        raise Unreadable(_NOT_WRITTEN) from None
+
+
+def changes_in(images: Images, which: str = "rows") -> list[Change]:
+    """Return the changes that images stand for; Unreadable if no repair writes such ones.
+
+    ``followed`` are those that triggers of the program made besides. A manifest may come from
+    anywhere. It names tables of its program, and SQLite's counters of those, and nothing else in
+    a database.
+    """
+    known = {table.name for table in _form(images).tables}
+    try:
+        given = images["rows"] if which == "rows" else images.get(which, ())
+        found = [change_of(image) for image in given]
+        counted = [side["name"] for one in found if one.table == COUNTERS for side in _sides(one)]
+        rowids = [side["rowid"] for one in found for side in _sides(one)]
+        is_known = {one.table for one in found} - {COUNTERS} <= known and known.issuperset(counted)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise Unreadable(_NOT_WRITTEN) from None
+    if not is_known or not all(type(rowid) is int for rowid in rowids):
+        raise Unreadable(_NOT_WRITTEN)
+    return found
+
+
+def _sides(change: Change) -> list[Columns]:
+    return [side for side in (change.before, change.after) if side is not None]
 
 
 def restore(backup: Backup, *, rehearse: bool = False) -> None:
@@ -66,14 +102,13 @@ def is_undone(backup: Backup) -> bool:
     """Whether all rows of a backup are as they were before, as if nothing had been repaired."""
     with reading(backup.path, follow=False) as base:
         if backup.rows is not None:
-            schemas.require_known(base, checked_form(format_named(str(backup.rows["format"]))))
+            schemas.require_known(base, _form(backup.rows))
         return all(_is_undone(base, change) for change in _changes_in(backup))
 
 
 def _changes_in(backup: Backup) -> list[Change]:
     """Return the changes of a program's own rows that a backup is of."""
-    images = (backup.rows or {}).get("rows", ())
-    return [change for change in map(change_of, images) if change.table != COUNTERS]
+    return [one for one in changes_in(backup.rows or {}) if one.table != COUNTERS]
 
 
 def _later(backup: Backup) -> str | None:
@@ -97,7 +132,7 @@ def _passed_counts(backup: Backup) -> Counts:
         (change.before["name"], change.after["seq"]): change.before["seq"]
         for other in backups.listed(backup.path)
         if other.status == "undone" and other.rows is not None
-        for change in map(change_of, other.rows["rows"])
+        for change in changes_in(other.rows)
         if change.table == COUNTERS
         and change.before
         and change.after
@@ -122,7 +157,7 @@ def take_back(
     ``passed`` are counts that repairs which were undone since have left to this one's. To
     ``rehearse`` is to raise what it would raise, and to change nothing.
     """
-    form = checked_form(format_named(str(images["format"])))
+    form = _form(images)
     with suppress(_Rehearsed), writing(path, follow=follow) as base:
         schemas.require_writable(base, form)
         put_back(base, form, images, passed)
@@ -134,9 +169,7 @@ def put_back(
     base: Connection, form: RowFormat, images: Images, passed: Counts | None = None
 ) -> None:
     """Put rows back within the transaction that is open; see ``take_back``."""
-    changes = [change_of(image) for image in images["rows"]]
-    followed = [change_of(image) for image in images.get("followed", ())]
-    _require_own(form, [*changes, *followed])
+    changes, followed = changes_in(images), changes_in(images, "followed")
     if all(_is_undone(base, change) for change in changes if change.table != COUNTERS):
         return
     _require_last(base, form, changes)
@@ -155,16 +188,6 @@ def put_back(
     for change in changes:
         if change.table == COUNTERS:
             _count_back(base, change, passed or {})
-
-
-def _require_own(form: RowFormat, changes: Sequence[Change]) -> None:
-    """Raise UsageError if a backup is of anything but the tables of its program."""
-    names = {table.name for table in form.tables}
-    for change in changes:
-        columns = change.before or change.after or {}
-        counted = columns.get("name") if change.table == COUNTERS else change.table
-        if counted not in names or "rowid" not in columns:
-            raise UsageError(f"its backup is of rows that are none of {form.title}")
 
 
 def _is_left(base: Connection, change: Change) -> bool:

@@ -118,7 +118,7 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     details = {
         "codes": sorted({finding.code for finding in mended.findings}),
         "changes": msgspec.to_builtins(mended.changes),
-        "quarantine": msgspec.to_builtins(mended.quarantine),
+        "quarantine": msgspec.to_builtins(mended.quarantine, builtin_types=(msgspec.Raw,)),
     }
     if session.before is None:
         done.backup = _save_rows(session.source, mended, run, details)
@@ -174,8 +174,9 @@ def _keep_time(before: Snapshot) -> None:
     A millisecond later than before, so that whoever remembers the old time sees the change.
     """
     later = before.mtime_ns + 1_000_000
+    follows = os.utime not in os.supports_follow_symlinks
     with suppress(OSError):
-        os.utime(before.path, ns=(later, later))
+        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
 
 
 def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:
