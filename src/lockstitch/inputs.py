@@ -31,6 +31,8 @@ NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # From so many bytes on, a look at the memory that is left costs less than it may save.
 LARGE = 1 << 25
 _CHUNK = 1 << 20
+_UNPACKED = 1 << 28
+_RATIO = 32
 # What may be appended while a file is read: no file is read for ever.
 _GROWTH = 1 << 26
 _KINDS = (
@@ -56,6 +58,16 @@ def budget() -> int:
     if not given.isascii() or not given.isdecimal() or not int(given):
         raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
     return int(given)
+
+
+def unpacked_budget(size: int) -> int:
+    """Return how many bytes a packed input of a size may have once it is unpacked.
+
+    256 MiB, or 32 times its size if that is more; or what the environment says.
+    """
+    if os.environ.get(VARIABLE):
+        return budget()
+    return min(LIMIT, max(_UNPACKED, size * _RATIO))
 
 
 def content(path: str | os.PathLike[str]) -> bytes:
