@@ -109,13 +109,13 @@ def write_new(
     """
     require_new(path, force=force, sources=sources)
     with blaming(str(path)):
-        if force or os.path.lexists(path):
+        if force or _status(path) is not None:
             write_atomically(path, data)
             return
-        target = Path(path).resolve()
-        with folder_at(target.parent) as folder:
+        # A link to a file that is not there is a name that is taken, whoever put it there.
+        with folder_at(Path(path).parent) as folder:
             try:
-                create_in(folder, target.name, data)
+                create_in(folder, Path(path).name, data)
             except FileExistsError:
                 raise UsageError(_EXISTS.format(path)) from None
 

@@ -31,7 +31,7 @@ NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # From so many bytes on, a look at the memory that is left costs less than it may save.
 LARGE = 1 << 25
 _CHUNK = 1 << 20
-# What may be appended while a file is read; files of /proc have no size and may have no end.
+# What may be appended while a file is read: no file is read for ever.
 _GROWTH = 1 << 26
 _KINDS = (
     (stat.S_ISDIR, "is a folder, not a file"),
@@ -72,7 +72,8 @@ def head(path: str | os.PathLike[str], size: int) -> bytes:
             for kept in [one for one, own in _left.items() if own == found]:
                 return os.pread(kept, size, 0)
     with opened(path) as handle, told():
-        return os.read(handle, size)
+        # A file of /proc says that it is empty; to read it may take something away, or wait.
+        return os.read(handle, size) if os.fstat(handle).st_size else b""
 
 
 @contextmanager
@@ -114,7 +115,8 @@ def close(handle: int) -> None:
 
 def _may_be_database(handle: int) -> bool:
     try:
-        start = os.pread(handle, len(_DATABASE), 0)
+        has_any = os.fstat(handle).st_size
+        start = os.pread(handle, len(_DATABASE), 0) if has_any else b""
     except (OSError, AttributeError):
         return False
     # one that was just made is empty
@@ -172,7 +174,7 @@ def read(handle: int) -> bytes:
         require_room(size)
         pieces: list[bytes] = []
         count = 0
-        while piece := os.read(handle, max(_CHUNK, size - count)):
+        while size and (piece := os.read(handle, max(_CHUNK, size - count))):
             pieces.append(piece)
             count += len(piece)
             if count > size + _GROWTH:

@@ -147,8 +147,11 @@ def _place_of_lines(path: str) -> Place | None:
 
 
 def _holds_journals(folder: str) -> bool:
-    with os.scandir(folder) as entries:
-        return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+    try:
+        with os.scandir(folder) as entries:
+            return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+    except OSError:
+        return False
 
 
 def _is_journal(path: str) -> bool:

@@ -73,6 +73,15 @@ def raw_decode(
     raise TooDeep(at)
 
 
+def is_json(text: str) -> bool:
+    """Whether a text is JSON, however long and deep it is."""
+    try:
+        decode(text)
+    except ValueError:
+        return False
+    return True
+
+
 def pieces(value: Any) -> Iterator[bytes]:
     """Give the pieces of a value that were left as text, in no order."""
     rest = [value]

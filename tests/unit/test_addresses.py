@@ -14,8 +14,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from lockstitch import addresses
 from lockstitch.addresses import parsed, public, with_option
+from lockstitch.formats.langgraph.postgres import KIND
 from lockstitch.formats.langgraph.postgres.database import Database, options_of
 from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.postgres.threads import ThreadSource
 from lockstitch.formats.langgraph.postgres.work import Task
 from lockstitch.places import Place
 
@@ -202,6 +204,7 @@ def test_what_holds_an_address_is_shown_without_its_secret() -> None:
         Place(address),
         options_of(address),
         Database(address).address,
+        ThreadSource(address, "langgraph", KIND, "thread"),
         Task(address, public(address), Home("public")),
     ]
     assert SECRET not in repr(kept)

@@ -27,7 +27,11 @@ class Operand(Struct, frozen=True):
 
 
 class Option(Struct, frozen=True):
-    """One option; without a ``metavar`` it is a switch."""
+    """One option; without a ``metavar`` it is a switch.
+
+    One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
+    that it never takes the next word.
+    """
 
     name: str
     flags: tuple[str, ...]
@@ -35,6 +39,7 @@ class Option(Struct, frozen=True):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     default: str | None = None
+    implied: str = ""
 
 
 class Command(Struct, frozen=True):
@@ -95,6 +100,8 @@ class Command(Struct, frozen=True):
 def _value(option: Option, attached: str | None, rest: Iterator[str]) -> str | bool | None:
     if not option.metavar:
         return True if attached is None else None
+    if option.implied and attached is None:
+        return option.implied
     value = next(rest, None) if attached is None else attached
     if value is None or (attached is None and value.startswith("-") and value != "-"):
         return None

@@ -268,7 +268,7 @@ class Chain:
         owners: dict[str, int] = {}
         first, message = -1, ""
         for number in self.walk.path[self.cut :]:
-            name = self._message_id(number)
+            name = self.message_id(number)
             if name and name != message:
                 first, message = number, name
                 groups[first] = Group([], [])
@@ -290,7 +290,7 @@ class Chain:
         on_walk = set(self.walk.path)
         beside = {self.graph.by_number[first].parent: first for first in groups}
         for node in self.graph.nodes:
-            name = self._message_id(node.number)
+            name = self.message_id(node.number)
             if not name or node.number in on_walk or node.aside or not self._is_first(node):
                 continue
             first = self._owner(node, name, owners, beside)
@@ -310,7 +310,7 @@ class Chain:
         while at is not None and at.number not in seen:
             seen.add(at.number)
             first = owners.get(at.parent or "", beside.get(at.parent, -1))
-            if first >= 0 and self._message_id(first) == name:
+            if first >= 0 and self.message_id(first) == name:
                 return first
             at = self.graph.by_id.get(at.parent) if at.parent else None
             if at is not None and self._ends_message(self.value(at.number)):
@@ -333,7 +333,8 @@ class Chain:
                 groups[first].results.append(node.number)
                 answered |= found
 
-    def _message_id(self, number: int) -> str:
+    def message_id(self, number: int) -> str:
+        """Return the id of the model's message that a line belongs to; empty if to none."""
         value = self.value(number)
         name = message_of(value).get("id") if value.get("type") == ASSISTANT else None
         return name if type(name) is str else ""

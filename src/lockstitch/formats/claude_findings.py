@@ -185,7 +185,7 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
         ("LS702", circles(chain), "the parents of this record are a circle"),
     ):
         for node in nodes:
-            around = _circle(chain, node) if code == "LS702" else {node.number}
+            around = circle_of(chain, node) if code == "LS702" else {node.number}
             if around & loose:
                 said = f"{text}: a resume does not join it to what stands before it"
                 yield find(code, _place(chain, node.number), said, ERROR)
@@ -195,7 +195,7 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
                 yield find(code, _place(chain, node.number), text, severity)
 
 
-def _circle(chain: Chain, node: Node) -> set[int]:
+def circle_of(chain: Chain, node: Node) -> set[int]:
     """Return the records of the circle that a record is in."""
     found: set[int] = set()
     at: Node | None = node

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import mmap
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,26 +71,43 @@ def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     for name in NAMES:
         form = format_named(name)
         for place in form.places:
-            paths = map(str, sorted(_matches(home, environ, form.variable, place)))
+            paths = sorted(_matches(home, environ, form.variable, place))
             yield from (path for path in paths if not packed.is_hidden(path))
 
 
-def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> Iterable[Path]:
+def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
+    """Give the files at a place; a folder on the way that may not be looked into is given, too."""
     moved = environ.get(variable) if variable else None
-    if moved:
-        return Path(moved).glob(below(variable, place))
-    first, _, rest = place.partition("/")
-    return (home / first).glob(rest)
+    found, closed = [str(Path(moved) if moved else home)], []
+    for step in (below(variable, place) if moved else place).split("/"):
+        names, found = found, []
+        for folder in names:
+            try:
+                if "*" in step:
+                    own = fnmatch.filter(os.listdir(folder), step)  # noqa: PTH208 - as below
+                    found += [os.path.join(folder, name) for name in own]  # noqa: PTH118
+                elif os.lstat(os.path.join(folder, step)):  # noqa: PTH118 - as below
+                    found.append(os.path.join(folder, step))  # noqa: PTH118 - as below
+            except PermissionError as error:
+                closed.append(str(error.filename))
+            except OSError:
+                continue
+    return found + closed
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """Give the files below a folder that may hold sessions, in a steady order."""
-    for root, folders, names in os.walk(folder):
+    """Give the files below a folder that may hold sessions, in a steady order.
+
+    A folder that cannot be looked into is given, too, so that whoever opens it says so.
+    """
+    closed: list[str] = []
+    for root, folders, names in os.walk(folder, onerror=lambda e: closed.append(str(e.filename))):
         folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
         for name in sorted(names):
             path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
             if name.endswith(_SUFFIXES) and not packed.is_hidden(path):
                 yield path
+    yield from closed
 
 
 def found(
@@ -120,9 +138,9 @@ def _known(path: str, name: str | None, environ: Mapping[str, str]) -> list[Sour
     """
     try:
         return sources_of(path, name, environ)
-    except (UnknownFormat, UsageError):
+    except UnknownFormat:
         return []
-    except Unreadable as error:
+    except (Unreadable, UsageError) as error:
         owner = None if name else owner_of(path, environ)
         known = name or (owner.name if owner else "")
         return [Source(path, known, LINES, error=str(error))]
@@ -197,6 +215,8 @@ def _rows(path: str, name: str | None) -> list[Source]:
 
     tables = sorted(rows.tables(path))
     form = format_named(name) if name else format_of(SQLITE, path, tables)
+    if form is not None and SQLITE not in form.kinds:
+        raise UnknownFormat("is a database, which that format is not kept in")
     if form is None:
         raise UnknownFormat("is a database, but of no program that is known")
     found = rows.sessions(path, form)

@@ -174,8 +174,9 @@ def _keep_time(before: Snapshot) -> None:
     A millisecond later than before, so that whoever remembers the old time sees the change.
     """
     later = before.mtime_ns + 1_000_000
+    follows = os.utime not in os.supports_follow_symlinks
     with suppress(OSError):
-        os.utime(before.path, ns=(later, later))
+        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
 
 
 def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:

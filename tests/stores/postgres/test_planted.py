@@ -8,13 +8,15 @@ import pytest
 
 import lockstitch
 from lockstitch.errors import Unreadable
+from lockstitch.journal.records import NEW, blob_name
+from lockstitch.stores.base import Listing
 from lockstitch.stores.opening import open_backend
 from lockstitch.stores.postgres import PostgresBackend
 from lockstitch.stores.postgres.trust import Untrusted
 from tests.formats.langgraph_postgres import stage
 from tests.formats.langgraph_postgres.planting import Planted, make_role
 from tests.postgres_server import shared
-from tests.stores.postgres.making import entries, keys, run
+from tests.stores.postgres.making import entries, entry, keys, run
 
 COMMANDS = (
     ["check"],
@@ -175,7 +177,19 @@ def test_operators_and_functions_in_the_search_path(planted: Planted) -> None:
         backend.release(lease)
         backend.fork("s", 1, "t")
         assert keys(backend, "t") == ["a"]
-    for words in (["check"], ["scan"], ["show", "--session", "t"], ["vacuum"]):
+        assert [one.session for one in backend.listed(Listing(newest=True))] == ["s", "t"]
+        assert list(backend.listed(Listing(tag="x"))) == []
+        assert list(backend.listed(Listing(newest=True, tag="x"))) == []
+        assert len(backend.remains("t").remnants) == 1
+        lease = backend.acquire("u")
+        backend.replace(lease, [entry("c", b"large" * 9)], 0)
+        assert len(backend.blobs([blob_name(b"large" * 9)])) == 1
+        backend.add("v", entries("d"), NEW)
+        backend.exchange("v", "w", "t")
+        assert not backend.wait("s", 2, 0.01)
+    assert not planted.has_run
+    moved = ["migrate", shared().fresh()]
+    for words in (["check"], ["scan"], ["show", "--session", "s"], ["vacuum"], moved):
         assert stage.run(words[0], planted.dsn, *words[1:]).status < 2, words
         assert not planted.has_run, words
     done = stage.run("delete", planted.dsn, "--session", "s", "--yes")

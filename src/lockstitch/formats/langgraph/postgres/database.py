@@ -32,6 +32,8 @@ _LIMITS = (
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 OUR_TABLES = ("lockstitch_repairs", "lockstitch_runs", "lockstitch_run_items")
 _TRIES = 3
+# For so many seconds, tables that look the same are not looked at closely.
+_FRESH = 60.0
 _PAUSE = 0.5
 _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
     "25006": (UsageError, "the server is a replica or read-only; name the primary"),
@@ -51,6 +53,7 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
 }
 
 T = TypeVar("T")
+Row = tuple[Any, ...]
 
 
 class Gone(Unreadable):
@@ -106,6 +109,7 @@ class Database:
         self.address: Address = address_of(self.options.dsn)
         self._schema = schema
         self._shown = addresses.public(url)
+        self._known: dict[tuple[tuple[str, ...], bool], tuple[list[Row], float]] = {}
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -188,9 +192,21 @@ class Database:
             assert self._schema is not None  # noqa: S101 - who reads rows knows of which schema
             names = SQL(", ").join(SQL("ONLY ") + self._named(name) for name in TABLES)
             lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names)
-            connection.execute(SQL("; ").join([*map(SQL, first), lock]))
-            self.require_trusted(connection, self._schema, tables, writes=not read_only)
+            look = trust.look(self._schema, tables)
+            cursor = connection.execute(SQL("; ").join([*map(SQL, first), lock, look]))
+            while cursor.nextset():
+                pass
+            self._require_known(connection, tables, cursor.fetchall(), writes=not read_only)
             yield connection
+
+    def _require_known(
+        self, connection: Connection, tables: tuple[str, ...], seen: list[Row], *, writes: bool
+    ) -> None:
+        """Look closely at tables that were not looked at a moment ago, or are others by now."""
+        known = self._known.get((tables, writes))
+        if known is None or known[0] != seen or time.monotonic() - known[1] > _FRESH:
+            self.require_trusted(connection, str(self._schema), tables, writes=writes)
+            self._known[tables, writes] = (seen, time.monotonic())
 
     def _named(self, table: str) -> Identifier:
         return Identifier(str(self._schema), table)
@@ -228,6 +244,3 @@ def translated(error: psycopg.Error, where: str) -> LockstitchError:
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, "the server refused it"))
     return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
-
-
-Row = tuple[Any, ...]
