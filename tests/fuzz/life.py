@@ -281,11 +281,12 @@ class _Life:
             return  # one line that is a whole document: places are inside of it
         named = named_lines(edits)
         whole = [
-            line
+            line.strip()
             for number, line in enumerate(self.mutant.data.split(b"\n"), start=1)
             if number not in named and _is_object(line)
         ]
-        gone = Counter(whole) - Counter(self.path.read_bytes().split(b"\n"))
+        now = (line.strip() for line in self.path.read_bytes().split(b"\n"))
+        gone = Counter(whole) - Counter(now)
         if gone:
             lines = [
                 number
