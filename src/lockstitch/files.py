@@ -56,7 +56,7 @@ def snapshot(
     name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
     _require_no_link(name, folder)
     with inputs.opened(name, disk.READING, folder) as handle:
-        found = os.fstat(handle)
+        found = inputs.status_of(handle)
         data = inputs.read(handle)
     return Snapshot(
         path=name,

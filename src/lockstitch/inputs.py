@@ -91,7 +91,7 @@ def opened(
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     try:
-        require_regular(os.fstat(handle))
+        require_regular(status_of(handle))
         yield handle
     finally:
         close(handle)
@@ -106,11 +106,16 @@ def close(handle: int) -> None:
     for kept, found in list(_left.items()):
         if not _is_open(found) and _left.pop(kept, None) is not None:
             os.close(kept)
-    found = _identity(os.fstat(handle))
-    if _may_be_database(handle) and _is_open(found, handle):
+    if _may_be_database(handle) and _is_open(found := _identity(os.fstat(handle)), handle):
         _left[handle] = found
     else:
         os.close(handle)
+
+
+def status_of(handle: int) -> os.stat_result:
+    """Return the status of an open file; raises Unreadable."""
+    with told():
+        return os.fstat(handle)
 
 
 def _may_be_database(handle: int) -> bool:
@@ -169,7 +174,7 @@ def require_room(size: int) -> None:
 def read(handle: int) -> bytes:
     """Return all of an open regular file, which is over no budget."""
     with told():
-        size = os.fstat(handle).st_size
+        size = status_of(handle).st_size
         require_size(size)
         require_room(size)
         pieces: list[bytes] = []
