@@ -221,9 +221,8 @@ class _Life:
             return  # it looks at what waits for a person, too
         if self.mutant.form in ("list", "requests"):
             return  # checked as it goes out, repaired as it is kept: a prompt comes behind it
-        # what no program is known to have written is checked as a list, and never repaired; and
-        # what begins as a list is checked as one
-        if check.unread > repair.unread and not self.mutant.data.lstrip().startswith(b"["):
+        # what no program is known to have written is checked as a list, and never repaired
+        if check.unread > repair.unread:
             raise Broken("check and repair differ in what they can read", "", repair.err)
         found, planned = (
             [one for one in ran.findings if one["code"] not in SEARCHED] for ran in (check, repair)

@@ -163,6 +163,17 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         ),
         (),
     ),
+    "a session behind a bracket": (
+        "gemini-cli",
+        "session-2026-09-01T10-00-6a49c5a2.jsonl",
+        b"[]"
+        + lines(
+            {"sessionId": "6a49", "projectHash": "x", "startTime": "x", "lastUpdated": "x"},
+            {"id": "319d20", "type": "user", "content": [{"text": "Run."}]},
+            {"id": "a5", "type": "gemini", "content": "So", "toolCalls": [{"name": "run"}]},
+        ),
+        (),
+    ),
     "an export with values of other kinds everywhere": (
         "opencode-export",
         "it.json",
