@@ -21,6 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 _NULS = re.compile(rb"\0+")
 _START = re.compile(r'\{[ \t]*"')
 _SPACE = " \t\r\n"
+_SPACES = b" \t\r\n\x0b\x0c"
+_BLANKS = re.compile(rb"(?:[ \t\r\x0b\x0c]*\n)+")
 # A hostile line must not cost more than this many attempts to find a record in it.
 _ATTEMPTS = 2000
 # A record that was written over several lines may take this many, and this many bytes.
@@ -47,6 +49,13 @@ def read(data: bytes, is_record: IsRecord, decode_at: Decode | None = None) -> l
         start = 3
     while start < len(data):
         number += 1
+        blank = _BLANKS.match(data, start) if data[start] in _SPACES else None
+        if blank is not None:
+            # however many there are in a row, they are one piece
+            records.append(Record(str(number), None, BLANK, start, blank.end() - 1))
+            number += data.count(b"\n", start, blank.end()) - 1
+            start = blank.end()
+            continue
         stop = data.find(b"\n", start)
         stop = len(data) if stop < 0 else stop
         found = _line(data, (start, stop), str(number), decode_at)

@@ -1,5 +1,2 @@
-
-
-
 def dimensions():
     return iter(())
