@@ -105,7 +105,7 @@ def _annotation(option: Option) -> Any:
         return Annotated[bool, typer.Option(*option.flags, help=option.help)]
     described = typer.Option(
         *option.flags,
-        metavar=option.metavar,
+        metavar=f"[={option.metavar}]" if option.implied else option.metavar,
         help=option.help,
         callback=_choice(option) if option.choices else None,
         show_default=False,
