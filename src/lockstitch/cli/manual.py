@@ -113,9 +113,9 @@ def _annotation(option: Option) -> Any:
     return Annotated[str | None, described]
 
 
-def _choice(option: Option) -> Callable[[str], str]:
-    def allowed(value: str) -> str:
-        if value not in option.choices:
+def _choice(option: Option) -> Callable[[str | None], str | None]:
+    def allowed(value: str | None) -> str | None:
+        if value is not None and value not in option.choices:
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(option.choices)}")
         return value
 
