@@ -55,7 +55,7 @@ def snapshot(
     """
     name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
     _require_no_link(name, folder)
-    with inputs.opened(name, disk.READING, folder) as handle:
+    with inputs.opened(name, disk.READING, folder) as handle, inputs.told():
         found = os.fstat(handle)
         data = inputs.read(handle)
     return Snapshot(

@@ -91,7 +91,8 @@ def opened(
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     try:
-        require_regular(os.fstat(handle))
+        with told():
+            require_regular(os.fstat(handle))
         yield handle
     finally:
         close(handle)
@@ -106,11 +107,12 @@ def close(handle: int) -> None:
     for kept, found in list(_left.items()):
         if not _is_open(found) and _left.pop(kept, None) is not None:
             os.close(kept)
-    found = _identity(os.fstat(handle))
-    if _may_be_database(handle) and _is_open(found, handle):
-        _left[handle] = found
-    else:
-        os.close(handle)
+    with suppress(OSError):
+        found = _identity(os.fstat(handle))
+        if _may_be_database(handle) and _is_open(found, handle):
+            _left[handle] = found
+            return
+    os.close(handle)
 
 
 def _may_be_database(handle: int) -> bool:
