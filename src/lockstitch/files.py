@@ -55,8 +55,8 @@ def snapshot(
     """
     name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
     _require_no_link(name, folder)
-    with inputs.opened(name, disk.READING, folder) as handle, inputs.told():
-        found = os.fstat(handle)
+    with inputs.opened(name, disk.READING, folder) as handle:
+        found = inputs.status_of(handle)
         data = inputs.read(handle)
     return Snapshot(
         path=name,
