@@ -237,8 +237,9 @@ def problem_of(target: str) -> str:
         if match[1].lower() not in _PATHS:
             return "is neither a file nor the address of a store that is known"
     pairs = _pairs(target) or {}
-    is_pairs = not pairs.keys().isdisjoint({"host", "hostaddr", "dbname", "service", "password"})
-    return "has to be written as postgresql://user@host/database here" if is_pairs else ""
+    if pairs.keys().isdisjoint({"host", "hostaddr", "dbname", "service", "password"}):
+        return ""
+    return "is given in name=value pairs: write it as postgresql://user@host/database"
 
 
 def bare(values: dict[str, str]) -> str:

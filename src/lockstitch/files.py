@@ -235,6 +235,11 @@ class Reopened:
         self.patience = patience
         self.is_replaced = False
 
+    @property
+    def folder(self) -> Folder:
+        """The folder that it is in."""
+        return self.old.folder
+
     def replace(self, data: bytes) -> Replaced:
         """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
         disk.tidy(self.old.folder)

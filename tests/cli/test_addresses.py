@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import lockstitch
 from tests.formats.langgraph_postgres import stage
+from tests.postgres_server import shared
 from tests.unit.test_addresses import SECRET, SPELLINGS
 
 # Nobody listens there, and nobody has to look the name up.
@@ -71,3 +73,61 @@ def test_two_targets(word: str, tmp_path: Path) -> None:
             assert SECRET not in done.out + done.err, address
             assert done.status == 2, (words, done)
     assert SECRET not in " ".join(map(str, tmp_path.rglob("*")))
+
+
+WORKING = [
+    ["check"],
+    ["check", "--json"],
+    ["check", "--format", "sarif"],
+    ["scan"],
+    ["scan", "--json"],
+    ["show"],
+    ["show", "--session", "{session}"],
+    ["show", "--session", "nobody"],
+    ["export", "--session", "{session}"],
+    ["checkpoints", "--session", "{session}"],
+    ["checkpoints", "--session", "{session}", "--json"],
+    ["compact", "--session", "{session}", "-o", "x"],
+    ["compact", "--session", "{session}", "--diff"],
+    ["compact", "--session", "{session}", "--diff", "--json"],
+    ["search", "hello", "TARGET"],
+    ["search", "hello", "TARGET", "--json"],
+    ["import", "TARGET", "sqlite:///new.db"],
+    ["migrate", "TARGET", "sqlite:///copy.db", "--json"],
+    ["migrate", "sqlite:///copy.db", "TARGET"],
+    ["repair", "--diff"],
+    ["repair", "-o", "x"],
+    ["repair", "--yes", "--session", "{session}"],
+    ["undo", "--list"],
+    ["undo", "--list", "--json"],
+    ["undo", "--json"],
+    ["repair", "--yes", "--json"],
+    ["undo"],
+    ["repair", "--yes", "--run", "together"],
+    ["retain", "--older-than", "30d", "--json"],
+    ["vacuum", "--json"],
+    ["fork", "TARGET", "new", "--session", "{session}"],
+    ["rewind", "--session", "{session}", "--json"],
+    ["delete", "--session", "{session}", "--yes", "--json"],
+]
+
+
+@pytest.mark.parametrize("holds", ["a store", "threads"])
+def test_addresses_that_lead_somewhere(holds: str) -> None:
+    """The server takes any password; every command is given one, and says nothing of it."""
+    dsn = shared().fresh()
+    session = stage.BROKEN
+    if holds == "threads":
+        stage.templates(dsn)
+    else:
+        with lockstitch.open(dsn) as store, store.session("s") as writer:
+            writer.say("hello")
+        session = "s"
+    place = dsn.replace("postgres@", f"postgres:{SECRET}@")
+    for address in (f"{place}?sslpassword={SECRET}", place.replace(f":{SECRET}", f":a?{SECRET}#")):
+        for words in WORKING:
+            given = [one.format(session=session).replace("TARGET", address) for one in words]
+            given = given if "TARGET" in words else [given[0], address, *given[1:]]
+            done = stage.run(*given)
+            assert SECRET not in done.out + done.err, (given, done)
+            assert done.status in {0, 1, 2}

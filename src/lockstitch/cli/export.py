@@ -15,7 +15,7 @@ from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.lists import plan_stored
-from lockstitch.places import public
+from lockstitch.report import OWN
 from lockstitch.splices import dump
 from lockstitch.unread import is_json
 
@@ -103,7 +103,7 @@ def _export_journal(  # noqa: PLR0913 - as above
     out.put(data)
     if journal.fault is None:
         return CLEAN
-    name = f"{public(target)}:{journal.session}"
+    name = text.labelled(target, OWN, journal.session)
     terminal.note(text.finding(name, journal.dialect, journal.fault, sys.stderr))
     return FINDINGS
 

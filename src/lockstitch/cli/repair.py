@@ -168,7 +168,7 @@ def _each(targets: list[str], form: str | None, session: str | None, how: How) -
             yield _failed(target, found)
             continue
         if how.output is not None and len(found) > 1:
-            raise UsageError(f"{target}: holds {len(found)} sessions; -o takes one")
+            raise UsageError(f"{text.shown(target)}: holds {len(found)} sessions; -o takes one")
         for source in found:
             name = target if len(found) == 1 and source.error is None else source.path
             try:

@@ -166,7 +166,8 @@ def _failed(target: str, session: str | None, error: Exception) -> dict[str, Any
         target if session is None else text.Label(f"{places.public(target)}:{session}")
     )
     terminal.complain(f"{shown}: {error}")
-    return {"target": target, "session": session, "restored": None, "error": str(error)}
+    name = places.public(target)
+    return {"target": name, "session": session, "restored": None, "error": str(error)}
 
 
 def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:

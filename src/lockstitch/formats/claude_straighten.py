@@ -48,7 +48,8 @@ _ONE_BY_ONE = 16
 
 def derived_uuid(*parts: str) -> str:
     """Make an id that is the same in every run of the same repair."""
-    return str(uuid5(NAMESPACE_URL, ":".join(("lockstitch", *parts))))
+    name = ":".join(("lockstitch", *parts))
+    return str(uuid5(NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
 
 
 def kept_names(

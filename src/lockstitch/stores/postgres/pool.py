@@ -86,9 +86,9 @@ def address_of(dsn: str) -> Address:
     if read.is_odd:
         # libpq would say that there is no host of that name, and name it.
         raise UsageError(
-            f"{addresses.public(dsn)}: this address has a mark of its own kind in a place where"
-            " none belongs, as when a password is not encoded: write %40 for an @ in it, %2F for"
-            " a /, %3A for a :, and %25 for a %"
+            f"{addresses.public(dsn)}: the host, the port or the database of this address is none,"
+            " as when a password is not encoded: write %40 for an @ in it, %2F for a /, %3A for"
+            " a :, and %25 for a %"
         )
     defaults = dict(_DEFAULTS)
     if "," in str(given.get("host", "")):

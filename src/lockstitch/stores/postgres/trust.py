@@ -228,8 +228,8 @@ def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
         "used": f"{first.name}: {first.detail} of the role {first.owner}",
     }[first.kind]
     return Untrusted(
-        f"{where}: {what}, who could have it run code with your rights; nothing was read or"
-        f" written{_trusting(address, strangers)}"
+        f"{where}: {what}, who could have it run code with your rights, so it was neither read"
+        f" nor written{_trusting(address, strangers)}"
     )
 
 
