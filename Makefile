@@ -90,6 +90,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/sessions.py --keep
 	$(BIN)/python benchmarks/stores.py --keep
 	$(BIN)/python benchmarks/checkpoints.py --keep
+	$(BIN)/python benchmarks/doubling.py --keep
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

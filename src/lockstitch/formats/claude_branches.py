@@ -232,10 +232,13 @@ def descendants(chain: Chain, number: int) -> list[int]:
     """Return a record and all that hang on it, in file order."""
     todo = [chain.graph.by_number[number]]
     found: set[int] = set()
+    # Records of one id have the same children.
+    opened: set[str] = set()
     while todo:
         node = todo.pop()
-        if node.number not in found:
-            found.add(node.number)
+        found.add(node.number)
+        if node.id not in opened:
+            opened.add(node.id)
             todo += [child for child in chain.graph.children.get(node.id, ()) if not child.aside]
     return sorted(found)
 
