@@ -25,7 +25,6 @@ from lockstitch.formats.claude_branches import (
     REPLY,
     WRITER,
     Branch,
-    descendants,
 )
 from lockstitch.formats.claude_chain import (
     SPEAKERS,
@@ -36,6 +35,7 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
+from lockstitch.formats.claude_way import descendants
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, raw_of
