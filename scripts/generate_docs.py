@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import COMMANDS, command, explain, manual
 
 if TYPE_CHECKING:
-    from lockstitch.cli.arguments import Command
+    from lockstitch.cli.arguments import Command, Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES_INTRO = """# Rules
@@ -55,13 +55,18 @@ def pages() -> dict[Path, str]:
     return written
 
 
+def _value_of(option: Option) -> str:
+    if option.implied:
+        return f"[={option.metavar}]"
+    return f" {option.metavar}" if option.metavar else ""
+
+
 def usage(declared: Command) -> str:
     """One command as a section of Markdown."""
     dots = "..." if declared.operand.many else ""
     rows = [f"| `[{declared.operand.metavar}]{dots}` | {declared.operand.help} |"]
     rows += [
-        f"| `{', '.join(option.flags)}{f' {option.metavar}' * bool(option.metavar)}` "
-        f"| {option.help} |"
+        f"| `{', '.join(option.flags)}{_value_of(option)}` | {option.help} |"
         for option in declared.options
     ]
     return "\n".join(

@@ -34,7 +34,8 @@ from lockstitch.objects import (
 Freeze = Callable[[Any], Any]
 Path = tuple[object, ...]
 
-_SCALARS = frozenset({str, int, float, bool, NoneType, bytes})
+# Raw is JSON that was left as text, since nothing here can read it.
+_SCALARS = frozenset({str, int, float, bool, NoneType, bytes, msgspec.Raw})
 _PLAIN = _SCALARS | {dict, list}
 _LISTS = ("messages", "input", "contents")
 _CALLS = ("tool_calls", "invalid_tool_calls")

@@ -6,11 +6,15 @@ import json
 import re
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
+
+from msgspec import Raw
+
+from lockstitch.unread import raw_decode
 
 Spans = list[tuple[int, int]]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODE = json.JSONDecoder(strict=False).raw_decode
 
 
 def splice(text: str, path: tuple[str | int, ...], value: Any) -> str:
@@ -27,14 +31,28 @@ def splice(text: str, path: tuple[str | int, ...], value: Any) -> str:
     return f"{text[: start + close]}{added}{text[start + close :]}"
 
 
-def dump(value: Any, **style: Any) -> str:
-    """JSON text that can always be encoded: readable, or escaped where it has lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False, **style)
+def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
+    """JSON text that can always be encoded: readable, or escaped where it has lone surrogates.
+
+    What was left as text when it was read is written as it was.
+    """
+    left: dict[str, str] = {}
+
+    def mark(piece: Any) -> str:
+        if type(piece) is not Raw:
+            raise TypeError(f"a {type(piece).__name__} is no value of JSON")
+        name = f"left as text {uuid4().hex}"
+        left[json.dumps(name)] = bytes(piece).decode("utf-8", "surrogatepass")
+        return name
+
+    text = json.dumps(value, ensure_ascii=ascii_only, default=mark, **style)
     try:
         text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, **style)
-    return text
+        text = json.dumps(value, default=mark, **style)
+    if not left:
+        return text
+    return re.sub("|".join(left), lambda found: left[found[0]], text)
 
 
 def _compact(value: Any) -> str:
@@ -86,7 +104,7 @@ def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
 
 def alike(sample: str, value: Any) -> str:
     """Write a value on one line, spaced as a sample is."""
-    return dump(value, **_style(sample, [(0, len(sample))], ""))
+    return _fresh(value, **_style(sample, [(0, len(sample))], ""))
 
 
 def _fresh(value: Any, base: str = "", **style: Any) -> str:
@@ -121,9 +139,9 @@ def _walk(text: str) -> list[tuple[str | int, tuple[int, int]]]:
     while text[at] not in "]}":
         key: str | int = len(found)
         if keyed:
-            key, end = _DECODE(text, at)
+            key, end = raw_decode(text, at, strict=False)
             at = skip(text, skip(text, end) + 1)
-        end = _DECODE(text, at)[1]
+        end = raw_decode(text, at, strict=False)[1]
         found.append((key, (at, end)))
         at = skip(text, end)
         if text[at] == ",":

@@ -25,7 +25,8 @@ def found(case: Case) -> set[str]:
 
 def test_every_rule_is_found_in_some_broken_file() -> None:
     seen = set().union(*map(found, (*BROKEN, *NOTED)))
-    assert STORES - seen == set()
+    # in no broken file, since it is no break: test_unread has it
+    assert STORES - seen == {"LS613"}
 
 
 @pytest.mark.parametrize("case", HEALTHY, ids=str)

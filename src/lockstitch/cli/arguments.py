@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lockstitch.addresses import problem_of, public
 from lockstitch.dialects.profiles import DIALECTS
+from lockstitch.errors import UsageError
 from lockstitch.formats.registry import NAMES as FORMAT_NAMES
 
 if TYPE_CHECKING:
@@ -20,10 +23,15 @@ class Operand(Struct, frozen=True):
     metavar: str
     help: str
     many: bool = False
+    is_target: bool = True
 
 
 class Option(Struct, frozen=True):
-    """One option; without a ``metavar`` it is a switch."""
+    """One option; without a ``metavar`` it is a switch.
+
+    One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
+    that it never takes the next word.
+    """
 
     name: str
     flags: tuple[str, ...]
@@ -31,6 +39,7 @@ class Option(Struct, frozen=True):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     default: str | None = None
+    implied: str = ""
 
 
 class Command(Struct, frozen=True):
@@ -72,6 +81,15 @@ class Command(Struct, frozen=True):
             values[self.operand.name] = operands if self.operand.many else operands[0]
         return values
 
+    def start(self, values: dict[str, Any]) -> int:
+        """Run the command; whoever looks for what was named need not think of odd addresses."""
+        given = values[self.operand.name]
+        for word in given if isinstance(given, list) else [given]:
+            problem = problem_of(word) if word and self.operand.is_target else ""
+            if problem and not os.path.lexists(word):
+                raise UsageError(f"{public(word)} {problem}")
+        return self.run(**values)
+
     def defaults(self) -> dict[str, Any]:
         """The keyword arguments of ``run`` when nothing is given."""
         values: dict[str, Any] = {o.name: o.default if o.metavar else False for o in self.options}
@@ -82,6 +100,8 @@ class Command(Struct, frozen=True):
 def _value(option: Option, attached: str | None, rest: Iterator[str]) -> str | bool | None:
     if not option.metavar:
         return True if attached is None else None
+    if option.implied and attached is None:
+        return option.implied
     value = next(rest, None) if attached is None else attached
     if value is None or (attached is None and value.startswith("-") and value != "-"):
         return None

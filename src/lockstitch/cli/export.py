@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,9 @@ from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.lists import plan_stored
-from lockstitch.places import public
+from lockstitch.report import OWN
 from lockstitch.splices import dump
+from lockstitch.unread import is_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     target: str | None,
     to: str | None,
     raw: bool,
-    redact: bool,
+    redact: str | None,
     output: str | None,
     force: bool,
     form: str | None,
@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     stored = sessions.opened(source, follow_symlinks=True)
     messages, dialect, left = exported(stored, wanted, raw=raw)
     if redact:
-        messages = _redacted(messages, dialect)
+        messages = _redacted(messages, dialect, redact)
     out.put(_encoded(messages))
     for found in left:
         terminal.note(text.finding(str(target), dialect, found, sys.stderr))
@@ -70,7 +70,7 @@ class Out(Struct, frozen=True):
     def put(self, data: bytes) -> None:
         """Write it."""
         if self.name is None:
-            terminal.emit(data)
+            terminal.emit_json(data)
         else:
             copy_to(self.name, data, self.path, force=self.force)
 
@@ -82,7 +82,7 @@ def _export_journal(  # noqa: PLR0913 - as above
     out: Out,
     *,
     raw: bool,
-    redact: bool,
+    redact: str | None,
 ) -> int:
     """Export a session of a store of Lockstitch's own; what is damaged is left out and said."""
     from lockstitch import stored
@@ -99,47 +99,42 @@ def _export_journal(  # noqa: PLR0913 - as above
         data = b"".join(_events(journal, redact=redact))
     else:
         dialect = wanted or journal.dialect
-        data = _encoded(_redacted(messages, dialect) if redact else messages)
+        data = _encoded(_redacted(messages, dialect, redact) if redact else messages)
     out.put(data)
     if journal.fault is None:
         return CLEAN
-    name = f"{public(target)}:{journal.session}"
+    name = text.labelled(target, OWN, journal.session)
     terminal.note(text.finding(name, journal.dialect, journal.fault, sys.stderr))
     return FINDINGS
 
 
-def _events(journal: Journal, *, redact: bool) -> Iterator[bytes]:
+def _events(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
     """Give a journal's records as lines of JSON, their events byte for byte."""
-    found = 0
+    lines: list[bytes] = []
     for record in journal.records:
         fact = journal.state.facts.get(record.seq)
         large = journal.blobs.get(fact.event.blob) if fact and fact.event.blob else None
         key = dump(record.key).encode()
         head = b'{"seq":%d,"epoch":%d,"at":%d,"key":%s,"event":'
         tail = b"}\n" if large is None else b',"payload":%s}\n' % large
-        line = head % (record.seq, record.epoch, record.at, key) + _body(record.body) + tail
-        if redact:
-            line, count = _redacted_line(line)
-            found += count
-        yield line
-    if redact:
-        terminal.note(f"Redacted {several(found, 'place')}.")
+        lines.append(head % (record.seq, record.epoch, record.at, key) + _body(record.body) + tail)
+    yield from _redacted_lines(lines, redact) if redact else lines
 
 
 def _body(raw: bytes) -> bytes:
     """Give an event as it is; as a text if somebody wrote one that is no JSON."""
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return dump(raw.decode("utf-8", "backslashreplace")).encode()
-    return raw
+    text = raw.decode("utf-8", "backslashreplace")
+    return raw if is_json(text) else dump(text).encode()
 
 
-def _redacted_line(line: bytes) -> tuple[bytes, int]:
+def _redacted_lines(lines: list[bytes], redact: str) -> Iterator[bytes]:
+    """Give lines without secrets: all at once, so that a secret has one placeholder in all."""
+    from lockstitch.formats.lines import decode
     from lockstitch.redaction import redacted
 
-    clean, found = redacted([json.loads(line)])
-    return dump(clean[0]).encode("utf-8", "surrogatepass") + b"\n", len(found)
+    clean, found = redacted([*map(decode, lines)], personal=redact == "all")
+    terminal.note(f"Redacted {several(len(found), 'place')}.")
+    yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
 
 
 def exported(
@@ -160,10 +155,10 @@ def exported(
     return list(plan.plain), dialect, plan.remaining
 
 
-def _redacted(messages: list[Any], dialect: str) -> list[Any]:
+def _redacted(messages: list[Any], dialect: str, redact: str) -> list[Any]:
     from lockstitch.redaction import redacted, without_broken_thinking
 
-    clean, found = redacted(messages)
+    clean, found = redacted(messages, personal=redact == "all")
     if dialect.startswith("anthropic"):
         clean = without_broken_thinking(clean, found)
     terminal.note(f"Redacted {several(len(found), 'place')}.")
@@ -184,13 +179,25 @@ COMMAND = Command(
     details=(
         "The messages are those that a resume would send, in the dialect of the session's own "
         "provider or in another one (--to). --raw leaves them as they are stored; of a session in "
-        "a store of Lockstitch's own it prints the events, one a line. --redact replaces "
-        "keys, tokens and passwords by stable placeholders; the list stays valid."
+        "a store of Lockstitch's own it prints the events, one a line.\n\n"
+        "--redact replaces secrets by placeholders, the same one everywhere for the same secret; "
+        "the list stays valid. It finds keys by their form (of some sixty services, JWTs, private "
+        "keys, hashes of passwords), what a name or its place says to be secret (variables, "
+        "fields, headers, cookies, options of commands, addresses with passwords, .netrc, .pgpass, "
+        ".npmrc, kubeconfig, signed links) and long random tokens; in texts, in what tools were "
+        "given and gave, in text files, in JSON within JSON, in base64, and behind escapes. "
+        "It does not look into pictures, sound, PDF and other binary files, reasoning that only a "
+        "provider can read, ids and names that bind a history together, or at a secret that is "
+        "cut up over several messages; nor does it know a password that nothing calls one. "
+        "Read what you share. --redact=all takes out mail addresses, telephone numbers and the "
+        "names of users (of home folders and prompts), too; not other names, places or IP "
+        "addresses."
     ),
     examples=(
         "lockstitch export session.jsonl > messages.json",
         "lockstitch export 4ee0c484 --to openai-chat",
         "lockstitch export session.jsonl --redact -o shareable.json",
+        "lockstitch export session.jsonl --redact=all -o shareable.json",
         "lockstitch export sqlite:///agent.db --session ticket-42 --to gemini",
         "lockstitch export sqlite:///agent.db --session ticket-42 --raw > events.jsonl",
     ),
@@ -198,7 +205,15 @@ COMMAND = Command(
     options=(
         Option("to", ("--to",), f"Dialect: {', '.join(DIALECTS)}.", metavar="DIALECT"),
         Option("raw", ("--raw",), "As stored: not healed."),
-        Option("redact", ("--redact",), "Without secrets."),
+        Option(
+            "redact",
+            ("--redact",),
+            "Without secrets; =all: without mail addresses, telephone numbers and names of users, "
+            "too.",
+            metavar="all",
+            choices=("secrets", "all"),
+            implied="secrets",
+        ),
         Option("output", ("--output", "-o"), "Write to this file (0600).", metavar="FILE"),
         OVERWRITE,
         FORMAT,

@@ -10,7 +10,7 @@ import typer
 import lockstitch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lockstitch.cli.arguments import Command, Option
 
@@ -31,7 +31,7 @@ def run(words: Sequence[str], commands: Sequence[Command]) -> int:
     if isinstance(found, int):
         return found
     chosen, values = found
-    return chosen.run(**values)
+    return chosen.start(values)
 
 
 def parse(words: Sequence[str], commands: Sequence[Command]) -> Call | int:
@@ -53,11 +53,26 @@ def parse(words: Sequence[str], commands: Sequence[Command]) -> Call | int:
             epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in command.examples),
         )(_recorder(command, calls))
     try:
-        app(args=list(words), prog_name="lockstitch")
+        app(args=list(_spelled_out(words, commands)), prog_name="lockstitch")
     except SystemExit as stop:
         if stop.code:
             return 2
     return calls[0] if calls else 0
+
+
+def _spelled_out(words: Sequence[str], commands: Sequence[Command]) -> Iterator[str]:
+    """Give the words with the value of every option that may stand without one."""
+    implied = {
+        flag: option.implied
+        for command in commands
+        for option in command.options
+        for flag in option.flags
+        if option.implied
+    }
+    is_over = False
+    for word in words:
+        is_over = is_over or word == "--"
+        yield word if is_over or word not in implied else f"{word}={implied[word]}"
 
 
 def _recorder(command: Command, calls: list[Call]) -> Callable[..., None]:
@@ -90,7 +105,7 @@ def _annotation(option: Option) -> Any:
         return Annotated[bool, typer.Option(*option.flags, help=option.help)]
     described = typer.Option(
         *option.flags,
-        metavar=option.metavar,
+        metavar=f"[={option.metavar}]" if option.implied else option.metavar,
         help=option.help,
         callback=_choice(option) if option.choices else None,
         show_default=False,
@@ -98,9 +113,9 @@ def _annotation(option: Option) -> Any:
     return Annotated[str | None, described]
 
 
-def _choice(option: Option) -> Callable[[str], str]:
-    def allowed(value: str) -> str:
-        if value not in option.choices:
+def _choice(option: Option) -> Callable[[str | None], str | None]:
+    def allowed(value: str | None) -> str | None:
+        if value is not None and value not in option.choices:
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(option.choices)}")
         return value
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import CLEAN, terminal
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,18 +52,17 @@ def _server() -> Callable[[Desk, int, Callable[[str], None]], None]:
 
 
 def _replies(path: str) -> list[Reply]:
-    from pathlib import Path
-
+    from lockstitch.inputs import content
     from lockstitch.provider.replies import read
 
     try:
-        return read(Path(path).read_bytes())
+        return read(content(path))
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
 
 
 def _number(port: str) -> int:
-    if not port.isdecimal() or int(port) > _HIGHEST_PORT:
+    if not is_index(port) or int(port) > _HIGHEST_PORT:
         raise UsageError(f"--port takes a number from 0 to {_HIGHEST_PORT}")
     return int(port)
 
@@ -117,6 +117,7 @@ COMMAND = Command(
         "PROFILE",
         "Profiles to judge by, as in openai-chat:mistral; else the vendor's own rules.",
         many=True,
+        is_target=False,
     ),
     options=(
         Option(

@@ -10,6 +10,7 @@ from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_store, told
 from lockstitch.errors import UsageError
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.session.auditing import Audited, Removal
@@ -75,7 +76,7 @@ def _age(word: str) -> float:
 
 
 def _count(word: str) -> int:
-    if not word.isdecimal():
+    if not is_index(word):
         raise UsageError("--keep takes a number of sessions")
     return int(word)
 

@@ -9,6 +9,7 @@ from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_own, told
 from lockstitch.errors import Held, UsageError
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.stored import Journal, Moved
@@ -54,7 +55,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
 def place_of(word: str) -> int | str:
     """A record by its number, or a checkpoint by its label."""
-    return int(word) if word.isdecimal() else word
+    return int(word) if is_index(word) else word
 
 
 def seconds(word: str) -> float:

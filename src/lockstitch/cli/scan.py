@@ -16,6 +16,7 @@ from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several, size
 from lockstitch.errors import UsageError
 from lockstitch.report import HEALTHY, Report
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -135,7 +136,7 @@ def _flow(reports: Iterator[Report], *, every: bool, as_json: bool) -> int:
 
 
 def _workers(asked: str | None, files: Sequence[str]) -> int:
-    if asked is not None and asked.isdigit():
+    if asked is not None and is_index(asked):
         return max(int(asked), 1)
     small = sum(_size(path) for path in files) < _WORTH_WORKERS
     return 1 if small else min(cores(), max(sum(map(_parts, files)), 1))
@@ -319,7 +320,8 @@ COMMAND = Command(
         "`unreachable` counts the turns that a resume would leave behind without a word. "
         "PATH may be the address of a PostgreSQL: then it looks through a store of Lockstitch's "
         "own there, and through the checkpoints that LangGraph keeps in it, of all schemas or of "
-        "the one that ?schema=NAME names."
+        "the one that ?schema=NAME names. Tables of other roles than the one that connects, and "
+        "than superusers, are read if ?owner=ROLE names them: their code could run with its rights."
     ),
     examples=(
         "lockstitch scan",

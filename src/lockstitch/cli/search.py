@@ -10,6 +10,7 @@ from lockstitch.cli import CLEAN, FAILED, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import is_own, own_below
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ def run(*, words: list[str], limit: str, session: str | None, as_json: bool) -> 
 
 
 def _number(limit: str) -> int:
-    if not limit.isdecimal() or not int(limit):
+    if not is_index(limit) or not int(limit):
         raise UsageError("--limit takes a number of matches, 1 or more")
     return int(limit)
 
@@ -156,7 +157,11 @@ COMMAND = Command(
         'lockstitch search "rate limit" ~/.claude/projects --limit 200',
     ),
     operand=Operand(
-        "words", "WORDS [TARGET]", "What to look for; files, folders or stores.", many=True
+        "words",
+        "WORDS [TARGET]",
+        "What to look for; files, folders or stores.",
+        many=True,
+        is_target=False,
     ),
     options=(
         Option(

@@ -16,8 +16,9 @@ from lockstitch.cli.transcript import around, lines, paged, tail
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
 from lockstitch.lists import plan_stored
-from lockstitch.places import public
 from lockstitch.report import OWN
+from lockstitch.rules.rule import is_broken
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     stored = sessions.opened(one(target, form, session), follow_symlinks=True)
     findings = doctor.findings_of(stored.source.form, stored.transcript)
     paged(_page(stored, findings, last, place, full=full))
-    return FINDINGS if findings else CLEAN
+    return FINDINGS if is_broken(findings) else CLEAN
 
 
 def _show_journal(
@@ -59,7 +60,7 @@ def _show_journal(
         chosen = conversation.around(journal, _number(place, "--around takes a record's number"))
     width = shutil.get_terminal_size((100, 24)).columns
     shown = conversation.lines(journal, width, chosen=chosen, full=full)
-    paged(chain(_journal_head(public(target), journal), shown))
+    paged(chain(_journal_head(target, journal), shown))
     return FINDINGS if journal.fault else CLEAN
 
 
@@ -68,13 +69,13 @@ def _journal_head(target: str, journal: Journal) -> Iterator[str]:
     title = f"{OWN} {journal.session}  {counts}"
     yield terminal.paint(terminal.harmless(title), "bold")
     if journal.fault is not None:
-        name = f"{target}:{journal.session}"
+        name = text.labelled(target, OWN, journal.session)
         yield text.finding(name, journal.dialect, journal.fault, sys.stdout)
     yield ""
 
 
 def _number(word: str, mistake: str) -> int:
-    if not word.isdecimal():
+    if not is_index(word):
         raise UsageError(mistake)
     return int(word)
 
@@ -127,7 +128,7 @@ def _message_at(stored: sessions.Opened, place: str) -> int:
     """The message that stands at a place: of the file, or of the list."""
     history = stored.transcript.history
     head, _, rest = place.partition(".")
-    if not head.isdigit() and rest.split(".")[0].isdigit():
+    if not head.isdigit() and is_index(rest.split(".")[0]):
         return int(rest.split(".")[0])
     records = stored.transcript.records
     for number, sources in enumerate(history.sources):

@@ -35,6 +35,7 @@ from lockstitch.model.parts import (
 from lockstitch.model.zones import Threads, thread
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
+from lockstitch.unread import is_index
 
 __all__ = ["Show", "around", "lines", "paged", "tail"]
 
@@ -87,7 +88,7 @@ def around(messages: Sequence[Any], dialect: str, place: str | int, turns: int =
 
 def _number(place: str | int) -> int:
     steps = str(place).split(".")
-    number = next((step for step in steps[:2] if step.isdecimal()), None)
+    number = next((step for step in steps[:2] if is_index(step)), None)
     if number is None:
         raise UsageError("a place starts with the number of a message: messages.29.content.1")
     return int(number)
@@ -284,7 +285,7 @@ def _sorted(
     by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
     elsewhere: list[Finding] = []
     for place, found in marks.items():
-        _key, *steps = [int(step) if step.isdecimal() else step for step in place.split(".")]
+        _key, *steps = [int(step) if is_index(step) else step for step in place.split(".")]
         if steps and isinstance(steps[0], int) and steps[0] < total:
             by_message.setdefault(steps[0], []).append((tuple(steps[1:]), found))
         else:

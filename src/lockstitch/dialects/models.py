@@ -22,11 +22,11 @@ class Traits(Struct, frozen=True):
 
 UNKNOWN_MODEL = Traits()
 
-_CLAUDE = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d+)(?:-(\d{1,2}))?(?!\d)")
+_CLAUDE = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,9})(?:-(\d{1,2}))?(?!\d)")
 _OLDER_CLAUDE = re.compile(
     r"claude-(\d+)(?:-(\d{1,2}))?-(?:opus|sonnet|haiku)|claude-(?:instant|2)"
 )
-_GEMINI = re.compile(r"gemini-(\d+)")
+_GEMINI = re.compile(r"gemini-(\d{1,9})")
 
 # First version of each family that refuses a trailing assistant message.
 _PREFILL_REMOVED = {

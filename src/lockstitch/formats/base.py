@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
@@ -23,6 +23,7 @@ from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
+    from lockstitch.formats.lines import Decode
 
 # The help of a finding under a rule that mends most, but not this one.
 _LEFT = "repair leaves this as it is: the file does not hold what it would take"
@@ -132,7 +133,7 @@ class Format(ABC):
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         """Understand the records of one session."""
 
-    def slim(self, data: bytes) -> Callable[[bytes, int], Any] | None:
+    def slim(self, data: bytes) -> Decode | None:
         """Give a way to decode the lines of a large file without what no resume reads."""
         return None
 
@@ -170,7 +171,10 @@ class Format(ABC):
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         """Give the processes that have a session's file open, as far as can be told."""
-        place = os.path.realpath(project or path)
+        try:
+            place = os.path.realpath(project or path)
+        except ValueError:  # no folder has such a name: a NUL in it, or half a character
+            place = os.path.realpath(path)
         return working(self.programs, path, lambda folder: folder == place)
 
     def sorting(self, transcript: Transcript) -> Sorting:

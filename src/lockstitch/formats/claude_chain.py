@@ -48,6 +48,16 @@ def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     return [block for block in blocks_of(value) if block.get("type") == "tool_result"]
 
 
+def answered_in(value: dict[str, Any]) -> set[str]:
+    """Give the ids of the calls that a line answers."""
+    return ids_of(results_in(value), "tool_use_id")
+
+
+def ids_of(blocks: Iterable[dict[str, Any]], key: str) -> set[str]:
+    """Give the ids that blocks have under a key; a value of another kind is none."""
+    return {block[key] for block in blocks if type(block.get(key)) is str}
+
+
 def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     """Give the tool calls on a line."""
     if value.get("type") != ASSISTANT:
@@ -142,7 +152,7 @@ class Chain:
             if not record.is_record or "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value.get("parentUuid")
-            if type(name) is str:
+            if type(name) is str and name:  # nothing can hang on an empty one
                 aside = is_aside(value) and not self.whole_file
                 yield Node(number, name, parent if type(parent) is str else None, aside)
 
@@ -313,12 +323,12 @@ class Chain:
     def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
         """Add the results that hang on a side branch, unless the walk has an answer already."""
         on_walk = set(self.walk.path[self.cut :])
-        answered = {r.get("tool_use_id") for n in on_walk for r in results_in(self.value(n))}
+        answered = {name for n in on_walk for name in answered_in(self.value(n))}
         for node in self.graph.nodes:
             first = owners.get(node.parent or "")
             if first is None or node.number in on_walk or not self._is_first(node):
                 continue
-            found = {r.get("tool_use_id") for r in results_in(self.value(node.number))}
+            found = answered_in(self.value(node.number))
             if found and not found & answered:
                 groups[first].results.append(node.number)
                 answered |= found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.dialects.base import text_of_blocks
@@ -23,6 +23,7 @@ from lockstitch.formats.claude_chain import (
     SPEAKERS,
     USER,
     Chain,
+    answered_in,
     calls_in,
     is_prompt,
     is_sent,
@@ -32,7 +33,7 @@ from lockstitch.formats.claude_chain import (
 )
 from lockstitch.formats.claude_findings import graph_findings
 from lockstitch.formats.history import History, Strand
-from lockstitch.formats.lines import decode
+from lockstitch.formats.lines import Decode, decode
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User
 from lockstitch.model.parts import Path
@@ -82,7 +83,7 @@ class ClaudeCode(Format):
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
 
-    def slim(self, data: bytes) -> Callable[[bytes, int], Any] | None:
+    def slim(self, data: bytes) -> Decode | None:
         return claude_slim.slim_decoder(data)
 
     def quick(self, path: str) -> Quick | None:
@@ -203,13 +204,18 @@ def _enter(history: History, value: dict[str, Any], number: int, group: str) -> 
     content, key = message_of(value)["content"], _key(value)
     parts = content if type(content) is list else []
     paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
-    if key and key == group and type(content) is list:
+    if key and key == group and type(content) is list and _is_open(history):
         _join(history, parts, [number] * len(parts), paths)
         return group
     paths = paths or [_CONTENT]
     content = list(content) if type(content) is list else content
     history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
     return key
+
+
+def _is_open(history: History) -> bool:
+    """Whether the last message can take more blocks."""
+    return bool(history.messages) and type(history.messages[-1]["content"]) is list
 
 
 def _say_queued(history: History, chain: Chain, numbers: list[int]) -> list[int]:
@@ -262,8 +268,7 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
     """Tell whether the call of an orphaned result stands before the compaction in force."""
     chain: Chain = transcript.state[0]
     number, _ = transcript.history.home(found.place)
-    answered = {result.get("tool_use_id") for result in results_in(chain.value(number))}
-    return not answered.isdisjoint(chain.calls_cut_off)
+    return not answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:

@@ -27,6 +27,7 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_times import seconds_between
+from lockstitch.unread import is_index
 
 # The beginnings of what the client writes in a person's role.
 _CLIENT_WORDS = (
@@ -132,7 +133,7 @@ class Past:
                 self.calls.setdefault(name, number)
             self.replies.setdefault(_message_name(value), number)
             self.told.setdefault(_initial(value), number)
-            if value.get("type") in {USER, ASSISTANT}:
+            if value.get("type") in (USER, ASSISTANT):
                 self.spoken.append(number)
             for counts, measure in ((self.tokens, _tokens_sent), (self.held, _messages_held)):
                 if count := measure(value):
@@ -185,7 +186,7 @@ def opening_of(chain: Chain, after: Iterable[int]) -> int | None:
             if value.get("isMeta") and not value.get("isCompactSummary"):
                 continue
             return number
-        if value.get("type") in {ASSISTANT, USER} or is_boundary(value):
+        if value.get("type") in (ASSISTANT, USER) or is_boundary(value):
             return None
     return None
 
@@ -204,7 +205,8 @@ def _begins_session(chain: Chain, number: int, past: Past, root: int) -> bool:
     if str(note.get("hookEvent") or note.get("hookName")).startswith("SessionStart"):
         return True
     owner = value.get("parentToolUseID") or note.get("toolUseID")
-    return not past.calls.get(owner, root) < root
+    is_known = type(owner) not in (list, dict) and past.calls.get(owner, root) < root
+    return not is_known
 
 
 def _is_numbered_first(value: dict[str, Any]) -> bool:
@@ -308,7 +310,7 @@ def is_farewell(chain: Chain, members: Sequence[int]) -> bool:
     """Whether turns end with the command that closes their window, and nothing behind it."""
     for number in reversed(members):
         value = chain.value(number)
-        if value.get("type") in {USER, ASSISTANT} and words_of(value).startswith(_FAREWELLS):
+        if value.get("type") in (USER, ASSISTANT) and words_of(value).startswith(_FAREWELLS):
             return True
         if has_substance(chain, number) or value.get("type") == ASSISTANT:
             return False
@@ -318,4 +320,4 @@ def is_farewell(chain: Chain, members: Sequence[int]) -> bool:
 def version_of(value: dict[str, Any]) -> tuple[int, ...]:
     """Return the version of the client that wrote a line; empty if it does not say."""
     steps = str(value.get("version") or "").partition("-")[0].split(".")
-    return tuple(int(step) for step in steps) if all(map(str.isdecimal, steps)) else ()
+    return tuple(map(int, steps)) if all(map(is_index, steps)) else ()

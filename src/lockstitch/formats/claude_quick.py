@@ -7,6 +7,7 @@ the ids of the lines, not by what was said.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +15,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError
 from lockstitch.formats.base import Quick
+from lockstitch.unread import has_long_number, is_index
 
 _CHUNK = 1 << 20
 # Requests near a provider's limit, and results that are giants, need a look.
@@ -88,15 +92,23 @@ def quick(path: str) -> Quick | None:
         for chunk, end in _chunks(path):
             proof.feed(chunk, end)
         return proof.verdict()
-    except (Odd, msgspec.DecodeError, UnicodeDecodeError, OSError):
+    except (
+        Odd,
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+        OSError,
+        LockstitchError,
+    ):
         return None
 
 
 def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
     """Read a file in pieces, each with the end of its last whole line; it must end in one."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
+    with inputs.opened(path) as handle:
+        inputs.require_size(os.fstat(handle).st_size)
         rest = b""
-        while piece := file.read(_CHUNK):
+        while piece := os.read(handle, _CHUNK):
             piece = rest + piece if rest else piece
             end = piece.rfind(b"\n") + 1
             yield piece, end
@@ -141,7 +153,7 @@ class _Proof:
 
     def feed(self, chunk: bytes, end: int) -> None:
         """Look at the lines up to an end; the rest comes again with the next chunk."""
-        if b"\0" in chunk:
+        if b"\0" in chunk or has_long_number(chunk):
             raise Odd
         if not chunk.isascii():
             chunk[:end].decode("utf-8")
@@ -349,7 +361,7 @@ class _Proof:
 def _goes_by_time(version: str) -> bool:
     """Whether a client of this version may go on at the newest line and not at the last."""
     steps = version.split(".")
-    return not all(map(str.isdecimal, steps)) or [int(step) for step in steps] < [2, 1, 112]
+    return not all(map(is_index, steps)) or [int(step) for step in steps] < [2, 1, 112]
 
 
 def is_text(text: str) -> bool:

@@ -12,13 +12,14 @@ from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.unread import is_index
 
 # What the newest client reads all the same, or skips without losing anything else. LS601 marks a
 # record that is lost already: what hung on it is found where its link is missing.
 _READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 # Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
-_QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})
+_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 
 
@@ -34,7 +35,7 @@ def stored_severity(found: Finding, transcript: Transcript) -> str:
 def _is_lost_in_weld(place: str, chain: Chain) -> bool:
     """Whether a line of several records holds words that the client did not write again."""
     return any(
-        record.value.get("uuid") not in chain.repeated for record in chain.lines.get(place, ())
+        str(record.value.get("uuid")) not in chain.repeated for record in chain.lines.get(place, ())
     )
 
 
@@ -51,7 +52,7 @@ def sent_severity(found: Finding, transcript: Transcript) -> str:
 def _severity(found: Finding, transcript: Transcript) -> str:
     messages = transcript.history.messages
     steps = found.place.split(".")
-    number = int(steps[1]) if len(steps) > 1 and steps[1].isdecimal() else 0
+    number = int(steps[1]) if len(steps) > 1 and is_index(steps[1]) else 0
     if found.code in _CHANGES_NOTHING:
         return NOTE
     if number >= len(messages):
@@ -90,7 +91,7 @@ def _waits_for_person(steps: list[str], message: dict[str, object]) -> bool:
 
 def _part_at(steps: list[str], message: dict[str, object]) -> object:
     parts = parts_of(message)
-    place = int(steps[3]) if len(steps) > 3 and steps[3].isdecimal() else 0  # noqa: PLR2004
+    place = int(steps[3]) if len(steps) > 3 and is_index(steps[3]) else 0  # noqa: PLR2004
     return parts[place] if place < len(parts) else {}
 
 

@@ -7,12 +7,12 @@ For a look only: a repair may bring such lines back, and reads all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypedDict
 
 import msgspec
 
-from lockstitch.formats.lines import decode
+from lockstitch import unread
+from lockstitch.formats.lines import Decode, Reading, reading
 from lockstitch.formats.records import SLIM
 
 _BOUNDARY = b'"compact_boundary"'
@@ -82,21 +82,21 @@ class _Line(TypedDict, total=False):
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-def slim_decoder(data: bytes) -> Callable[[bytes, int], Any]:
+def slim_decoder(data: bytes) -> Decode:
     """Give a decoder for the lines of this file: whole lines where a resume reads them."""
     start = _first_read(data)
 
-    def decode_at(text: bytes, at: int) -> Any:
-        if at >= start and _PROGRESS not in text[:400]:
-            return decode(text)
+    def decode_at(text: bytes, at: int) -> Reading:
+        if (at >= start and _PROGRESS not in text[:400]) or unread.has_long_number(text):
+            return reading(text)
         try:
             value: dict[str, Any] = {**_DECODER.decode(text)}
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return reading(text)
         if not text.isascii():
             text.decode("utf-8")
         value[SLIM] = hash(text)
-        return value
+        return value, ()
 
     return decode_at
 

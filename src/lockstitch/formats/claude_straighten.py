@@ -30,9 +30,9 @@ from lockstitch.formats.claude_chain import (
     SPEAKERS,
     Chain,
     Group,
+    answered_in,
     call_ids_in,
     is_boundary,
-    results_in,
 )
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.claude_way import descendants
@@ -49,7 +49,8 @@ NOWHERE = -1
 
 def derived_uuid(*parts: str) -> str:
     """Make an id that is the same in every run of the same repair."""
-    return str(uuid5(NAMESPACE_URL, ":".join(("lockstitch", *parts))))
+    name = ":".join(("lockstitch", *parts))
+    return str(uuid5(NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
 
 
 def kept_names(
@@ -272,9 +273,8 @@ class _Round:
 
     def _call_of(self, number: int) -> int | None:
         """Give the record of the last call that a record of results answers."""
-        answered = [result.get("tool_use_id") for result in results_in(self.chain.value(number))]
-        names = (name for name in answered if type(name) not in (list, dict))
-        return max((self._callers[name] for name in names if name in self._callers), default=None)
+        answered = answered_in(self.chain.value(number))
+        return max((self._callers[name] for name in answered & self._callers.keys()), default=None)
 
     @cached_property
     def _callers(self) -> dict[Any, int]:
@@ -336,6 +336,8 @@ class _Round:
         are many, all those are put back at once that are in nobody's way.
         """
         lost = [branch for branch in branches if branch.kind in LOST and branch.kind != GAP]
+        # What has a neighbour neither before nor behind it can be put nowhere.
+        lost = [b for b in lost if b.kind == END or b.onward >= 0 or b.attach >= 0]
         cut = [branch for branch in lost if branch.kind == CUT]
         many = self._side_by_side(lost, cut) if len(lost) > _ONE_BY_ONE else []
         for branch, all_late in many or [(branch, False) for branch in (*cut[-1:], *lost[:1])[:1]]:
@@ -396,7 +398,7 @@ class _Round:
             return
         rootless = self.chain.graph.by_number[branch.top].parent is None and branch.attach >= 0
         if branch.onward < 0 or branch.kind == LATE or rootless:
-            self.relink(code, branch.top, branch.attach)
+            self.relink(code, branch.top, branch.attach if branch.attach >= 0 else None)
         if branch.onward < 0:
             return
         self.relink(code, branch.onward, self._own_line_before(branch.onward, branch.tail))

@@ -16,7 +16,7 @@ from lockstitch.formats.claude_context import Past, has_substance, words_of
 from lockstitch.formats.graph import Node
 
 # Records that a person causes where they stand, as against those that the client adds by itself.
-_DEEDS = frozenset({"local_command", "away_summary", "scheduled_task_fire"})
+_DEEDS = ("local_command", "away_summary", "scheduled_task_fire")
 
 
 class Way:

@@ -25,8 +25,12 @@ from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.rules.rule import place_order
+from lockstitch.unread import is_index
 
 _ROUNDS = 12
+UNREAD = "LS613"
+# How often a session is repaired anew, as long as that uncovers more to repair.
+_PASSES = 8
 # Fixes that take away what a tool or a person showed the model; only when asked for.
 LOSSY = frozenset({"LS501", "LS502", "LS504"})
 _SAID = {
@@ -39,6 +43,7 @@ _SAID = {
     "LS608": "the last record has no line break behind it",
     "LS609": "the record holds raw control characters",
     "LS612": "the record stands on several lines",
+    "LS613": "a value is valid JSON, but too long or too deep to be read here; it stays as it is",
 }
 
 
@@ -112,7 +117,7 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
 def _is_asked(finding: Finding, last: int, views: Sequence[Message]) -> bool:
     """Whether a finding is on the last batch of calls, or behind it: what a person answers."""
     steps = finding.place.split(".")
-    number = int(steps[1]) if len(steps) > 1 and steps[1].isdigit() else len(views)
+    number = int(steps[1]) if len(steps) > 1 and is_index(steps[1]) else len(views)
     return number >= last
 
 
@@ -125,7 +130,12 @@ def plan_history(history: History, spared: frozenset[str]) -> Plan:
     if history.body is not None:
         return plan_request(_body_of(history), history.dialect, spared)
     prompt = _next_prompt(history)
-    return plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+    plan = plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+    if plan.changed and any(one not in plan.plain for one in prompt):
+        # It became part of the message before it, which would keep it for good.
+        return plan_stored(history.messages, history.dialect, history.model, spared)
+    plan.prompt = prompt
+    return plan
 
 
 def _next_prompt(history: History) -> list[Any]:
@@ -144,7 +154,7 @@ def healed_messages(plan: Plan, history: History) -> list[Any]:
         healed: list[Any] = plan.plain[profile_named(history.dialect).list_key]
         return healed
     messages = list(plan.plain)
-    for prompt in _next_prompt(history):
+    for prompt in plan.prompt:
         del messages[len(messages) - 1 - messages[::-1].index(prompt)]
     return messages
 
@@ -160,25 +170,69 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         transcript = form.forced(transcript)
     findings = findings_of(form, transcript)
     unchanged = Mended(transcript, transcript, findings, findings, [], [])
-    to_do = transcript.forced or any(
-        finding.fixable and (options.notes or finding.severity != NOTE) for finding in findings
-    )
-    if transcript.waiting or transcript.sealed or not to_do:
+    if transcript.waiting or transcript.sealed or not _is_due(transcript, findings, options):
         return unchanged
     ledger = Ledger([], [])
-    after = _mended(form, transcript, options, ledger)
-    remaining = findings_of(form, after)
-    if options.force_cleanup and _bad(remaining):
-        after = _cut_back(form, after, ledger)
-        remaining = findings_of(form, after)
-    if _bad(remaining) > _bad(findings) or after is transcript:
+    after, remaining = _passed(form, transcript, findings, options, ledger)
+    if after is transcript:
         return unchanged
-    why = "" if _is_cut(options) else loss.refusal(transcript, after)
+    why = loss.unread_refusal(transcript, after)
+    why = why or ("" if _is_cut(options) else loss.refusal(transcript, after))
     if why:
         held = structs.replace(transcript, notes=[*transcript.notes, why])
         return Mended(held, held, findings, findings, [], [])
     _name_the_rest(transcript, after, ledger)
     return Mended(transcript, after, findings, remaining, ledger.changes, ledger.quarantine)
+
+
+def _is_due(transcript: Transcript, findings: Sequence[Finding], options: Options) -> bool:
+    """Whether there is anything to do about a session."""
+    return transcript.forced or any(
+        finding.fixable and (options.notes or finding.severity != NOTE) for finding in findings
+    )
+
+
+def _passed(
+    form: Format,
+    transcript: Transcript,
+    findings: list[Finding],
+    options: Options,
+    ledger: Ledger,
+) -> tuple[Transcript, list[Finding]]:
+    """Repair a session until there is nothing to do, or nothing that helps.
+
+    One repair can uncover what only the next one would find: a second one would go on then.
+    """
+    best, left = transcript, findings
+    states = [(transcript.context.data, transcript, findings, 0, 0)]
+    for _ in range(_PASSES):
+        done = Ledger([], [])
+        after = _mended(form, best, options, done)
+        remaining = findings_of(form, after)
+        if options.force_cleanup and _bad(remaining):
+            after = _cut_back(form, after, done)
+            remaining = findings_of(form, after)
+        if _bad(remaining) > _bad(left) or after is best:
+            break
+        data = bytes_of(after) if transcript.context.data else b""
+        for known, state, found, changes, kept in states:
+            if data == known and (data or _same_values(state.records, after.records)):
+                # It goes in a circle, and nothing since it was here before is worth a word.
+                del ledger.changes[changes:], ledger.quarantine[kept:]
+                return state, found
+        best, left = after, remaining
+        ledger.changes += done.changes
+        ledger.quarantine += done.quarantine
+        states.append((data, best, left, len(ledger.changes), len(ledger.quarantine)))
+        if after.sealed or not _is_due(after, remaining, options):
+            break
+    return best, left
+
+
+def _same_values(old: Sequence[Record], new: Sequence[Record]) -> bool:
+    return len(old) == len(new) and all(
+        one.value == other.value for one, other in zip(old, new, strict=True)
+    )
 
 
 def _is_cut(options: Options) -> bool:
@@ -193,6 +247,10 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
     code = ledger.changes[0].code if ledger.changes else "LS610"
     for record in before.records:
         now = new.get(record.start)
+        if now is None and record.is_record and before.context.data and record.place not in named:
+            note = "follows from the other changes"
+            change = Change(code=code, action="removed", place=record.place, note=note)
+            ledger.changes.append(change)
         if now is None or now.fresh is record.fresh or record.place in named:
             continue
         if record.kind == DOCUMENT and ledger.changes:
@@ -242,13 +300,14 @@ def _cleaned(transcript: Transcript, ledger: Ledger) -> list[Record]:
     """Take out what is no record, and give every record its own line."""
     kept: list[Record] = []
     for record in transcript.records:
-        for code in record.codes:
+        for code in set(record.codes) - {UNREAD}:
             _note_cleaned(transcript.context, record, code, ledger)
         if record.kind in (BOM, NUL, TORN) or (record.kind == JSON and not record.is_record):
             if b"\n" in record.ending and kept and b"\n" not in kept[-1].ending:
                 kept[-1] = structs.replace(kept[-1], ending=record.ending)
             continue
-        kept.append(structs.replace(record, codes=()) if record.codes else record)
+        left = tuple(code for code in record.codes if code == UNREAD)
+        kept.append(record if left == record.codes else structs.replace(record, codes=left))
     return [_ended(r) if r.kind == JSON and b"\n" not in r.ending else r for r in kept]
 
 
@@ -317,7 +376,7 @@ def _message_path(history: History, place: str) -> Path:
     """Return the path to a message in its document; empty if no message is meant."""
     number = place.rpartition(".")[2]
     paths = (
-        history.paths[int(number)] if number.isdigit() and int(number) < len(history.paths) else ()
+        history.paths[int(number)] if is_index(number) and int(number) < len(history.paths) else ()
     )
     first: Path = paths[0] if paths else ()
     return first[:-2] if first[-2:-1] == ("content",) else first

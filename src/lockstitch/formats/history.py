@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.model.parts import Path
+from lockstitch.unread import is_index
 
 NEW = -1
 
@@ -41,14 +42,14 @@ class History(Struct):
     def home(self, place: str) -> tuple[int, Path]:
         """Give the record and the path in it of a place such as ``messages.3.content.1.text``."""
         steps = place.split(".")[1:]
-        number = int(steps[0]) if steps and steps[0].isdigit() else 0
+        number = int(steps[0]) if steps and is_index(steps[0]) else 0
         if number >= len(self.messages):
             return (self.sources[-1][-1] if self.sources else NEW), ()
         sources, paths = self.sources[number], self.paths[number]
         if not sources:
             return NEW, ()
         inner = steps[1:]
-        if len(inner) > 1 and inner[0] == "content" and inner[1].isdigit():
+        if len(inner) > 1 and inner[0] == "content" and is_index(inner[1]):
             part = int(inner[1])
             if part < len(sources):
                 return sources[part], (*paths[part], *inner[2:])

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from lockstitch import unread
 from lockstitch.formats.records import BLANK, BOM, JSON, NUL, TORN, Record, encode
 
 _BOM = b"\xef\xbb\xbf"
@@ -25,6 +26,8 @@ _SPACES = b" \t\r\n\x0b\x0c"
 _BLANKS = re.compile(rb"(?:[ \t\r\x0b\x0c]*\n)+")
 # A hostile line must not cost more than this many attempts to find a record in it.
 _ATTEMPTS = 2000
+# Of one stretch that is nested deeply, this many: each may read all of it.
+_DEEP_ATTEMPTS = 8
 # A record that was written over several lines may take this many, and this many bytes.
 _MOST_LINES = 5000
 _MOST_BYTES = 4 << 20
@@ -33,10 +36,11 @@ _FIRST_LOOK = 256
 _TOKEN = 400
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _CONTROLS = re.compile(rb"[\0-\x1f]")
-_DECODER = json.JSONDecoder(strict=False)
 
 IsRecord = Callable[[dict[str, Any]], bool]
-Decode = Callable[[bytes, int], Any]
+# A value, and the codes of what is to be said of its text.
+Reading = tuple[Any, tuple[str, ...]]
+Decode = Callable[[bytes, int], Reading]
 
 
 def read(data: bytes, is_record: IsRecord, decode_at: Decode | None = None) -> list[Record]:
@@ -88,11 +92,24 @@ def write(data: bytes, records: Iterable[Record]) -> bytes:
 
 
 def decode(text: bytes) -> Any:
-    """Decode one JSON value; msgspec first, then what only the standard library takes."""
+    """Decode one JSON value; msgspec first, then what only others take.
+
+    What nobody here takes, although it is valid, is left in the value as ``Raw``.
+    """
+    return reading(text)[0]
+
+
+def reading(text: bytes) -> Reading:
+    """Decode one JSON value; LS613 says that some of it is valid, but cannot be read here."""
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(text.decode("utf-8"))
+        return msgspec.json.decode(text), ()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _slow_reading(text.decode("utf-8"))
+
+
+def _slow_reading(text: str, *, strict: bool = True) -> Reading:
+    value = unread.decode(text, strict=strict)
+    return value, ("LS613",) if unread.is_left(value) else ()
 
 
 def _line(
@@ -102,10 +119,10 @@ def _line(
     start, stop = span
     text = data[start:stop]
     try:
-        value = decode_at(text, start) if decode_at else decode(text)
-    except (ValueError, RecursionError):
+        value, codes = decode_at(text, start) if decode_at else reading(text)
+    except ValueError:
         return [Record(place, None, BLANK, start, stop)] if not text.strip() else None
-    codes = () if type(value) is dict else ("LS606",)
+    codes = codes if type(value) is dict else ("LS606",)
     return [Record(place, value, JSON, start, stop, codes=codes)]
 
 
@@ -136,15 +153,15 @@ class _Joining:
             return None
         line_end = data.find(b"\n", stop)
         rest = data[stop : line_end if line_end >= 0 else len(data)]
-        value = _escaped_value(data[start:stop])
-        if rest.strip() or b"\n" not in data[start:stop] or value is None:
+        found = _escaped_reading(data[start:stop])
+        if rest.strip() or b"\n" not in data[start:stop] or found is None:
             return None
-        if not self.is_record(value):
+        if not self.is_record(found[0]):
             return None
         stop += len(rest)
-        code = "LS612" if _is_json(data[start:stop]) else "LS609"
+        codes = ("LS612" if _is_json(data[start:stop]) else "LS609", *found[1])
         fresh = _on_one_line(data[start:stop])
-        return Record(str(number), value, JSON, start, stop, fresh=fresh, codes=(code,))
+        return Record(str(number), found[0], JSON, start, stop, fresh=fresh, codes=codes)
 
     def _end_of_value(self, start: int) -> int | None:
         """Return where a value ends; as little is read as tells that none does."""
@@ -153,13 +170,14 @@ class _Joining:
             end, is_all = self._reach(start, size)
             # Latin-1 keeps every byte at its own index.
             text = self.data[start:end].decode("latin-1")
+            begin = len(text) - len(text.lstrip())
             try:
-                return start + _DECODER.raw_decode(text, len(text) - len(text.lstrip()))[1]
+                return start + unread.raw_decode(text, begin, strict=False)[1]
             except json.JSONDecodeError as error:
                 is_cut = error.pos + _TOKEN >= len(text) or error.msg.startswith("Unterminated")
-                if is_all or not is_cut:
-                    return None
-            except (ValueError, RecursionError):
+            except unread.TooDeep as error:
+                is_cut = error.reached + _TOKEN >= len(text)
+            if is_all or not is_cut:
                 return None
             size *= 8
 
@@ -191,7 +209,7 @@ class _Joining:
 def _is_json(text: bytes) -> bool:
     try:
         decode(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
     return True
 
@@ -210,12 +228,12 @@ def _on_one_line(text: bytes) -> bytes:
     return b"".join([*out, _CONTROLS.sub(b" ", text[at:])])
 
 
-def _escaped_value(text: bytes) -> dict[str, Any] | None:
+def _escaped_reading(text: bytes) -> Reading | None:
     try:
-        value = json.loads(text.decode("utf-8"), strict=False)
-    except (ValueError, RecursionError):
+        found = _slow_reading(text.decode("utf-8"), strict=False)
+    except ValueError:
         return None
-    return value if type(value) is dict else None
+    return found if type(found[0]) is dict else None
 
 
 def _salvaged(
@@ -238,19 +256,19 @@ def _cleaned(data: bytes, start: int, stop: int, place: str, is_record: IsRecord
     """Read a line that is one record once NUL bytes and broken characters are out of it."""
     text = data[start:stop]
     codes = ("LS603",) if b"\0" in text else ()
-    fresh = text.replace(b"\0", b"")
+    fresh = text.translate(None, b"\0")  # a hole of a file may be gigabytes of them
     if not _is_utf8(fresh):
         codes = (*codes, "LS605")
         fresh = fresh.decode("utf-8", "replace").encode()
     if not codes:
         return None
     try:
-        value = decode(fresh)
-    except (ValueError, RecursionError):
+        value, more = reading(fresh)
+    except ValueError:
         return None
     if type(value) is not dict or not is_record(value):
         return None
-    return Record(place, value, JSON, start, stop, fresh=fresh.strip(), codes=codes)
+    return Record(place, value, JSON, start, stop, fresh=fresh.strip(), codes=(*codes, *more))
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -292,12 +310,10 @@ def _found(data: bytes, start: int, end: int, place: str, *, welded: bool) -> Re
     if not _is_utf8(text):
         codes = (*codes, "LS605")
         text = fresh = text.decode("utf-8", "replace").encode()
-    value = json.loads(text, strict=False)
-    try:
-        decode(text)
-    except ValueError:
+    value, more = _slow_reading(text.decode("utf-8"), strict=False)
+    if not _is_json(text):
         codes, fresh = (*codes, "LS609"), encode(value)
-    return Record(place, value, JSON, start, end, b"", fresh, codes)
+    return Record(place, value, JSON, start, end, b"", fresh, (*codes, *more))
 
 
 def _next_record(text: str, at: int, is_record: IsRecord) -> tuple[int, int, Any]:
@@ -306,13 +322,19 @@ def _next_record(text: str, at: int, is_record: IsRecord) -> tuple[int, int, Any
     In a torn record a whole object that was inside of it may come before the next record, so an
     object counts only if the format knows it as a record.
     """
+    reached = deep = 0
     for tries, match in enumerate(_START.finditer(text, at)):
         if tries > _ATTEMPTS:
             break
+        start = match.start()
+        deep = _DEEP_ATTEMPTS if start >= reached else deep
         try:
-            value, end = _DECODER.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
+            value, end = unread.raw_decode(text, start, strict=False, deep=deep > 0)
+        except unread.TooDeep as error:
+            reached, deep = max(reached, error.reached), deep - 1
+            continue
+        except ValueError:
             continue
         if is_record(value):
-            return match.start(), end, value
+            return start, end, value
     return len(text), len(text), None

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lockstitch import unread
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import History
-from lockstitch.formats.records import Record, encode
+from lockstitch.formats.records import DOCUMENT, Record, encode, raw_of
+from lockstitch.formats.tables import Row
 from lockstitch.model.parts import CALL, RESULT, TEXT
 
 _ADVICE = (
@@ -36,6 +38,36 @@ def refusal(before: Transcript, after: Transcript) -> str:
     if 2 * share > 1:
         return f"a repair would take {share:.0%} of the records away: {_ADVICE}"
     return ""
+
+
+def unread_refusal(before: Transcript, after: Transcript) -> str:
+    """Return why a repair is refused that would touch what cannot be read; empty if none does.
+
+    A line or a row with such a value keeps all its bytes, in a document the value does.
+    """
+    kept: set[bytes] | None = None
+    for record in before.records:
+        if not record.codes or "LS613" not in record.codes:
+            continue
+        if kept is None:
+            kept = {piece for one in after.records for piece in _unread(after, one)}
+        if not kept.issuperset(_unread(before, record)):
+            return (
+                f"a repair would have to change {record.place}, which holds a value that is valid "
+                "JSON but cannot be read here, so nothing was changed; shorten that value by hand "
+                "if it is not needed, then repair again"
+            )
+    return ""
+
+
+def _unread(transcript: Transcript, record: Record) -> Iterable[bytes]:
+    if record.kind == DOCUMENT:
+        return unread.pieces(record.value)
+    if "LS613" not in record.codes:
+        return ()
+    if isinstance(record, Row):
+        return (record.text.encode(),)
+    return (raw_of(transcript.context.data, record),)
 
 
 def _said(history: History) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.splices import splice
+from lockstitch.splices import dump, splice
 
 JSON = "json"
 DOCUMENT = "document"
@@ -91,6 +91,5 @@ def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, ValueError, TypeError):
-        import json  # noqa: PLC0415 - only for what msgspec cannot write: lone surrogates, NaN
-
-        return json.dumps(value, separators=(",", ":")).encode()
+        # what msgspec cannot write: lone surrogates
+        return dump(value, separators=(",", ":")).encode()

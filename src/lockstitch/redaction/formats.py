@@ -86,6 +86,20 @@ FORMATS = (
     Format("tailscale-key", ("tskey-",), "[A-Za-z0-9_-]{20}", _BASE64URL),
     Format("atlassian-token", ("ATATT3",), "[A-Za-z0-9_-]{60}", _BASE64),
     Format("age-key", ("AGE-SECRET-KEY-1",), "[A-Z0-9]{50}"),
+    Format("1password-token", ("ops_eyJ",), "[A-Za-z0-9_-]{40}", _BASE64URL),
+    Format("planetscale-token", ("pscale_tkn_", "pscale_pw_"), "[A-Za-z0-9_-]{30}", _BASE64URL),
+    Format("postman-key", ("PMAK-",), "[a-f0-9]{24}-[a-f0-9]{34}"),
+    Format("newrelic-key", ("NRAK-", "NRJS-"), "[A-Za-z0-9]{19}"),
+    Format("netlify-token", ("nfp_",), "[A-Za-z0-9]{36}"),
+    Format("rubygems-key", ("rubygems_",), "[a-f0-9]{48}"),
+    Format("pulumi-token", ("pul-",), "[a-f0-9]{40}"),
+    Format("circleci-token", ("CCIPAT_",), "[A-Za-z0-9_]{40}", "[A-Za-z0-9_]*+"),
+    Format("buildkite-token", ("bkua_",), "[a-f0-9]{40}"),
+    Format("langsmith-key", ("lsv2_pt_", "lsv2_sk_"), "[a-f0-9]{32}", "[A-Za-z0-9_]*+"),
+    Format("tavily-key", ("tvly-",), "[A-Za-z0-9-]{30}", "[A-Za-z0-9-]*+"),
+    Format("figma-token", ("figd_",), "[A-Za-z0-9_-]{36}", _BASE64URL),
+    Format("render-key", ("rnd_",), "[A-Za-z0-9]{28}"),
+    Format("square-token", ("sq0atp-", "sq0csp-"), "[A-Za-z0-9_-]{22}", _BASE64URL),
 )
 
 
@@ -113,8 +127,8 @@ _JWT = re.compile(
     r"eyJ[A-Za-z0-9_-]{16,}+"
     r"(?:(?:\.[A-Za-z0-9_-]*+){1,3}\.[A-Za-z0-9_-]++|\.eyJ[A-Za-z0-9_-]++)"
 )
-_DOTTED = ("SG.", "ya29.", "hvs.", "hvb.")
-_LONGEST_DOTTED = 5
+_DOTTED = ("SG.", "ya29.", "hvs.", "hvb.", "hvr.", "dp.pt.", "dp.st.", "1//")
+_LONGEST_DOTTED = 6
 _REST_OF_DOTTED = re.compile(r"[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+")
 
 
@@ -139,7 +153,7 @@ def _with_head(text: str, start: int, end: int) -> Iterator[Span]:
         number = int(str(head.lastgroup)[1:])
         token = _TOKENS[number].match(text, head.start())
         at = head.end() if token is None else token.end()
-        if token is not None:
+        if token is not None and not token[0].endswith("EXAMPLE"):
             yield Span(*token.span(), FORMATS[number].kind)
 
 

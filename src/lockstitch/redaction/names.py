@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from lockstitch.redaction import encodings
 from lockstitch.redaction.formats import Span
 from lockstitch.redaction.shapes import (
     RANDOM_NEAR_A_NAME,
     is_hex,
     is_id,
+    is_name,
     is_random,
     is_reference,
     is_uuid,
@@ -24,10 +26,13 @@ NAMES = {
     b"passwd": "password",
     b"passphrase": "password",
     b"pwd": "password",
+    b"pass": "password",
     b"secret": "secret",
     b"token": "token",
     b"credential": "credential",
 }
+_PASS = b"pass"
+_QUOTES = ('"', "'")
 # What makes a key a secret, and what makes a token none.
 _SECRET_KEYS = (
     *(b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing"),
@@ -45,7 +50,9 @@ _PLAIN_TOKEN = re.compile(
 _PLAIN_ENDINGS = (
     *("ID", "URL", "URI", "PATH", "FILE", "NAME", "TYPE", "TTL", "EXPIRY", "EXPIRES", "COUNT"),
     *("LIMIT", "LENGTH", "SIZE", "HOST", "USER", "PREFIX", "HEADER", "ENV", "VAR", "REGEX"),
-    *("PATTERN", "ENDPOINT", "ALGORITHM", "POLICY", "BUDGET", "USAGE", "INDEX"),
+    *("PATTERN", "ENDPOINT", "ALGORITHM", "POLICY", "BUDGET", "USAGE", "INDEX", "PARAM", "SCOPE"),
+    *("MS", "SECONDS", "MINUTES", "HOURS", "DAYS", "AGE", "LIFETIME", "TIMEOUT", "VERSION"),
+    *("STATUS", "PROVIDER", "SOURCE", "FORMAT", "MODE", "CLAIM", "AUDIENCE", "ISSUER", "ERROR"),
 )
 _BEFORE = 16
 _FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
@@ -92,7 +99,8 @@ def named(text: str, low: bytes) -> Iterator[Span]:
         while at >= 0:
             end = at + len(name)
             end += name == b"credential" and low.startswith(b"s", end)
-            if not low[end : end + 1].isalpha() and (kind := _kind(low, at, name)):
+            is_one = not low[end : end + 1].isalpha() and (name != _PASS or _is_pass(text, at))
+            if is_one and (kind := _kind(low, at, name)):
                 span = _announced(text, at, end, kind)
                 if span:
                     yield span
@@ -100,10 +108,19 @@ def named(text: str, low: bytes) -> Iterator[Span]:
             at = low.find(name, end)
 
 
+def _is_pass(text: str, at: int) -> bool:
+    """Whether this ``pass`` is a password: of a variable in capitals, or a key in quotes."""
+    before, behind = text[max(0, at - 1) : at], text[at + len(_PASS) : at + len(_PASS) + 1]
+    is_key = before in _QUOTES and behind in _QUOTES and before != ""
+    return is_key or (before in ("_", "-", ".") and text[at : at + len(_PASS)] == "PASS")
+
+
 @lru_cache(4096)
 def kind_of(field: str) -> str | None:
     """Give the kind of secret that a field of this name holds, None if it holds none."""
     low = field[:_LONGEST].encode("latin-1", "replace").lower()
+    if low == _PASS or low.endswith((b"_pass", b"-pass")) or field.endswith("Pass"):
+        return "password"
     match = _FIELD.fullmatch(low)
     if match is None or (match[3].startswith(b"_") and not field.isupper()):
         return None
@@ -153,7 +170,9 @@ def _assigned(text: str, start: int, at: int, kind: str) -> Span | None:
     if sign["sign"] == ">" and "<" not in before:
         return None
     if sign["sign"] == ",":
-        found = _value(text, sign.end(), kind, tight=True)
+        # without quotes it is a name or a number
+        is_quoted = _ESCAPED.match(text, sign.end()) or _QUOTED.match(text, sign.end())
+        found = _value(text, sign.end(), kind, tight=True) if is_quoted else None
         return found if found and _has_digit(text[found.start : found.end]) else None
     tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
     if tight and text[start:at].isupper() and (value := _IN_ENV.match(text, sign.end())):
@@ -166,6 +185,8 @@ def _in_env(text: str, value: re.Match[str], kind: str) -> Span | None:
     secret = value[0].rstrip(",)]}&|>")
     shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
     if len(secret) < shortest or _is_none(kind, secret):
+        return None
+    if kind != "password" and (is_name(secret) or _PATH.match(secret)):
         return None
     return _whole(text, value.start(), secret, kind)
 
@@ -203,12 +224,12 @@ def _is_bare(kind: str, value: str, tight: bool) -> bool:
 
 def _is_none(kind: str, value: str) -> bool:
     """Tell whether a value only names a secret, or is the folder that ``PWD`` holds."""
-    is_path = kind == "password" and _PATH.match(value) is not None and not is_random(value)
-    return is_path or is_reference(value)
+    is_path = kind in ("password", "credential") and _PATH.match(value) is not None
+    return (is_path and not is_random(value)) or is_reference(value)
 
 
 def _is_token(value: str) -> bool:
-    if len(value) < _SHORTEST or is_id(value):
+    if len(value) < _SHORTEST or is_id(value) or is_name(value):
         return False
     if value.isalpha():
         return len(value) >= _LONG_WORD and (value.islower() or value.isupper())
@@ -238,7 +259,13 @@ _LONGEST_COMMAND = 300
 
 def authorization(text: str, at: int) -> Iterator[Span]:
     """Find the credentials in an ``Authorization`` header."""
-    yield from _credentials(_AUTHORIZATION.match(text, at), "token")
+    found = _AUTHORIZATION.match(text, at)
+    run = encodings.whole(found[1]) if found else None
+    if found and run and ":" in run.text:
+        # letters only, as base64 may be, would be taken for a word
+        yield Span(*found.span(1), "token")
+    else:
+        yield from _credentials(found, "token")
 
 
 def bearer(text: str, at: int) -> Iterator[Span]:

@@ -6,13 +6,15 @@ import re
 
 # Between the two: a camel-cased name has about one piece in four letters, a key one in two.
 RANDOM = 0.36
-RANDOM_NEAR_A_NAME = 0.28
+RANDOM_NEAR_A_NAME = 0.3
 
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CASES = tuple(re.compile(case) for case in ("[a-z]", "[A-Z]", r"\d"))
 _STRETCH = re.compile(r"[a-z]{10}|[A-Z]{12}|\d{12}")
 _SEPARATOR = re.compile(r"[-_/+=.~]+")
-_WORD = re.compile(r"[A-Z]?[a-z]+\d{0,2}|[A-Z]+\d{0,2}|\d+")
+_WORD = re.compile(r"[A-Z]?[a-z]+\d{0,2}|[A-Z]+\d{0,2}|\d+|[a-z]{3,}(?:[A-Z][a-z]{2,})+")
+_NAME_PIECE = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:\d{1,2}[a-z]*)?|\d{1,3}")
+_SHORTEST_NAME = 3
 _VARIED = 0.4
 _VARIED_ENOUGH = 16
 
@@ -29,6 +31,7 @@ _REFERENCE = re.compile(
     r"|(?i:your[-_ ])"
     r"|(?:process|os|env|environ|config|settings|self|this|args|options|secrets)(?:\.|\[|->)"
     r"|[A-Za-z_][\w.]*\("
+    r"|[\w/+]{4,80}EXAMPLE(?:KEY)?$|0[xob][0-9a-fA-F]{1,16}$|.{0,40}(?:\.\.\.|\u2026)$"
     r"|(?:[A-Za-z_]+\.)+[A-Za-z_]+$|\w+_(?i:credentials?|token|secret|key|password|pwd|str)$"
 )
 _INTERPOLATED = re.compile(r"[$#]\{|\{\{|\{[A-Za-z_][^{}]*\}")
@@ -51,16 +54,22 @@ def is_random(text: str, share: float = RANDOM) -> bool:
     """
     if not all(case.search(text) for case in _CASES) or _STRETCH.search(text):
         return False
-    if len(set(text)) < min(len(text) * _VARIED, _VARIED_ENOUGH) or _is_worded(text):
+    if len(set(text)) < min(len(text) * _VARIED, _VARIED_ENOUGH) or is_worded(text):
         return False
     return len(_PIECES.findall(text)) >= share * len(text)
 
 
-def _is_worded(text: str) -> bool:
+def is_worded(text: str) -> bool:
     """Tell whether half of what stands between separators is words or numbers."""
     pieces = [piece for piece in _SEPARATOR.split(text) if piece]
     words = sum(_WORD.fullmatch(piece) is not None for piece in pieces)
     return len(pieces) > 1 and words * 2 >= len(pieces)
+
+
+def is_name(text: str) -> bool:
+    """Tell whether this is the name of a header or a parameter: three words or more, joined."""
+    pieces = [piece for piece in _SEPARATOR.split(text) if piece]
+    return len(pieces) >= _SHORTEST_NAME and all(map(_NAME_PIECE.fullmatch, pieces))
 
 
 def is_hex(text: str) -> bool:

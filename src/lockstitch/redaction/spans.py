@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
-from lockstitch.redaction import formats, names
+from lockstitch.redaction import commands, encodings, formats, names, personal
 from lockstitch.redaction.formats import Span
 from lockstitch.redaction.shapes import is_id, is_random
 
@@ -17,6 +19,23 @@ LONGEST_TOKEN = 256
 SHORTEST_TOKEN = 32
 SHORTEST_RUN = 20
 SHORTEST = 8
+# So often may a text be encoded within another one.
+DEPTH = 3
+
+
+class Layers(NamedTuple):
+    """What is looked for besides what says itself what it is.
+
+    What a name or its place tells, what looks random, and what tells of a person.
+    """
+
+    named: bool = True
+    random: bool = True
+    personal: bool = False
+
+
+SECRETS = Layers()
+KNOWN = Layers(named=False, random=False)
 
 Finder = Callable[[str, int], Iterator[Span]]
 Marks = tuple[tuple[bytes, Finder], ...]
@@ -25,11 +44,31 @@ _MARKS: Marks = (
     (b"-----begin", formats.private_key),
     (b"hooks", formats.webhook),
     (b"@", formats.password_in_url),
+    (b"q~", commands.azure_secret),
+    (b":apa91", commands.firebase),
 )
 _HEADERS: Marks = (
     (b"authorization", names.authorization),
     (b"bearer", names.bearer),
     (b"curl", names.user_option),
+    (b"cookie", commands.cookies),
+    (b"auth", commands.basic),
+    (b"login", commands.netrc),
+    (b"sig=", commands.signature),
+    (b"signature=", commands.signature),
+)
+# The same, where one of some signs must be in the text for any of the marks to matter.
+_GATED: tuple[tuple[tuple[bytes, ...], Marks], ...] = (
+    (
+        commands.FLAGS,
+        tuple((name, partial(commands.option, name)) for name in commands.COMMANDS),
+    ),
+    ((b"phrase", b"mnemonic"), tuple((mark, commands.phrase) for mark in commands.PHRASES)),
+)
+# What is quicker to find by a pattern, as it starts with one sign.
+_PATTERNS: tuple[tuple[re.Pattern[bytes], Finder], ...] = (
+    (re.compile(rb":(?:\d{4,5}|\*):"), commands.pgpass),
+    (re.compile(rb"\$(?:apr1|2[abxy]|[156y]|argon2)"), commands.password_hash),
 )
 
 
@@ -47,13 +86,18 @@ _BASE64_LIKE = _table(b"_-+/=")
 
 
 def spans(
-    text: str, kind: str | None = None, *, named: bool = True, random: bool = True
+    text: str, kind: str | None = None, layers: Layers = SECRETS, *, lead: str = ""
 ) -> list[Span]:
     """Find the secrets in a text: in order, none overlapping another or a placeholder.
 
-    ``kind`` is the kind of secret that the text is the value of, if its field says so.
-    Without ``named`` and ``random`` only those are found that say themselves what they are.
+    ``kind`` is the kind of secret that the text is the value of, if its field says so; ``lead``
+    is what it stands behind. ``layers`` say what is looked for.
     """
+    if lead:
+        size = len(lead)
+        found = spans(lead + text, None, layers)
+        inside = [Span(max(a, size) - size, b - size, what) for a, b, what in found if b > size]
+        return inside or spans(text, kind, layers)
     text = _neutral(text)
     if kind is not None and names.fits(kind, text):
         return _settled(text, _known(text, *_bytes(text)), [Span(0, len(text), kind)])
@@ -63,9 +107,26 @@ def spans(
     return _settled(
         text,
         _known(text, data, low),
-        [*names.named(text, low), *_marked(text, low, _HEADERS)] if named else (),
-        _random_tokens(text, data) if random else (),
+        [*names.named(text, low), *_told_by_place(text, low)] if layers.named else (),
+        _random_tokens(text, data) if layers.random else (),
+        _personal(text, low) if layers.personal else (),
     )
+
+
+def hidden(text: str, layers: Layers = SECRETS, depth: int = DEPTH) -> Iterator[tuple[int, int]]:
+    """Give where the secrets are that can be read only once a text is decoded."""
+    for view in encodings.views(text):
+        for start, end, _kind in spans(view.text, None, layers):
+            yield view.place(start, end)
+        for start, end in _hidden_runs(view.text, layers, depth):
+            yield view.place(start, end)
+    yield from _hidden_runs(text, layers, depth)
+
+
+def _hidden_runs(text: str, layers: Layers, depth: int) -> Iterator[tuple[int, int]]:
+    for run in encodings.runs(text) if depth else ():
+        if spans(run.text, None, layers) or any(hidden(run.text, layers, depth - 1)):
+            yield run.start, run.end
 
 
 # Between texts that are searched together: no secret reaches over it.
@@ -73,14 +134,16 @@ _SEAM = "\n\0\0\0\0\0\n"
 _BATCH = 1 << 17
 
 
-def suspicious(texts: Iterable[str]) -> set[str]:
+def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
     """Give those of many texts that may hold a secret; what is not among them holds none."""
     suspects: set[str] = set()
     for batch in _batches(texts):
-        found = spans(_SEAM.join(batch))
+        together = _SEAM.join(batch)
+        found = [span[:2] for span in spans(together, None, layers)]
+        found += hidden(together, layers)
         if found:
             ends = list(accumulate(len(text) + len(_SEAM) for text in batch))
-            for start, end, _kind in found:
+            for start, end in found:
                 suspects.update(batch[bisect_right(ends, start) : bisect_right(ends, end - 1) + 1])
     return suspects
 
@@ -129,6 +192,22 @@ def _known(text: str, data: bytes, low: bytes) -> Iterator[Span]:
     yield from _marked(text, low, _MARKS)
 
 
+def _personal(text: str, low: bytes) -> Iterator[Span]:
+    yield from _marked(text, low, personal.MARKS)
+    for found in personal.PHONE.finditer(low):
+        yield from personal.phone(text, found.start())
+
+
+def _told_by_place(text: str, low: bytes) -> Iterator[Span]:
+    yield from _marked(text, low, _HEADERS)
+    for signs, marks in _GATED:
+        if any(sign in low for sign in signs):
+            yield from _marked(text, low, marks)
+    for pattern, find in _PATTERNS:
+        for found in pattern.finditer(low):
+            yield from find(text, found.start())
+
+
 def _marked(text: str, low: bytes, marks: Marks) -> Iterator[Span]:
     for mark, find in marks:
         at = low.find(mark)
@@ -150,7 +229,9 @@ def _runs(mapped: bytes, shortest: int) -> Iterator[tuple[int, int]]:
         start = mapped.find(needle, end)
 
 
-_CHECKSUM = re.compile(r"(?i:sha\d{1,3}|h1|md5|integrity|checksum|digest|etag|hash|base64)\W{1,4}$")
+_CHECKSUM = re.compile(
+    r"(?i:sha\d{1,3}|h1|md5|integrity|checksum|digest|etag|hash|base64)\W{1,4}$|\?[bB]\?$"
+)
 # Pictures, fonts, archives, certificates by their first bytes; numbers; zeros in base64; UUIDs.
 _DATA = re.compile(
     r"(?:iVBOR|/9j/|R0lGOD|UklGR|JVBER|MII|PHN2Z|d09G|H4sI|UEsDB|T2dnU|SUQz|0x[0-9a-fA-F]+$)"
@@ -193,7 +274,11 @@ def _judged(text: str, token: re.Match[str]) -> Iterator[Span]:
 def _is_harmless(text: str, start: int, token: str) -> bool:
     """Tell whether a token is an id, a picture or a checksum."""
     before = text[max(0, start - 16) : start]
-    return bool(is_id(token) or _DATA.match(token) or _CHECKSUM.search(before))
+    if is_id(token) or _DATA.match(token) or _CHECKSUM.search(before):
+        return True
+    # a text in base64 is looked at for what it says; a name and a password have a colon
+    run = encodings.whole(token)
+    return run is not None and ":" not in run.text
 
 
 def _is_wrapped(text: str, start: int, end: int) -> bool:
@@ -204,14 +289,14 @@ def _is_wrapped(text: str, start: int, end: int) -> bool:
 
 
 def _settled(
-    text: str, known: Iterable[Span], named: Iterable[Span] = (), random: Iterable[Span] = ()
+    text: str, known: Iterable[Span], named: Iterable[Span] = (), *others: Iterable[Span]
 ) -> list[Span]:
     """Let each layer have what the layers before it left.
 
     Of a named secret that holds a known one only the rest is taken, so that the known one has
     the same placeholder everywhere.
     """
-    layers = [list(known), list(named), list(random)]
+    layers = [list(known), list(named), *map(list, others)]
     if not any(layers):
         return []
     taken = bytearray(len(text))

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.redaction import encodings
 from lockstitch.redaction.formats import Span
 from lockstitch.redaction.names import NAMES
 from lockstitch.redaction.shapes import is_words
-from lockstitch.redaction.spans import PLACEHOLDER, SHORTEST, holding, spans, suspicious
-from lockstitch.redaction.walk import Contents, Slot
+from lockstitch.redaction.spans import (
+    DEPTH,
+    KNOWN,
+    PLACEHOLDER,
+    SHORTEST,
+    Layers,
+    holding,
+    spans,
+    suspicious,
+)
+from lockstitch.redaction.walk import Contents, Slot, text_of
 
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
+# Shorter names of users are left where they may be words.
+_SHORT_NAME = 2
 _NAMED = frozenset({*NAMES.values(), "api-key"})
 
 
@@ -33,18 +47,19 @@ class Redaction(Struct, frozen=True):
     breaks_signature: bool = False
 
 
-def redacted(value: Any, place: str = "") -> tuple[Any, list[Redaction]]:
+def redacted(value: Any, place: str = "", *, personal: bool = False) -> tuple[Any, list[Redaction]]:
     """Replace the secrets in all content of a JSON value by placeholders.
 
     The same secret becomes the same placeholder everywhere, numbered in the order of discovery;
     what only its name tells to be a secret is also replaced where it stands without the name (the
     first 500 of these).
+    With ``personal`` mail addresses, telephone numbers and names of users go, too.
     Ids, types, names of tools, signatures, media and everything else that a provider binds a
     history to is left alone. What holds no secret is handed back as the same object; nothing is
     changed in place. ``place`` names the value itself. Doing it twice changes nothing more.
     """
     contents = Contents(value, place)
-    ledger = _Ledger(value)
+    ledger = _Ledger(value, personal=personal)
     ledger.sweep(contents)
     names = {key: ledger.key(key, place) for key in sorted(contents.keys)}
     new = contents.rebuilt(value, names)
@@ -63,8 +78,10 @@ def _without_keys(redaction: Redaction, names: dict[str, str]) -> Redaction:
 class _Ledger:
     """The secrets met so far and what they became."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, *, personal: bool) -> None:
         self.value = value
+        self.personal = personal
+        self.people: list[str] = []
         self.found: list[Redaction] = []
         self.placeholders: dict[str, str] = {}
         self.numbers: dict[str, int] | None = None
@@ -73,10 +90,17 @@ class _Ledger:
 
     def sweep(self, contents: Contents) -> None:
         """Take the secrets out of the slots, then what they left of themselves elsewhere."""
-        self._clean(contents, contents.slots, suspicious)
+        self._clean(contents, contents.slots, self._suspicious)
+        for row in contents.rows:
+            self._clean_row(row)
         while self.fresh:
             self.echoes, self.fresh = self.fresh[:_MOST_ECHOES], []
             self._clean(contents, contents.slots, self._holding)
+        if self.people:
+            self._clean_people(contents.slots)
+
+    def _suspicious(self, texts: Sequence[str]) -> set[str]:
+        return suspicious(texts, Layers(personal=self.personal))
 
     def _holding(self, texts: Sequence[str]) -> set[str]:
         return holding(texts, self.echoes)
@@ -86,7 +110,8 @@ class _Ledger:
         suspects = look([slot.text for slot in slots])
         inner: list[Slot] = []
         for slot in list(slots):
-            is_suspect = slot.text in suspects or (slot.kind is not None and not self.echoes)
+            is_told = slot.kind is not None or bool(slot.lead)
+            is_suspect = slot.text in suspects or (is_told and not self.echoes)
             if not is_suspect or not slot.is_folded:
                 continue
             unfolded = contents.unfold(slot)
@@ -100,13 +125,83 @@ class _Ledger:
     def _clean_one(self, slot: Slot) -> None:
         if self.echoes:
             slot.text = self._without_echoes(slot)
-        # What is taken out may leave something behind that is a secret by itself.
-        while found := spans(slot.text, slot.kind, random=not slot.is_id):
-            slot.text = self._replaced(slot.text, found, slot.place, signed=slot.signed)
+        slot.text = self._cleaned(slot.text, slot, DEPTH)
+
+    def _clean_people(self, slots: Iterable[Slot]) -> None:
+        """Take the names of users out where they stand as words of their own."""
+        names = sorted((name for name in self.people if len(name) > _SHORT_NAME), key=len)
+        if not names:
+            return
+        either = "|".join(map(re.escape, reversed(names)))
+        pattern = re.compile(rf"(?<![\w@.-])(?:{either})(?![\w@-])")
+        for slot in slots:
+            if slot.is_folded and (found := list(pattern.finditer(slot.text))):
+                marks = [Span(*one.span(), "user") for one in found]
+                slot.text = self._replaced(slot.text, marks, slot.place, signed=slot.signed)
+
+    def _clean_row(self, row: Sequence[tuple[str, Slot | None]]) -> None:
+        """Take the secrets out of texts that belong together: an option and its value, lines."""
+        texts = [slot.text if slot else text for text, slot in row]
+        starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+        for start, end, kind in reversed(spans(" ".join(texts), None, Layers(random=False))):
+            for number in range(bisect_right(starts, start) - 1, bisect_left(starts, end)):
+                slot, at = row[number][1], starts[number]
+                first, last = max(start - at, 0), min(end - at, len(texts[number]))
+                if slot is not None and slot.is_folded and first < last:
+                    found = [Span(first, last, kind)]
+                    signed = slot.signed
+                    slot.text = self._replaced(slot.text, found, slot.place, signed=signed)
+
+    def _cleaned(self, text: str, slot: Slot, depth: int) -> str:
+        """Return a text without its secrets, as it is written and in every encoding."""
+        kind = slot.kind if depth == DEPTH else None
+        while True:
+            before = text
+            text = self._without_encoded(text, slot, depth) if depth else text
+            # What is taken out may leave something behind that is a secret by itself.
+            lead = slot.lead if depth == DEPTH else ""
+            while found := self._spans(text, slot, kind, lead):
+                text = self._replaced(text, found, slot.place, signed=slot.signed)
+            text = self._without_escaped(text, slot, depth)
+            if text == before:
+                return text
+
+    def _without_encoded(self, text: str, slot: Slot, depth: int) -> str:
+        pieces: list[str] = []
+        at = 0
+        for run in encodings.runs(text):
+            clean = self._cleaned(run.text, slot, depth - 1)
+            if clean != run.text:
+                pieces += (text[at : run.start], run.encoded(clean))
+                at = run.end
+        return "".join((*pieces, text[at:])) if at else text
+
+    def _spans(self, text: str, slot: Slot, kind: str | None = None, lead: str = "") -> list[Span]:
+        layers = Layers(random=not slot.is_id, personal=self.personal)
+        return spans(text, kind, layers, lead=lead)
+
+    def _without_escaped(self, text: str, slot: Slot, depth: int) -> str:
+        pieces: list[str] = []
+        at = 0
+        for view in encodings.views(text):
+            found = self._spans(view.text, slot)
+            for start, end, kind in found:
+                first, last = view.place(start, end)
+                if first >= at:
+                    pieces += (text[at:first], self._placeholder(view.text[start:end], kind))
+                    self._note(pieces[-1], slot.place, signed=slot.signed)
+                    at = last
+            for run in encodings.runs(view.text) if depth and not found else ():
+                clean = self._cleaned(run.text, slot, depth - 1)
+                first, last = view.place(run.start, run.end)
+                if clean != run.text and first >= at:
+                    pieces += (text[at:first], run.encoded(clean))
+                    at = last
+        return "".join((*pieces, text[at:])) if at else text
 
     def key(self, key: str, place: str) -> str:
         """Give a key of an object without its secrets."""
-        found = spans(key, named=False, random=False)
+        found = spans(key, None, KNOWN)
         return self._replaced(key, found, place, signed=False)
 
     def _replaced(self, text: str, found: list[Span], place: str, *, signed: bool) -> str:
@@ -129,6 +224,8 @@ class _Ledger:
             self.placeholders[secret] = placeholder
             if kind in _NAMED and _is_telling(secret):
                 self.fresh.append(secret)
+            if kind == "user":
+                self.people.append(secret)
         return placeholder
 
     def _next(self, kind: str) -> int:
@@ -164,7 +261,7 @@ def _placeholders_in(value: Any) -> list[tuple[str, str]]:
     try:
         text = msgspec.json.encode(value).decode()
     except (ArithmeticError, TypeError, ValueError, RecursionError):
-        text = repr(value)
+        text = text_of(value)
     return PLACEHOLDER.findall(text)
 
 

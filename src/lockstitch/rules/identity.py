@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from lockstitch import unread
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.openai_responses import ID_PREFIXES
 from lockstitch.model.pairing import NOWHERE
@@ -16,6 +17,7 @@ from lockstitch.model.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, 
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule, shown
+from lockstitch.splices import dump
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
 _ITEM_ID_MAX = 64
@@ -376,7 +378,7 @@ def arguments(case: Case) -> Iterator[Finding]:
 def _is_faithful(value: Any) -> bool:
     """Tell whether a value can be written as JSON without changing it: no NaN, no odd keys."""
     try:
-        json.dumps(value, allow_nan=False)
+        dump(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
@@ -406,16 +408,27 @@ def _decoded(text: str) -> Any:
     try:
         return _DECODE(text) if text.strip() else None
     except (ValueError, RecursionError, UnicodeError):
-        return 0
+        found = _left_as_text(text)
+        return 0 if found is None else found
+
+
+def _left_as_text(text: str) -> Any:
+    """Return what JSON text says that holds more than can be read here, None if it is no JSON."""
+    try:
+        return unread.decode(text)
+    except ValueError:
+        return None
 
 
 def _fault_position(arguments: Any) -> int:
     """Give the offset at which JSON text stops making sense; its end, if a string is left open."""
     try:
-        json.loads(arguments)
+        unread.decode(arguments)
     except json.JSONDecodeError as error:
         return len(arguments) if error.msg.startswith("Unterminated") else error.pos
-    except (TypeError, RecursionError):
+    except unread.TooDeep as error:
+        return error.reached
+    except TypeError:
         return 0
     return 0
 
@@ -434,7 +447,9 @@ def argument_fault(case: Case, call: Part) -> str:
     try:
         decoded: Any = _DECODE(value)
     except (ValueError, RecursionError, UnicodeError):
-        return _CUT_OFF if _fault_position(value) >= len(value.rstrip()) else _NO_JSON
+        decoded = _left_as_text(value)
+        if decoded is None:
+            return _CUT_OFF if _fault_position(value) >= len(value.rstrip()) else _NO_JSON
     return "" if isinstance(decoded, dict) else "not a JSON object"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lockstitch.model.parts import Part
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.rules.case import Case
@@ -99,7 +100,7 @@ def word(value: object) -> str:
 
 def place_order(place: str) -> list[tuple[int, int, str]]:
     """Give a key that sorts places in the order of the list."""
-    return [(0, int(step), "") if step.isdecimal() else (1, 0, step) for step in place.split(".")]
+    return [(0, int(step), "") if is_index(step) else (1, 0, step) for step in place.split(".")]
 
 
 def label(part: Part) -> str:

@@ -166,6 +166,28 @@ SPREAD_RECORD = rule(
     failures=("F59",),
 )
 
+UNREAD_VALUE = rule(
+    code="LS613",
+    name="unread-value",
+    severity=NOTE,
+    formats=(*LINES, "openclaw", "opencode", "opencode-export", "goose", "openai-agents"),
+    fixable=False,
+    summary="a record holds a value that is valid JSON, but cannot be read here",
+    help="nothing is wrong with it; a repair leaves the record as it is",
+    what=(
+        "An integer of more than 4300 digits, or lists and objects within a thousand others: JSON "
+        "allows both, and programs in other languages read them. All the rest of the record is "
+        "read and checked as ever; the value itself is only checked to be JSON."
+    ),
+    cause="A tool that was given or gave such a value, or a session made to trip its readers.",
+    repair=(
+        "None. A line or a row with such a value keeps its bytes through every repair, and so does "
+        "the value in a file that is one document. A repair that would have to change it is "
+        "declined, and says so; the session stays as it was."
+    ),
+    failures=("F60",),
+)
+
 MALFORMED_RECORD = rule(
     code="LS610",
     name="malformed-record",

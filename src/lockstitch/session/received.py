@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from lockstitch import unread
 from lockstitch.dialects.detect import confirmed, dialect_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
@@ -138,7 +139,19 @@ def _kept(text: bytes | str) -> tuple[Raw, Any]:
         payload = payload_of(text)
         return payload, value_of(payload, inner=True)
     except (ValueError, RecursionError):
-        raise UsageError("this reply is text that is not JSON; pass the response itself") from None
+        raise UsageError(_refused(text)) from None
+
+
+def _refused(text: bytes | str) -> str:
+    """Say why a text is not taken for a reply."""
+    try:
+        unread.decode(text.decode() if isinstance(text, bytes) else text)
+    except ValueError:
+        return "this reply is text that is not JSON; pass the response itself"
+    return (
+        f"this reply holds an integer of more than {unread.LONGEST} digits, or is nested too "
+        "deeply, so it cannot be recorded; ask the model again"
+    )
 
 
 def _written(value: Any, hook: Callable[[Any], Any] | None) -> Raw:

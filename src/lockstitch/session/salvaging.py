@@ -17,6 +17,7 @@ from lockstitch.journal.rebuilding import names_in, rebuilt
 from lockstitch.journal.records import NEW, Entry
 from lockstitch.journal.salvage import Salvage, judged, without_holes
 from lockstitch.stores.base import Backend
+from lockstitch.unread import is_index
 
 _ASIDE = re.compile(r"\.(damaged|repaired)-\d+")
 _LONGEST = 128
@@ -128,7 +129,7 @@ def _last(backend: Backend, session: str, word: str) -> int:
     numbers = [0]
     for listed in backend.sessions(after=session):
         end = listed.session.removeprefix(start)
-        if listed.session.startswith(start) and end.isdecimal():
+        if listed.session.startswith(start) and is_index(end):
             numbers.append(int(end))
         elif listed.session > f"{start}~":
             break

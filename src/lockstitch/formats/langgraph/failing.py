@@ -20,6 +20,7 @@ from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS, error_told
 from lockstitch.formats.langgraph.snapshot import JSON, WITHIN, Coded, Write
 from lockstitch.model.parts import CALL
+from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.formats.langgraph.conversation import Reading
@@ -77,7 +78,7 @@ def _is_task(reading: Reading, write: Write, number: int, node: str) -> bool:
     if write.path:
         steps = write.path.removeprefix("~").split(", ")
         return (
-            steps[0] == PUSH and len(steps) > 1 and steps[1].isdigit() and int(steps[1]) == number
+            steps[0] == PUSH and len(steps) > 1 and is_index(steps[1]) and int(steps[1]) == number
         )
     head, space = reading.snapshot.head, reading.snapshot.namespace
     step = head.metadata.get("step")

@@ -28,7 +28,7 @@ from lockstitch.formats.langgraph.coding import (
 )
 from lockstitch.formats.langgraph.naming import OVERWRITE
 from lockstitch.formats.langgraph.snapshot import JSON
-from lockstitch.formats.lines import decode as decode_any
+from lockstitch.formats.lines import reading
 
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _SNAPSHOT = "delta_snapshot"
@@ -65,9 +65,12 @@ class Texts(Coding):
 
     def plain(self, data: bytes) -> Any:
         try:
-            return decode_any(data)
+            value, codes = reading(data)
         except _BAD as error:
             raise Undecodable(_reason(error)) from None
+        if codes:
+            raise Undecodable("it holds a value that is too long or too deep to be read here")
+        return value
 
     def is_plain(self, data: bytes) -> bool:
         return True

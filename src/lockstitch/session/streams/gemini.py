@@ -24,7 +24,7 @@ _MORE = ("willContinue", "will_continue")
 _PIECES = ("partialArgs", "partial_args")
 _FINISH = ("finishReason", "finish_reason")
 _FEEDBACK = ("promptFeedback", "prompt_feedback")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(?:'([^']*)'|\"([^\"]*)\"|(\d+))\]")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(?:'([^']*)'|\"([^\"]*)\"|(\d{1,9}))\]")
 
 
 class Gemini(Accumulator):

@@ -1,0 +1,245 @@
+"""JSON that is valid, but holds what no decoder here takes: those pieces are left as text.
+
+An integer of thousands of digits, a number beyond a float and lists within a thousand lists are
+valid JSON, and other programs read them. Such a piece becomes a ``msgspec.Raw`` of its own bytes,
+which msgspec and ``splices.dump`` write back as it was; all around it is decoded as ever. So what
+cannot be read here is told from what is damaged, and keeps its bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from json import JSONDecodeError, JSONDecoder
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from msgspec import Raw
+
+# Python refuses to convert longer ones: it would take time by the square of their length.
+LONGEST = 4300
+# Deeper than any program nests what it writes itself; what a tool was given may be deeper.
+DEEPEST = 100
+
+_DIGIT = re.compile(rb"\d")
+_DIGITS = re.compile(rb"\d*+")
+_STEP = 4096
+_LONGEST_INDEX = 18
+
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(\.\d++)?([eE][-+]?\d++)?", re.ASCII)
+_WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+_CLOSERS = {"{": "}", "[": "]"}
+
+
+def decode(text: str, *, strict: bool = True) -> Any:
+    """Return the value of a JSON text, with what cannot be read left as ``Raw``.
+
+    Raises ValueError if the text is not JSON.
+    """
+    value, end = raw_decode(text, _space(text, 0), strict=strict)
+    end = _space(text, end)
+    if end != len(text):
+        raise JSONDecodeError("Extra data", text, end)
+    return value
+
+
+class TooDeep(ValueError):
+    """What is nested deeply is no JSON, or was not read; ``reached`` is where reading ended."""
+
+    def __init__(self, reached: int) -> None:
+        super().__init__("what starts here is nested deeply, and was not read to its end")
+        self.reached = reached
+
+
+def raw_decode(
+    text: str, at: int = 0, *, strict: bool = True, deep: bool = True
+) -> tuple[Any, int]:
+    """Return the value that starts at a place of a text, and where it ends.
+
+    Without ``strict`` a string may hold raw control characters; without ``deep`` nothing is read
+    that is nested deeply. Raises ValueError if no value starts there, TooDeep for a deep one.
+    """
+    try:
+        return _DECODERS[strict].raw_decode(text, at)
+    except RecursionError:
+        pass
+    try:
+        if deep:
+            return _Reader(text, strict).read(at)
+    except JSONDecodeError as error:
+        raise TooDeep(error.pos) from None
+    raise TooDeep(at)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON, however long and deep it is."""
+    try:
+        decode(text)
+    except ValueError:
+        return False
+    return True
+
+
+def pieces(value: Any) -> Iterator[bytes]:
+    """Give the pieces of a value that were left as text, in no order."""
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if type(one) is dict:
+            rest += one.values()
+        elif type(one) is list:
+            rest += one
+        elif type(one) is Raw:
+            yield bytes(one)
+
+
+def is_left(value: Any) -> bool:
+    """Whether some of a value is left as text because it is too long or nested too deeply.
+
+    A number beyond a float is left, too, but there is nothing to be said of it.
+    """
+    return any(piece[:1] in b"[{" or len(piece) > LONGEST for piece in pieces(value))
+
+
+def has_long_number(data: bytes) -> bool:
+    """Whether so many digits stand in a row that they may be an integer nobody here reads.
+
+    Such a run covers one byte of every few thousand, so that only those are looked at.
+    """
+    for sample in _DIGIT.finditer(data[::_STEP]):
+        at = sample.start() * _STEP
+        before = data[max(0, at - LONGEST) : at]
+        run = _DIGITS.match(data, at)
+        behind = run.end() - at if run else 0
+        if len(before) - len(before.rstrip(b"0123456789")) + behind > LONGEST:
+            return True
+    return False
+
+
+def is_index(text: str) -> bool:
+    """Whether a text is a number that counts something: digits, and not so many that it is a key.
+
+    Python refuses to convert long ones, and not all that ``str.isdigit`` takes are numbers.
+    """
+    return len(text) <= _LONGEST_INDEX and text.isdecimal()
+
+
+def _integer(digits: str) -> int | Raw:
+    return int(digits) if len(digits) <= LONGEST else Raw(digits.encode())
+
+
+def _fraction(digits: str) -> float | Raw:
+    number = float(digits)
+    return number if math.isfinite(number) else Raw(digits.encode())
+
+
+_DECODERS = {
+    strict: JSONDecoder(strict=strict, parse_int=_integer, parse_float=_fraction)
+    for strict in (True, False)
+}
+
+
+def _space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+class _Reader:
+    """Reads one value without recursion; what is nested too deeply is only checked."""
+
+    def __init__(self, text: str, strict: bool) -> None:
+        self.text = text
+        self.strict = strict
+        # What is open, the closer of each, and the key under which its next value goes.
+        self.values: list[Any] = []
+        self.closers: list[str] = []
+        self.keys: list[str] = []
+        self.deep = -1
+
+    def read(self, at: int) -> tuple[Any, int]:
+        """Return the value that starts here, and where it ends."""
+        while True:
+            value, at, is_open = self._value(at)
+            if is_open:
+                continue
+            while True:
+                if not self.closers:
+                    return value, at
+                self._put(value)
+                at = _space(self.text, at)
+                sign = self.text[at : at + 1]
+                if sign == ",":
+                    at = self._member(at + 1)
+                    break
+                if sign != self.closers[-1]:
+                    raise JSONDecodeError(f"Expecting ',' or {self.closers[-1]!r}", self.text, at)
+                at += 1
+                value = self._closed(at)
+
+    def _value(self, at: int) -> tuple[Any, int, bool]:
+        """Read a value, or the start of one that holds others."""
+        at = _space(self.text, at)
+        sign = self.text[at : at + 1]
+        if sign in _CLOSERS:
+            return self._opened(sign, at)
+        if sign == '"':
+            value, end = scanstring(self.text, at + 1, self.strict)
+            return value, end, False
+        word, value = _WORDS.get(sign, ("", None))
+        if word and self.text.startswith(word, at):
+            return value, at + len(word), False
+        number = _NUMBER.match(self.text, at)
+        if number is None:
+            raise JSONDecodeError("Expecting value", self.text, at)
+        is_whole = number[1] is None and number[2] is None
+        return (_integer if is_whole else _fraction)(number[0]), number.end(), False
+
+    def _opened(self, sign: str, at: int) -> tuple[Any, int, bool]:
+        value: Any = {} if sign == "{" else []
+        end = _space(self.text, at + 1)
+        if self.text.startswith(_CLOSERS[sign], end):
+            return value, end + 1, False
+        if len(self.closers) == DEEPEST:
+            self.deep = at
+        self.closers.append(_CLOSERS[sign])
+        if self.deep < 0:
+            self.values.append(value)
+            self.keys.append("")
+        return value, self._member(end), True
+
+    def _member(self, at: int) -> int:
+        """Return where the next member's value starts, behind its key if it has one."""
+        if self.closers[-1] == "]":
+            return at
+        at = _space(self.text, at)
+        if not self.text.startswith('"', at):
+            raise JSONDecodeError("Expecting property name in double quotes", self.text, at)
+        key, end = scanstring(self.text, at + 1, self.strict)
+        end = _space(self.text, end)
+        if not self.text.startswith(":", end):
+            raise JSONDecodeError("Expecting ':' delimiter", self.text, end)
+        if self.deep < 0:
+            self.keys[-1] = key
+        return end + 1
+
+    def _put(self, value: Any) -> None:
+        if self.deep >= 0:
+            return
+        around = self.values[-1]
+        if type(around) is dict:
+            around[self.keys[-1]] = value
+        else:
+            around.append(value)
+
+    def _closed(self, end: int) -> Any:
+        """Return the value that ends here."""
+        self.closers.pop()
+        if self.deep < 0:
+            self.keys.pop()
+            return self.values.pop()
+        if len(self.closers) > DEEPEST:
+            return None
+        start, self.deep = self.deep, -1
+        return Raw(self.text[start:end].encode("utf-8", "surrogatepass"))
