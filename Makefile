@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+LOCK ?= requirements/dev.lock
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 comma := ,
@@ -41,28 +42,33 @@ test-newest:
 # make langgraph-suite CHECKOUT=../langgraph (a checkout of its repository, of about the version
 # that is installed). Its tests need plugins of pytest that ours must not have.
 langgraph-suite:
-	$(MAKE) VENV=.venv-suite .venv-suite/.installed-dev
-	.venv-suite/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[suite]'
+	$(MAKE) VENV=.venv-suite LOCK=requirements/suite.lock .venv-suite/.installed-dev
 	.venv-suite/bin/python -m tests.integrations.langgraph.suite $(CHECKOUT) $(ARGS)
 
 # Names the newest releases in requirements/*.lock, for every Python and platform at once.
+LOCKED := .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
+ALL := $(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra))
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
-		$(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \
-		--output-file requirements/dev.lock pyproject.toml
-	.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' \
-		--constraint requirements/dev.lock \
+	$(LOCKED) $(ALL) --output-file requirements/dev.lock pyproject.toml
+	$(LOCKED) --constraint requirements/dev.lock \
 		--output-file requirements/server.lock requirements/server.in
+	$(LOCKED) $(ALL) --extra bench --output-file requirements/bench.lock pyproject.toml
+	$(LOCKED) $(ALL) --extra suite --output-file requirements/suite.lock pyproject.toml
 	rm -rf .venv-lock
 
 # Properties on many examples, others each time, and everything that steps over some of its cases.
+# With FORMAT, damaged sessions of a program instead: make fuzz FORMAT=codex MUTANTS=50000, or all.
 EXAMPLES ?= 5000
+MUTANTS ?= 5000
 fuzz: $(VENV)/.installed-dev
+ifdef FORMAT
+	$(BIN)/python -m tests.fuzz --format $(FORMAT) --mutants $(MUTANTS) $(ARGS)
+else
 	LOCKSTITCH_FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) $(or $(TESTS),tests/property)
+endif
 
 # The real Claude Code and Codex, in every version known here, on every kind of broken session.
 clients: $(VENV)/.installed-dev
@@ -84,13 +90,15 @@ precision: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/python scripts/generate_docs.py
 
-bench: $(VENV)/.installed-dev
-	$(PIP) --editable '.[bench]'
-	$(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/sessions.py --keep
-	$(BIN)/python benchmarks/stores.py --keep
-	$(BIN)/python benchmarks/checkpoints.py --keep
-	$(BIN)/python benchmarks/redaction.py --keep
+# Beside the programs that Lockstitch is compared with, which want other releases than it is
+# developed with.
+bench:
+	$(MAKE) VENV=.venv-bench LOCK=requirements/bench.lock .venv-bench/.installed-dev
+	.venv-bench/bin/python benchmarks/run.py
+	.venv-bench/bin/python benchmarks/sessions.py --keep
+	.venv-bench/bin/python benchmarks/stores.py --keep
+	.venv-bench/bin/python benchmarks/checkpoints.py --keep
+	.venv-bench/bin/python benchmarks/redaction.py --keep
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -106,7 +114,7 @@ $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/.installed
 
 # The project itself is built by what was just installed: nothing is fetched that is not locked.
-$(VENV)/.installed-dev: pyproject.toml requirements/dev.lock | $(VENV)/bin/python
-	$(RETRIED) $(PIP) --require-hashes --requirement requirements/dev.lock
+$(VENV)/.installed-dev: pyproject.toml $(LOCK) | $(VENV)/bin/python
+	$(RETRIED) $(PIP) --require-hashes --requirement $(LOCK)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@ $(VENV)/.installed $(VENV)/.installed-demo

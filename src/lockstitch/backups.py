@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch import disk, files, manifests
-from lockstitch.errors import Conflict, Unreadable, UsageError
+from lockstitch.backup_folder import Owner, made_beside, owner_of
+from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.files import Snapshot
+from lockstitch.folders import Folder, folder_at, walk
 from lockstitch.manifests import FOLDER, Backup
 from lockstitch.moves import Replaced
 
@@ -60,6 +63,7 @@ class Undone(Struct, frozen=True):
     kept: Backup | None = None
 
 
+Declined = Callable[[str, Exception], object]
 Clock = Callable[[], datetime]
 Token = Callable[[], str]
 
@@ -83,33 +87,43 @@ def replace(  # noqa: PLR0913 - what is done, and clock and chance with their de
     now: Clock = _now,
     token: Token = new_run,
 ) -> tuple[Backup, Replaced]:
-    """``files.replace`` with a backup: keep, replace, settle; no trace if nothing was written."""
+    """``files.replace`` with a backup: keep, replace, settle; no trace if nothing was written.
+
+    Of several that replace the same file at once, one does; the others raise Conflict or Busy
+    before they have kept anything.
+    """
     manifests.encode(details)
-    backup = keep(before, run, now=now, token=token)
-    try:
-        replaced = files.replace(before, data)
-    except BaseException:
-        if _is_untouched(before):
-            backup.file.unlink(missing_ok=True)
-        raise
-    try:
-        return settle(backup, replaced, details, of=of), replaced
-    except OSError as error:
-        reason = f"{error.strerror}; {_UNSETTLED}"
-        raise OSError(error.errno, reason, before.path) from error
+    manifests.require_run(run)
+    owner = Owner(before.uid, before.gid)
+    with files.reopened(before) as old:
+        backup = keep(before, run, now=now, token=token, around=old.folder)
+        try:
+            replaced = old.replace(data)
+        except BaseException:
+            if not old.is_replaced:
+                manifests.remove(backup, owner)
+            raise
+        try:
+            return settle(backup, replaced, details, owner, of=of), replaced
+        except OSError as error:
+            reason = f"{error.strerror}; {_UNSETTLED}"
+            raise OSError(error.errno, reason, before.path) from error
 
 
-def _is_untouched(before: Snapshot) -> bool:
-    with suppress(OSError):
-        return Path(before.path).lstat().st_ino == before.inode
-    return False
-
-
-def keep(before: Snapshot, run: str, *, now: Clock = _now, token: Token = new_run) -> Backup:
+def keep(
+    before: Snapshot,
+    run: str,
+    *,
+    now: Clock = _now,
+    token: Token = new_run,
+    around: Folder | None = None,
+) -> Backup:
     """Save what was read, before it is replaced; durable when it returns."""
-    backup = _new(before.path, run, now, token)
-    with files.blaming(before.path):
-        manifests.create(backup.file, before.data)
+    manifests.require_run(run)
+    owner = Owner(before.uid, before.gid)
+    with files.blaming(before.path), made_beside(before.path, owner, around) as own:
+        backup = manifests.new(before.path, run, now(), token(), own)
+        manifests.create(backup, before.data, own)
     known = msgspec.structs.replace(
         backup.manifest, before_digest=before.digest, before_size=before.size
     )
@@ -126,24 +140,28 @@ def keep_rows(  # noqa: PLR0913 - what is kept, and clock and chance with their 
     token: Token = new_run,
 ) -> Backup:
     """Save the images of a session's rows, as JSON values, instead of the whole database."""
-    return manifests.note(_new(path, run, now, token), rows=rows, session=session)
-
-
-def _new(path: str | Path, run: str, now: Clock, token: Token) -> Backup:
-    backup = manifests.new(path, run, now(), token())
+    manifests.require_run(run)
+    owner = owner_of(path)
     with files.blaming(str(path)):
-        manifests.open_folder(Path(path).parent)
-    return backup
+        with made_beside(path, owner) as own:
+            backup = manifests.new(path, run, now(), token(), own)
+        return manifests.note(backup, owner, rows=rows, session=session)
 
 
 def settle(
-    backup: Backup, after: Replaced | None, details: dict[str, Any], *, of: str | None = None
+    backup: Backup,
+    after: Replaced | None,
+    details: dict[str, Any],
+    owner: Owner | None = None,
+    *,
+    of: str | None = None,
 ) -> Backup:
     """Write down how the repair ended; ``after`` is None for rows, which have no digest."""
     known: dict[str, Any] = {}
     if after is not None:
         known = {"after_digest": after.digest, "after_size": after.size, "carried": after.carried}
-    return manifests.note(backup, **known, finished=True, of=of, details=details)
+    whose = owner_of(backup.path) if owner is None else owner
+    return manifests.note(backup, whose, **known, finished=True, of=of, details=details)
 
 
 def listed(path: str | Path) -> list[Backup]:
@@ -151,10 +169,13 @@ def listed(path: str | Path) -> list[Backup]:
     return manifests.of_file(path)
 
 
-def runs(where: str | Path | Iterable[str | Path]) -> list[Run]:
-    """The repairs of some files, or of everything below a folder, newest first."""
+def runs(where: str | Path | Iterable[str | Path], declined: Declined | None = None) -> list[Run]:
+    """The repairs of some files, or of everything below a folder, newest first.
+
+    Folders of backups that are not to be believed are told to ``declined``, or else raised.
+    """
     groups: dict[str, list[Backup]] = {}
-    for backup in _everywhere(where):
+    for backup in _everywhere(where, declined):
         groups.setdefault(backup.run, []).append(backup)
     return sorted((_run(group) for group in groups.values()), key=_time, reverse=True)
 
@@ -168,17 +189,30 @@ def _time(what: Run | Backup) -> datetime:
     return what.time
 
 
-def _everywhere(where: str | Path | Iterable[str | Path]) -> Iterator[Backup]:
+def _everywhere(
+    where: str | Path | Iterable[str | Path], declined: Declined | None
+) -> Iterator[Backup]:
     if not isinstance(where, str | Path):
         for one in where:
-            yield from _everywhere(one)
+            yield from _everywhere(one, declined)
     elif not Path(where).is_dir():
         yield from listed(where)
     else:
-        for folder, inner, names in os.walk(where):
+        for folder, inner, names in walk(str(where), partial(_unread, declined)):
             if FOLDER in inner:
                 inner.remove(FOLDER)
-                yield from manifests.of_folder(Path(folder), names)
+                try:
+                    yield from manifests.of_folder(Path(folder), names)
+                except (LockstitchError, OSError) as error:
+                    if declined is None:
+                        raise
+                    declined(folder, error)
+
+
+def _unread(declined: Declined | None, error: OSError) -> None:
+    if declined is None:
+        raise error
+    declined(str(error.filename), error)
 
 
 def is_undo(backup: Backup) -> bool:
@@ -217,12 +251,28 @@ def undo(  # noqa: PLR0913 - options, all but the path with a default
             raise UsageError("is a database, whose rows only its own format can restore")
         restore(backup)
     elif present is None:
-        files.write_atomically(path, manifests.saved(backup))
+        _bring_back(path, manifests.saved(backup))
     else:
         data = files.joined(manifests.saved(backup), _carried(backup, present))
         again = as_run or token()
         kept, _ = replace(present, data, again, {}, of=backup.stem, now=now, token=token)
     return Undone(str(path), _marked(backup, now), kept)
+
+
+def _bring_back(path: str | Path, data: bytes) -> None:
+    """Write a file that is gone; if another has come in its place, that stays."""
+    own = Path(path)
+    with files.blaming(str(path)), folder_at(own.parent) as folder:
+        owner = owner_of(path)
+
+        def dress(handle: int) -> None:
+            if os.name != "nt" and os.geteuid() == 0:
+                os.fchown(handle, owner.uid, owner.gid)
+
+        try:
+            files.create_in(folder, own.name, data, dress)
+        except FileExistsError:
+            raise Conflict("has come back meanwhile; nothing was written") from None
 
 
 def _due(
@@ -275,12 +325,17 @@ def _carried(backup: Backup, present: Snapshot) -> bytes:
 
 def _marked(backup: Backup, now: Clock) -> Backup:
     """Note that a backup was restored; what an undone undo had taken back is in force again."""
+    owner = owner_of(backup.path)
     for other in listed(backup.path):
         if other.stem == backup.manifest.of:
-            manifests.note(other, undone=None)
-    return manifests.note(backup, undone=now().isoformat())
+            manifests.note(other, owner, undone=None)
+    return manifests.note(backup, owner, undone=now().isoformat())
 
 
 def tidy(folder: str | Path) -> int:
     """Remove what killed repairs left half written in a folder and among its backups."""
-    return disk.tidy(Path(folder)) + disk.tidy(Path(folder) / FOLDER)
+    with folder_at(folder) as own:
+        count = disk.tidy(own)
+        with suppress(OSError), closing(own.inside(FOLDER)) as inner:
+            count += disk.tidy(inner)
+    return count

@@ -5,8 +5,6 @@ Every function is one small step without a policy of its own; ``files`` decides.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import secrets
 import signal
@@ -16,8 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
+
+from lockstitch import inputs
+from lockstitch.folders import Folder
 
 if sys.platform != "win32":
     import fcntl
@@ -29,30 +29,24 @@ CHUNK = 1 << 20
 
 _BINARY = getattr(os, "O_BINARY", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-READING = (
-    os.O_RDONLY
-    | _BINARY
-    | _CLOEXEC
-    | _NOFOLLOW
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-)
-CREATING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY | _CLOEXEC | _NOFOLLOW
-APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | _NOFOLLOW
-
-_HERE = -100  # AT_FDCWD
-_EXCHANGE = 2  # RENAME_EXCHANGE
-_NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
+READING = inputs.FLAGS | inputs.NOFOLLOW
+CREATING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY | _CLOEXEC | inputs.NOFOLLOW
+APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | inputs.NOFOLLOW
 
 
 class Open:
     """An open file and its name; ``kept`` says that the name of a draft must not be removed."""
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, name: str, handle: int) -> None:
+        self.folder = folder
+        self.name = name
         self.handle = handle
         self.kept = False
+
+    @property
+    def path(self) -> Path:
+        """The path of the file, as far as that is still where its folder is."""
+        return self.folder.path / self.name
 
     def close(self) -> None:
         """Close the handle, once."""
@@ -62,39 +56,42 @@ class Open:
 
 
 @contextmanager
-def draft(folder: Path) -> Iterator[Open]:
+def draft(folder: Folder | Path) -> Iterator[Open]:
     """Create a private temporary file; whatever has its name in the end is removed."""
-    made = Open(_new_name(folder), -1)
+    made = Open(folder if isinstance(folder, Folder) else Folder(folder), _new_name(), -1)
     try:
-        made.handle = os.open(made.path, CREATING, 0o600)
+        made.handle = made.folder.open(made.name, CREATING)
         yield made
     finally:
         made.close()
         if not made.kept:
-            made.path.unlink(missing_ok=True)
+            made.folder.remove(made.name)
 
 
-def _new_name(folder: Path) -> Path:
-    return folder / f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"
+def _new_name() -> str:
+    return f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"
 
 
-def tidy(folder: Path, now: float | None = None) -> int:
+def tidy(folder: Folder | Path, now: float | None = None) -> int:
     """Remove the drafts that killed processes of this user left behind; returns how many."""
     limit = (time.time() if now is None else now) - STALE
+    where = folder if isinstance(folder, Folder) else Folder(folder)
     removed = 0
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(PREFIX) and entry.name.endswith(SUFFIX):
-                removed += _removed_if_stale(entry, limit)
+    with suppress(OSError):
+        for name in where.names():
+            if name.startswith(PREFIX) and name.endswith(SUFFIX):
+                removed += _removed_if_stale(where, name, limit)
     return removed
 
 
-def _removed_if_stale(entry: os.DirEntry[str], limit: float) -> bool:
+def _removed_if_stale(folder: Folder, name: str, limit: float) -> bool:
     # ctime, because a draft that took part in a swap has the mtime of the file it replaced.
     try:
-        found = entry.stat(follow_symlinks=False)
-        if found.st_ctime < limit and stat.S_ISREG(found.st_mode) and _is_ours(found):
-            Path(entry.path).unlink()
+        found = folder.look(name)
+        if found is None or found.st_ctime >= limit or not stat.S_ISREG(found.st_mode):
+            return False
+        if _is_ours(found):
+            folder.remove(name)
             return True
     except OSError:
         return False
@@ -146,9 +143,9 @@ def write(handle: int, data: bytes) -> None:
         rest = rest[os.write(handle, rest) :]
 
 
-def append(path: Path, data: bytes) -> None:
+def append(folder: Folder, name: str, data: bytes) -> None:
     """Add to the end of a file, as any other program would."""
-    handle = os.open(path, APPENDING)
+    handle = folder.open(name, APPENDING)
     try:
         write(handle, data)
     finally:
@@ -198,16 +195,7 @@ def sync(handle: int) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; Windows has no way to ask for that."""
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY | _CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in _NOT_OFFERED:
-            raise
-    finally:
-        os.close(handle)
+    Folder(folder).sync()
 
 
 def is_locked(handle: int) -> bool:
@@ -223,57 +211,44 @@ def is_locked(handle: int) -> bool:
     return False
 
 
-def place(new: Open, target: Path) -> None:
+def place(new: Open, name: str) -> None:
     """Give a draft its name, which must be free; raises FileExistsError if it is not."""
     try:
-        os.link(new.path, target, follow_symlinks=False)
+        new.folder.link(new.name, name)
     except FileExistsError:
         raise
     except (OSError, NotImplementedError):
         # A file system without second names: the name is taken first, and replaced at once.
-        os.close(os.open(target, CREATING, 0o600))
-        new.path.replace(target)
+        os.close(new.folder.open(name, CREATING))
+        new.folder.rename(new.name, name)
 
 
-def swap(new: Path, target: Path) -> bool:
+def swap(folder: Folder, new: str, target: str) -> bool:
     """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
 
     Where the file system cannot exchange two names, a second name keeps the old file; where it
     knows no second names either, the old file is gone and the answer is False.
     """
-    if _exchanged(new, target):
+    if _exchanged(folder, new, target):
         return True
-    aside = new.with_suffix(f".old{SUFFIX}")
+    aside = f"{new.removesuffix(SUFFIX)}.old{SUFFIX}"
     try:
-        os.link(target, aside, follow_symlinks=False)
+        folder.link(target, aside)
     except FileNotFoundError:
         raise
     except (OSError, NotImplementedError):
-        new.replace(target)
+        folder.rename(new, target)
         return False
     try:
-        new.replace(target)
-        aside.replace(new)
+        folder.rename(new, target)
+        folder.rename(aside, new)
     finally:
-        aside.unlink(missing_ok=True)
+        folder.remove(aside)
     return True
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    call = None if sys.platform != "linux" else getattr(_libc(), "renameat2", None)
-    if call is None:
-        return False
-    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _NOT_OFFERED:
-        return False
-    raise OSError(number, os.strerror(number), str(other))
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _exchanged(folder: Folder, one: str, other: str) -> bool:
+    return folder.exchange(one, other)
 
 
 class Watch:
@@ -284,7 +259,7 @@ class Watch:
     it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.leases: bool | None = None
 
@@ -298,13 +273,13 @@ class Watch:
 
     def _grants_leases(self) -> bool:
         """Whether a new file, which nobody can have open for writing, gets a lease here."""
-        path = _new_name(self.folder)
-        handle = os.open(path, (CREATING & ~os.O_RDWR) | os.O_RDONLY, 0o600)
+        name = _new_name()
+        handle = self.folder.open(name, (CREATING & ~os.O_RDWR) | os.O_RDONLY)
         try:
             return is_leased(handle)
         finally:
             os.close(handle)
-            path.unlink(missing_ok=True)
+            self.folder.remove(name)
 
 
 def is_leased(handle: int) -> bool:

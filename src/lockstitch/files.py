@@ -11,15 +11,17 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
-from lockstitch import disk
-from lockstitch.errors import Busy, Conflict, Unreadable, UsageError, reason_of
-from lockstitch.moves import GONE, NEWLINES, PATIENCE, Move, Patience, Replaced
+from lockstitch import disk, inputs
+from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.folders import Folder, folder_at
+from lockstitch.moves import CHANGED, GONE, NEWLINES, PATIENCE, Move, Patience, Replaced
 
 BACKUPS = ".lockstitch"  # the folder for them, beside the file
 _EXISTS = "{}: exists; nothing was written: give another name to -o, or --force to overwrite it"
@@ -44,18 +46,18 @@ class Snapshot(Struct, frozen=True):
         return f"Snapshot({self.path!r}, {self.size} bytes)"
 
 
-def snapshot(path: str | Path, *, follow_symlinks: bool = False) -> Snapshot:
-    """Read a regular file as a whole; raises Unreadable or UsageError, without the path."""
+def snapshot(
+    path: str | Path, *, follow_symlinks: bool = False, folder: Folder | None = None
+) -> Snapshot:
+    """Read a regular file as a whole, by its path or by its name in a folder.
+
+    Raises Unreadable or UsageError, without the path.
+    """
     name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
-    handle = _open(name)
-    try:
-        found = os.fstat(handle)
-        _require_regular(found)
-        data = disk.read(handle)
-    except OSError as error:
-        raise Unreadable(error.strerror or "cannot be read") from error
-    finally:
-        os.close(handle)
+    _require_no_link(name, folder)
+    with inputs.opened(name, disk.READING, folder) as handle:
+        found = inputs.status_of(handle)
+        data = inputs.read(handle)
     return Snapshot(
         path=name,
         data=data,
@@ -70,27 +72,20 @@ def snapshot(path: str | Path, *, follow_symlinks: bool = False) -> Snapshot:
     )
 
 
+def _require_no_link(name: str, folder: Folder | None) -> None:
+    """Say so where it is a link; opening it would only say that it cannot be opened."""
+    found = None
+    with suppress(OSError, ValueError):
+        found = Path(name).lstat() if folder is None else folder.look(name)
+    if found is not None and stat.S_ISLNK(found.st_mode):
+        raise UsageError(
+            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
+        )
+
+
 def digest_of(data: bytes) -> str:
     """The name of some bytes in manifests: SHA-256, in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
-
-
-def _open(name: str) -> int:
-    try:
-        if not Path(name).is_symlink():
-            return os.open(name, disk.READING)
-    except OSError as error:
-        raise Unreadable(reason_of(error)) from error
-    except ValueError as error:
-        raise UsageError("is no possible name of a file") from error
-    raise UsageError("is a symbolic link; name the file itself, or allow it with --follow-symlinks")
-
-
-def _require_regular(found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise UsageError("is a folder, not a file")
-    if not stat.S_ISREG(found.st_mode):
-        raise UsageError("is not a regular file")
 
 
 def joined(head: bytes, tail: bytes) -> bytes:
@@ -114,19 +109,45 @@ def write_new(
     """
     require_new(path, force=force, sources=sources)
     with blaming(str(path)):
-        if force or os.path.lexists(path):
+        if force or _status(path) is not None:
             write_atomically(path, data)
             return
-        target = Path(path).resolve()
-        with disk.draft(target.parent) as new:
-            disk.write(new.handle, data)
-            disk.sync(new.handle)
-            new.close()
+        # A link to a file that is not there is a name that is taken, whoever put it there.
+        with folder_at(Path(path).parent) as folder:
             try:
-                disk.place(new, target)
+                create_in(folder, Path(path).name, data)
             except FileExistsError:
                 raise UsageError(_EXISTS.format(path)) from None
-        disk.sync_folder(target.parent)
+
+
+Dress = Callable[[int], object]
+
+
+def create_in(folder: Folder, name: str, data: bytes, dress: Dress | None = None) -> None:
+    """Write a new file as a whole, durably; raises FileExistsError if anything has its name.
+
+    It is private and our own, unless ``dress`` gives the open file another owner or mode.
+    """
+    with disk.draft(folder) as new:
+        _fill(new, data, dress)
+        disk.place(new, name)
+    folder.sync()
+
+
+def write_in(folder: Folder, name: str, data: bytes, dress: Dress | None = None) -> None:
+    """Write a file as :func:`create_in` does, in the place of what has its name: of a link, too."""
+    with disk.draft(folder) as new:
+        _fill(new, data, dress)
+        folder.rename(new.name, name)
+    folder.sync()
+
+
+def _fill(new: disk.Open, data: bytes, dress: Dress | None) -> None:
+    disk.write(new.handle, data)
+    if dress is not None:
+        dress(new.handle)
+    disk.sync(new.handle)
+    new.close()
 
 
 def require_new(
@@ -163,17 +184,25 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     """
     existing = _status(path)
     if existing and not stat.S_ISREG(existing.st_mode):
-        Path(path).write_bytes(data)
+        _pour(path, data)
         return
     target = Path(path).resolve()
-    with disk.draft(target.parent) as new:
-        disk.write(new.handle, data)
-        if existing:
-            disk.adopt(new.handle, existing)
-        disk.sync(new.handle)
-        new.close()
-        new.path.replace(target)
-    disk.sync_folder(target.parent)
+    with folder_at(target.parent) as folder:
+        found = folder.look(target.name)
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{path}: was replaced while it was looked at; nothing was written")
+        write_in(folder, target.name, data, found and partial(disk.adopt, old=found))
+
+
+def _pour(path: str | Path, data: bytes) -> None:
+    """Write to a device or a pipe; a file that has come in its place is left alone."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{path}: was replaced while it was looked at; nothing was written")
+        disk.write(handle, data)
+    finally:
+        os.close(handle)
 
 
 def _status(path: str | Path) -> os.stat_result | None:
@@ -193,13 +222,38 @@ def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> 
     way (read it again and plan again), Busy if a program holds it open, OSError if the disk,
     the folder or the owner does not allow it.
     """
-    folder = Path(before.path).parent
-    disk.tidy(folder)
-    with blaming(before.path), _reopened(before, patience) as old, disk.draft(folder) as new:
-        move = Move(before, data, old, new, patience)
-        move.fill()
-        move.catch_up()
-        return move.finish()
+    with reopened(before, patience) as old:
+        return old.replace(data)
+
+
+class Reopened:
+    """A file that was read and is open once more, in its folder, locked against other repairs."""
+
+    def __init__(self, before: Snapshot, old: disk.Open, patience: Patience) -> None:
+        self.before = before
+        self.old = old
+        self.patience = patience
+        self.is_replaced = False
+
+    @property
+    def folder(self) -> Folder:
+        """The folder that it is in."""
+        return self.old.folder
+
+    def replace(self, data: bytes) -> Replaced:
+        """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
+        disk.tidy(self.old.folder)
+        with blaming(self.before.path), disk.draft(self.old.folder) as new:
+            move = Move(self.before, data, self.old, new, self.patience)
+            move.fill()
+            move.catch_up()
+            # Until it is known that it is not: what is replaced must not lose its backup.
+            self.is_replaced = True
+            try:
+                return move.finish()
+            except BaseException:
+                self.is_replaced = move.is_in_place()
+                raise
 
 
 @contextmanager
@@ -212,20 +266,32 @@ def blaming(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _reopened(before: Snapshot, patience: Patience) -> Iterator[disk.Open]:
-    """Open the file that was read once more, locked against other repairs."""
-    try:
-        old = disk.Open(Path(before.path), os.open(before.path, disk.READING))
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP):
-            raise Conflict(GONE) from error
-        raise
-    try:
-        deadline = time.monotonic() + patience.held
-        while disk.is_locked(old.handle):
-            if time.monotonic() > deadline:
-                raise Busy("is locked by another program; nothing was written")
-            time.sleep(patience.step)
-        yield old
-    finally:
-        old.close()
+def reopened(before: Snapshot, patience: Patience = PATIENCE) -> Iterator[Reopened]:
+    """Open the very file that was read once more, in its folder, locked against other repairs.
+
+    Raises Conflict if it is no longer there, and Busy if the lock is not to be had.
+    """
+    path = Path(before.path)
+    with blaming(before.path), folder_at(path.parent) as folder:
+        try:
+            old = disk.Open(folder, path.name, folder.open(path.name, disk.READING))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):
+                raise Conflict(GONE) from error
+            raise
+        try:
+            found = os.fstat(old.handle)
+            if (found.st_dev, found.st_ino) != (before.device, before.inode):
+                raise Conflict(CHANGED)
+            deadline = time.monotonic() + patience.held
+            while disk.is_locked(old.handle):
+                if time.monotonic() > deadline:
+                    raise Busy("is locked by another program; nothing was written")
+                time.sleep(patience.step)
+            # Who had the lock may have replaced it.
+            again = folder.look(path.name)
+            if again is None or (again.st_dev, again.st_ino) != (before.device, before.inode):
+                raise Conflict(CHANGED if again else GONE)
+            yield Reopened(before, old, patience)
+        finally:
+            old.close()

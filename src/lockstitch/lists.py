@@ -37,6 +37,7 @@ class Plan:
         self.healed = not any(
             finding.severity == ERROR and finding.code not in spared for finding in self.remaining
         )
+        self.prompt: list[Any] = []  # what was put behind the list, to be taken off again
         self._given = given
         self._outcome = outcome if self.healed else None
         self.changes: list[Change] = self._outcome.changes if self._outcome else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lockstitch import disk, files
+from lockstitch import backup_folder, disk, files
+from lockstitch.backup_folder import Owner, Vault, found_beside, made_beside
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.splices import dump
 
-FOLDER = files.BACKUPS
+FOLDER = backup_folder.NAME
 VERSION = 1
 
 _LONGEST_NAME = 120
@@ -95,11 +95,16 @@ class Backup(Struct, frozen=True):
         return self.manifest.rows
 
 
-def new(path: str | Path, run: str, now: datetime, token: str) -> Backup:
-    """Name a backup, later than all others of the file whatever the clock says."""
+def require_run(run: str) -> None:
+    """Raise UsageError if a run has a name that cannot be part of the name of a file."""
     if not _RUN.fullmatch(run):
         raise UsageError("the name of a run is up to 64 letters, digits, - and _")
-    stems = _stems_of(path)
+
+
+def new(path: str | Path, run: str, now: datetime, token: str, vault: Vault) -> Backup:
+    """Name a backup, later than all others of the file whatever the clock says."""
+    require_run(run)
+    stems = _stems_of(path, vault)
     latest = [_time_of(match) + timedelta(microseconds=1) for match in stems[:1]]
     time = max([now.astimezone(UTC), *latest])
     stem = f"{label(Path(path).name)}.{time.strftime(_STAMP)}-{run}-{token}"
@@ -116,43 +121,36 @@ def label(name: str) -> str:
     return name if len(raw) <= _LONGEST_NAME else f"{name[:20]}~{files.digest_of(raw)[:16]}"
 
 
-def open_folder(beside: Path) -> None:
-    """Make sure of a private folder for the backups; a link in its place is refused."""
-    folder = beside / FOLDER
-    try:
-        folder.mkdir(mode=0o700)
-        _hand_over(folder)
-        disk.sync_folder(beside)
-    except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise UsageError(f"cannot be backed up: {FOLDER} beside it is no folder") from None
-        if found.st_mode & 0o077 and os.name != "nt":
-            folder.chmod(0o700)
-    disk.tidy(folder)
-
-
-def create(path: Path, data: bytes) -> None:
-    """Write a new private file, durably; one that exists is never touched."""
-    handle = os.open(path, disk.CREATING, 0o600)
+def create(backup: Backup, data: bytes, vault: Vault) -> None:
+    """Write the bytes of a backup, durably; a file that exists is never touched."""
+    name = backup.file.name
+    handle = vault.folder.open(name, disk.CREATING)
     try:
         disk.write(handle, data)
+        vault.hand_over(handle)
         disk.sync(handle)
-        _hand_over(path)
-        disk.sync_folder(path.parent)
+        vault.folder.sync()
     except BaseException:
-        path.unlink(missing_ok=True)
+        vault.folder.remove(name)
         raise
     finally:
         os.close(handle)
 
 
-def note(backup: Backup, **changes: Any) -> Backup:
+def remove(backup: Backup, owner: Owner) -> None:
+    """Remove the bytes of a backup of a repair that was not done."""
+    with found_beside(backup.path, owner) as vault:
+        if vault is not None:
+            vault.folder.remove(backup.file.name)
+
+
+def note(backup: Backup, owner: Owner, **changes: Any) -> Backup:
     """Write the manifest with these changes, atomically."""
     changed = msgspec.structs.replace(backup.manifest, **changes)
-    path = _manifest_of(backup)
-    files.write_atomically(path, encode(msgspec.to_builtins(changed)))
-    _hand_over(path)
+    # what was valid JSON and could not be read here is kept as the text that it was
+    data = encode(msgspec.to_builtins(changed, builtin_types=(msgspec.Raw,)))
+    with made_beside(backup.path, owner) as vault:
+        files.write_in(vault.folder, _manifest_of(backup), data, vault.hand_over)
     return msgspec.structs.replace(backup, manifest=changed)
 
 
@@ -167,7 +165,10 @@ def encode(value: Any) -> bytes:
 def saved(backup: Backup) -> bytes:
     """The bytes of before, if they are still what was written down."""
     try:
-        found = files.snapshot(backup.file)
+        with found_beside(backup.path) as vault:
+            if vault is None:
+                raise Unreadable("no such file")
+            found = vault.read(backup.file.name)
     except LockstitchError as error:
         raise Unreadable(f"has a backup that cannot be read: {error}") from error
     if backup.manifest.before_digest not in ("", found.digest):
@@ -177,17 +178,25 @@ def saved(backup: Backup) -> bytes:
 
 def of_file(path: str | Path) -> list[Backup]:
     """All backups of one file, newest first."""
-    return [_read(path, match) for match in _stems_of(path)]
+    if not Path(path).parent.is_dir():
+        return []
+    with found_beside(path) as vault:
+        return [] if vault is None else [_read(path, m, vault) for m in _stems_of(path, vault)]
 
 
 def of_folder(folder: Path, names: list[str]) -> list[Backup]:
     """All backups of the files in one folder, which has these names in it, newest first."""
     known = {label(name): name for name in names}
-    found = [
-        _read(folder / known.get(match["label"], match["label"]), match)
-        for match in _stems(folder / FOLDER)
-    ]
-    return [msgspec.structs.replace(one, path=str(folder / _target(one))) for one in found]
+    found: list[Backup] = []
+    around = folder.stat()
+    with found_beside(folder / FOLDER, Owner(around.st_uid, around.st_gid)) as vault:
+        if vault is None:
+            return []
+        for match in _stems(vault):
+            name = known.get(match["label"], match["label"])
+            backup = _read(folder / name, match, vault)
+            found.append(msgspec.structs.replace(backup, path=str(folder / _target(backup))))
+    return found
 
 
 def _target(backup: Backup) -> str:
@@ -196,44 +205,56 @@ def _target(backup: Backup) -> str:
     return name if label(name) == label(Path(backup.path).name) else Path(backup.path).name
 
 
-def _stems_of(path: str | Path) -> list[re.Match[str]]:
+def _stems_of(path: str | Path, vault: Vault) -> list[re.Match[str]]:
     wanted = label(Path(path).name)
-    return [match for match in _stems(Path(path).parent / FOLDER) if match["label"] == wanted]
+    return [match for match in _stems(vault) if match["label"] == wanted]
 
 
-def _stems(folder: Path) -> list[re.Match[str]]:
-    """The names of the backups in a folder, newest first; a link is not followed."""
-    if folder.is_symlink() or not folder.is_dir():
-        return []
-    names = {one.stem for one in folder.iterdir() if one.suffix in (".bak", ".json")}
-    found = [match for name in names if (match := _STEM.fullmatch(name))]
+def _stems(vault: Vault) -> list[re.Match[str]]:
+    """The names of the backups in a folder, newest first."""
+    split = map(os.path.splitext, vault.folder.names())
+    names = {stem for stem, end in split if end in (".bak", ".json")}
+    found = [match for name in names if (match := _STEM.fullmatch(name)) and _is_time(match)]
     return sorted(found, key=lambda match: (match["time"], match[0]), reverse=True)
+
+
+def _is_time(match: re.Match[str]) -> bool:
+    with suppress(ValueError):
+        return bool(_time_of(match))
+    return False
 
 
 def _time_of(match: re.Match[str]) -> datetime:
     return datetime.strptime(match["time"], _STAMP).replace(tzinfo=UTC)
 
 
-def _read(path: str | Path, match: re.Match[str]) -> Backup:
+def _read(path: str | Path, match: re.Match[str], vault: Vault) -> Backup:
     """A backup with its manifest, or with the little that is known without one."""
     time = _time_of(match)
     known = _bare(path, match["run"], time)
     backup = Backup(str(path), match[0], time, known)
     with suppress(LockstitchError, RecursionError, ValueError):
-        written = json.loads(files.snapshot(_manifest_of(backup)).data)
-        return msgspec.structs.replace(backup, manifest=msgspec.convert(written, Manifest))
-    with suppress(OSError):
-        known = msgspec.structs.replace(known, before_size=backup.file.lstat().st_size)
+        written = json.loads(vault.read(_manifest_of(backup)).data)
+        manifest = msgspec.convert(written, Manifest)
+        if _is_as_written(manifest, match):
+            return msgspec.structs.replace(backup, manifest=manifest)
+    bytes_of = vault.folder.look(f"{backup.stem}.bak")
+    if bytes_of is not None:
+        known = msgspec.structs.replace(known, before_size=bytes_of.st_size)
     return msgspec.structs.replace(backup, manifest=known)
 
 
-def _manifest_of(backup: Backup) -> Path:
-    return backup.file.with_name(f"{backup.stem}.json")
+def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
+    """Whether a manifest names the file, the run and the sizes in the way that is written here."""
+    target = manifest.target
+    is_name = target == Path(target).name and target not in ("", ".", "..") and "\0" not in target
+    is_run = manifest.run == match["run"] and manifest.time == _time_of(match).isoformat()
+    is_of = manifest.of is None or _STEM.fullmatch(manifest.of) is not None
+    is_sized = min(manifest.before_size, manifest.after_size, manifest.carried) >= 0
+    is_sized = is_sized and manifest.carried <= max(manifest.after_size, 0)
+    is_known = manifest.version == VERSION and is_run and is_of and is_sized
+    return is_known and is_name and label(target) == match["label"]
 
 
-def _hand_over(path: Path) -> None:
-    """Root leaves no backups behind that the owner of the folder could not undo."""
-    if os.name != "nt" and os.geteuid() == 0:
-        owner = path.parent.lstat()
-        with suppress(PermissionError):
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+def _manifest_of(backup: Backup) -> str:
+    return f"{backup.stem}.json"

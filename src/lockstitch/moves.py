@@ -12,7 +12,6 @@ import hashlib
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -83,8 +82,8 @@ class Move:
         self.old = old
         self.new = new
         self.patience = patience
-        self.path = old.path
-        self.watch = disk.Watch(old.path.parent)
+        self.folder = old.folder
+        self.watch = disk.Watch(old.folder)
         self.inode = os.fstat(new.handle).st_ino
         self.taken = before.size
         self.torn = _is_torn(before.data)
@@ -123,17 +122,17 @@ class Move:
     def finish(self) -> Replaced:
         """Swap the files and carry over what still arrives in the old one, or put it back."""
         try:
-            self._require_at(self.path, self.before.inode)
+            self._require_at(self.old.name, self.before.inode)
             self.settled = self.written
             if sys.platform == "win32":
                 self._replace_on_windows()
                 return self._outcome()
             self.reversible = self._swap()
             if self.reversible:
-                self._require_at(self.new.path, self.before.inode)
+                self._require_at(self.new.name, self.before.inode)
             self._follow()
             self._require_beginning()
-            self._require_at(self.path, self.inode)
+            self._require_at(self.old.name, self.inode)
             return self._outcome()
         except BaseException:
             self._put_back()
@@ -141,7 +140,7 @@ class Move:
 
     def _swap(self) -> bool:
         try:
-            return disk.swap(self.new.path, self.path)
+            return disk.swap(self.folder, self.new.name, self.old.name)
         except FileNotFoundError:
             raise Conflict(GONE) from None
 
@@ -152,13 +151,13 @@ class Move:
         deadline = time.monotonic() + self.patience.following
         while True:
             try:
-                self.new.path.replace(self.path)
+                self.folder.rename(self.new.name, self.old.name)
             except PermissionError:
                 if time.monotonic() > deadline:
                     raise Busy("is open in another program; nothing was written") from None
                 time.sleep(self.patience.grace)
             else:
-                self.new.handle = os.open(self.path, disk.READING)
+                self.new.handle = self.folder.open(self.old.name, disk.READING)
                 return
 
     def _follow(self) -> None:
@@ -176,7 +175,7 @@ class Move:
             self._pause(now - start)
         if self.written > self.settled:
             disk.sync(self.new.handle)
-        disk.sync_folder(self.path.parent)
+        self.folder.sync()
 
     def _pause(self, since: float) -> None:
         """Right after a swap there is no time to lose: half a line may wait for its rest."""
@@ -243,16 +242,17 @@ class Move:
         if not disk.begins_with(self.old.handle, self.before.data):
             raise Conflict(CHANGED)
 
-    def _require_at(self, path: Path, inode: int) -> None:
-        if not self._is_at(path, inode):
-            raise Conflict(CHANGED if os.path.lexists(path) else GONE)
+    def _require_at(self, name: str, inode: int) -> None:
+        if not self._is_at(name, inode):
+            raise Conflict(GONE if self.folder.look(name) is None else CHANGED)
 
-    def _is_at(self, path: Path, inode: int) -> bool:
-        try:
-            found = path.lstat()
-        except FileNotFoundError:
-            return False
-        return (found.st_dev, found.st_ino) == (self.before.device, inode)
+    def _is_at(self, name: str, inode: int) -> bool:
+        found = self.folder.look(name)
+        return found is not None and (found.st_dev, found.st_ino) == (self.before.device, inode)
+
+    def is_in_place(self) -> bool:
+        """Whether the new file has the name of the old one."""
+        return self._is_at(self.old.name, self.inode)
 
     def _outcome(self) -> Replaced:
         tail = disk.read(self.new.handle, len(self.data))
@@ -269,34 +269,34 @@ class Move:
 
     def _put_back(self) -> None:
         """If the files were swapped, swap them again, as if nothing had happened."""
-        if not self._is_at(self.path, self.inode):
+        if not self.is_in_place():
             return
-        if not os.path.lexists(self.new.path):
+        if self.folder.look(self.new.name) is None:
             raise Conflict(_NO_WAY_BACK)
         self.new.kept = True
-        leaving = os.open(self.path, disk.READING)
+        leaving = self.folder.open(self.old.name, disk.READING)
         try:
             self.new.close()
-            self._return_lines(leaving, self.new.path, grace=0.0)
-            disk.swap(self.new.path, self.path)
-            if self._is_at(self.new.path, self.inode):
-                self._return_lines(leaving, self.path, grace=self.patience.grace)
+            self._return_lines(leaving, self.new.name, grace=0.0)
+            disk.swap(self.folder, self.new.name, self.old.name)
+            if self._is_at(self.new.name, self.inode):
+                self._return_lines(leaving, self.old.name, grace=self.patience.grace)
             else:  # Somebody replaced the new file in this instant: theirs stays.
-                disk.swap(self.new.path, self.path)
+                disk.swap(self.folder, self.new.name, self.old.name)
         finally:
             os.close(leaving)
         self.new.kept = False
         disk.sync(self.old.handle)
-        disk.sync_folder(self.path.parent)
+        self.folder.sync()
 
-    def _return_lines(self, leaving: int, target: Path, *, grace: float) -> None:
+    def _return_lines(self, leaving: int, target: str, *, grace: float) -> None:
         """Append to the old file what others append to the new one, until nobody does."""
         start = quiet = time.monotonic()
         while True:
             held = self.watch.is_held(leaving)
             lines = self._of_others(disk.read(leaving))[self.returned :]
             if lines:
-                disk.append(target, lines)
+                disk.append(self.folder, target, lines)
                 self.returned += len(lines)
             now = time.monotonic()
             quiet = now if held or lines else quiet

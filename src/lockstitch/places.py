@@ -7,6 +7,8 @@ import re
 
 from msgspec import Struct
 
+from lockstitch import addresses, inputs
+from lockstitch.addresses import public as public  # noqa: PLC0414 - it is asked for here, too
 from lockstitch.errors import LockstitchError
 
 POSTGRES = ("postgresql:", "postgres:")
@@ -15,9 +17,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
 _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
-_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*")
 _ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
-_SCHEMA = re.compile(r"[?&]schema=")
 
 
 class Place(Struct, frozen=True):
@@ -25,6 +25,10 @@ class Place(Struct, frozen=True):
 
     url: str
     session: str | None = None
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Place({public(self.url)!r}, {self.session!r})"
 
 
 def may_be(target: str) -> bool:
@@ -63,7 +67,8 @@ def is_postgres(target: str | None) -> bool:
 
 def names_schema(url: str) -> bool:
     """Tell whether an address names a schema, which only those of LangGraph's do."""
-    return _SCHEMA.search(url) is not None
+    found = addresses.parsed(url)
+    return found is not None and bool(found.last("schema"))
 
 
 def _is_others(url: str) -> bool:
@@ -84,22 +89,9 @@ def _is_others(url: str) -> bool:
 
 def path_of(url: str) -> str:
     """Give the path in the address of a database or a folder."""
-    from urllib.parse import unquote, urlsplit  # noqa: PLC0415 - most targets are no addresses
+    from urllib.parse import unquote  # noqa: PLC0415 - most targets are no addresses
 
-    return unquote(urlsplit(url).path)[1:]
-
-
-def public(target: str) -> str:
-    """Give a target without a password, to be shown."""
-    if not target.startswith(POSTGRES):
-        return target
-    from urllib.parse import urlsplit  # noqa: PLC0415 - as above
-
-    split = urlsplit(target)
-    user, at, host = split.netloc.rpartition("@")
-    netloc = f"{user.partition(':')[0]}{at}{host}"
-    query = _PASSWORD.sub("password=***", f"?{split.query}")[1:]
-    return split._replace(netloc=netloc, query=query).geturl()
+    return unquote(addresses.split(url).path)[1:]
 
 
 def brief(message: str, target: str, session: str = "") -> str:
@@ -155,8 +147,11 @@ def _place_of_lines(path: str) -> Place | None:
 
 
 def _holds_journals(folder: str) -> bool:
-    with os.scandir(folder) as entries:
-        return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+    try:
+        with os.scandir(folder) as entries:
+            return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
+    except OSError:
+        return False
 
 
 def _is_journal(path: str) -> bool:
@@ -165,7 +160,6 @@ def _is_journal(path: str) -> bool:
 
 def _head(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            return file.read(64)
-    except (OSError, ValueError):
+        return inputs.head(path, 64)
+    except LockstitchError:
         return b""

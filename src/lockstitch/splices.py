@@ -104,7 +104,7 @@ def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
 
 def alike(sample: str, value: Any) -> str:
     """Write a value on one line, spaced as a sample is."""
-    return dump(value, **_style(sample, [(0, len(sample))], ""))
+    return _fresh(value, **_style(sample, [(0, len(sample))], ""))
 
 
 def _fresh(value: Any, base: str = "", **style: Any) -> str:

@@ -43,7 +43,7 @@ def test_compacts_and_undoes_byte_for_byte(here: Run, tmp_path: Path, kind: str)
     assert done.returncode == 0, done.stderr
     assert SUMMARY.encode() in path.read_bytes()
     assert here("check", path).returncode == 0
-    assert here("undo", path).returncode == 0
+    assert here("undo", "--yes", path).returncode == 0
     assert path.read_bytes() == before
 
 

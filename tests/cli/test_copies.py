@@ -14,6 +14,7 @@ import pytest
 import lockstitch as library
 from tests.compaction.files import BUDGET, claude_file
 from tests.formats.databases import AgentsBook, rows
+from tests.inprocess import command
 from tests.sessions import claude
 
 Run = Callable[..., Any]
@@ -165,3 +166,14 @@ def test_what_is_quarantined_is_with_a_backup_only_where_there_is_one(
     done = here("repair", "--yes", path)
     assert done.returncode == 0
     assert b"What was quarantined (1 piece) is kept with it." in done.stderr
+
+
+def test_a_link_to_nowhere_is_a_name_that_is_taken(tmp_path: Path) -> None:
+    """In a folder of several users it may be anybody's, and lead anywhere."""
+    session, link, key = tmp_path / "s.jsonl", tmp_path / "copy.jsonl", tmp_path / "authorized_keys"
+    session.write_text(claude.broken(), encoding="utf-8")
+    link.symlink_to(key)
+    for words in (["repair", session], ["export", session]):
+        done = command(*words, "-o", link)
+        assert (done.returncode, key.exists()) == (2, False)
+        assert b"exists; nothing was written" in done.stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lockstitch.cli.reading import read
-from lockstitch.errors import Unreadable
+from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,14 +78,29 @@ def test_no_permission(saved: Callable[..., Path]) -> None:
         read(str(path))
 
 
-def test_a_file_over_the_limit_is_refused_unread(saved: Callable[..., Path]) -> None:
-    with pytest.raises(Unreadable, match="over the limit of 10"):
-        read(str(saved([MESSAGE])), limit=10)
+def test_a_file_over_the_limit_is_refused_unread(
+    saved: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", "10")
+    with pytest.raises(Unreadable, match=r"over the limit of 10, .*: LOCKSTITCH_MAX_BYTES sets"):
+        read(str(saved([MESSAGE])))
 
 
-def test_an_endless_stream_is_refused_at_the_limit() -> None:
-    with pytest.raises(Unreadable, match="over the limit of 5000000"):
-        read("/dev/zero", limit=5_000_000)
+def test_an_endless_stream_is_refused_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", "5000000")
+    with open("/dev/zero", "rb") as endless:  # noqa: PTH123
+        for stream in (f"/dev/fd/{endless.fileno()}", f"/proc/self/fd/{endless.fileno()}"):
+            with pytest.raises(Unreadable, match="over the limit of 5000000"):
+                read(stream)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "1e9", "many", "2 GB", "\u0662"])
+def test_a_limit_that_is_no_number_is_said(
+    saved: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", given)
+    with pytest.raises(UsageError, match="LOCKSTITCH_MAX_BYTES is the most bytes"):
+        read(str(saved([MESSAGE])))
 
 
 @pytest.mark.parametrize(

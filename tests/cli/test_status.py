@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,13 +90,17 @@ def test_ctrl_c(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     process = subprocess.Popen(
-        [*LOCKSTITCH, "check", str(fifo)],
+        ["/bin/sh", "-c", 'exec "$@" < "$0"', str(fifo), *LOCKSTITCH, "check", "-"],
         stderr=subprocess.PIPE,
         # a shell that runs the tests in the background has them ignore the signal
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    # Opening it for writing waits for the reader: the command is inside its read from here on.
-    with fifo.open("wb"):
+    with fifo.open("wb") as pipe:
+        pipe.write(b" ")
+        pipe.flush()
+        while fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4) != b"\0" * 4:
+            time.sleep(0.01)
+        time.sleep(0.1)  # taken, and about to wait for more
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=600)
     assert process.returncode == 2

@@ -250,12 +250,12 @@ def test_a_damaged_session_is_repaired_and_taken_back(here: Any, store: str) -> 
     }
     assert here("check", store).returncode == 0
     assert here("rewind", store, "--session", "ticket-42", "--to", "13", "--yes").returncode == 0
-    undone = here("undo", store, "--session", "ticket-42")
+    undone = here("undo", "--yes", store, "--session", "ticket-42")
     assert undone.returncode == 0
     assert b"kept as ticket-42.repaired-1" in undone.stderr
     assert here("check", store, "--session", "ticket-42").returncode == 1
     assert here("check", store, "--session", "ticket-42.repaired-1").returncode == 0
-    assert here("undo", store, "--session", "small").returncode == 2
+    assert here("undo", "--yes", store, "--session", "small").returncode == 2
 
 
 def test_a_repair_as_json(here: Any, store: str) -> None:

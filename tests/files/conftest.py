@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import disk
+from lockstitch.folders import Folder
 
 LINES = b'{"n": 1}\n{"n": 2}\n'
 
@@ -44,10 +45,10 @@ def around_swap(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def arrange(before: Callable[[], object] = int, after: Callable[[], object] = int) -> None:
         real = disk.swap
 
-        def swap(new: Path, target: Path) -> bool:
+        def swap(folder: Folder, new: str, target: str) -> bool:
             monkeypatch.setattr(disk, "swap", real)
             before()
-            done = real(new, target)
+            done = real(folder, new, target)
             after()
             return done
 

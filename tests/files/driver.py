@@ -15,12 +15,14 @@ import types
 from pathlib import Path
 from typing import Any
 
-from lockstitch import backups, disk, files, manifests, moves
+from lockstitch import backup_folder, backups, disk, files, folders, manifests, moves
 from lockstitch.errors import LockstitchError
 
 OLD = b'{"n": 1}\n{"n": 2}\n'
 NEW = b'{"n": 1, "mended": true}\n{"n": 2}\n'
-OURS = {module.__file__ for module in (backups, disk, files, manifests, moves)}
+OURS = {
+    module.__file__ for module in (backup_folder, backups, disk, files, folders, manifests, moves)
+}
 
 
 def repair(path: Path) -> None:

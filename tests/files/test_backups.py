@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from lockstitch import backups, disk, files, manifests
+from lockstitch.backup_folder import found_beside
 from lockstitch.backups import keep, keep_rows, listed, ready, runs, settle, undo
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
+from lockstitch.folders import Folder
 from lockstitch.manifests import Backup
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import MORE, NEW, append
@@ -86,13 +88,13 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
     def kind(path: Path) -> str:
         return path.suffix.lstrip(".") if path.is_file() else path.name
 
-    def exchanged(one: Path, other: Path) -> bool:
+    def exchanged(folder: Folder, one: str, other: str) -> bool:
         steps.append("swap")
-        return exchange(one, other)
+        return exchange(folder, one, other)
 
-    def renamed(one: Path, other: Path) -> None:
-        steps.append(f"rename to {kind(Path(other))}" if Path(other).exists() else "rename to new")
-        rename(one, other)
+    def renamed(one: str, other: str, **where: int) -> None:
+        steps.append("rename to new")
+        rename(one, other, **where)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(disk, "_exchanged", exchanged)
@@ -151,10 +153,12 @@ def test_a_backup_is_never_overwritten(session: Path) -> None:
     first = keep(before, "run", now=lambda: NOON, token=lambda: "same")
     second = keep(before, "run", now=lambda: NOON, token=lambda: "same")
     assert first.file != second.file
-    taken = first.file.with_name(f"{manifests.new(session, 'run', NOON, 'same').stem}.bak")
-    taken.symlink_to(session)
+    with found_beside(session) as vault:
+        assert vault is not None
+        third = manifests.new(session, "run", NOON, "same", vault)
+    first.file.with_name(f"{third.stem}.bak").symlink_to(session)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifests, "_stems_of", lambda _: [])
+        patch.setattr(manifests, "_stems_of", lambda *_: [])
         with pytest.raises(FileExistsError):
             keep(before, "run", now=lambda: first.time, token=lambda: "same")
     assert first.file.read_bytes() == second.file.read_bytes() == LINES

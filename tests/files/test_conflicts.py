@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -239,16 +240,16 @@ def test_on_windows_a_file_that_is_open_elsewhere_is_waited_for(
     session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Played here: a rename fails there while any other program has the file open."""
-    real = Path.replace
+    real = os.replace
     failures = iter([PermissionError(13, "Access is denied")] * 2)
 
-    def replace(path: Path, target: Path) -> Path:
+    def replace(*names: Any, **where: Any) -> None:
         for error in failures:
             raise error
-        return real(path, target)
+        real(*names, **where)
 
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     before = files.snapshot(session)
     append(session, MORE)
     done = files.replace(before, NEW)

@@ -87,7 +87,7 @@ def test_killed_at_every_line_of_our_code(driven: Driver) -> None:
 
 
 # An interrupt in the middle of the cleaning up can leave a draft, which is swept later.
-CLEANING_UP = {"draft", "close"}
+CLEANING_UP = {"draft", "close", "remove"}
 
 
 def test_interrupted_at_every_line_of_our_code(driven: Driver) -> None:
@@ -141,7 +141,7 @@ def system_calls(driven: Driver, tmp_path: Path) -> Counter[str]:
 
 def test_killed_at_every_system_call(driven: Driver, tmp_path: Path) -> None:
     calls = system_calls(driven, tmp_path)
-    assert {"fsync", "renameat2", "write", "openat", "mkdir"} <= set(calls)
+    assert {"fsync", "renameat2", "write", "openat", "mkdirat"} <= set(calls)
     outcomes: Counter[tuple[str, str]] = Counter()
     for name, count in calls.items():
         for number in range(1, count + 1):
@@ -153,7 +153,10 @@ def test_killed_at_every_system_call(driven: Driver, tmp_path: Path) -> None:
     assert outcomes["-9", "new"] > 10
 
 
-FALLIBLE = ("openat", "write", "fsync", "renameat2", "rename", "mkdir", "fchmod", "pread64")
+FALLIBLE = (
+    *("openat", "write", "fsync", "renameat2", "rename", "renameat", "mkdirat", "fchmod"),
+    *("pread64", "read", "newfstatat"),
+)
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EACCES"])

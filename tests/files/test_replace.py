@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lockstitch import disk, files
 from lockstitch.errors import Conflict
+from lockstitch.folders import Folder
 from lockstitch.moves import Patience
 from tests.files.conftest import LINES, leftovers
 
@@ -260,10 +261,10 @@ def test_every_appended_line_is_there_whole_and_in_order(
         append(path, early)
         real = disk.swap
 
-        def swap(new: Path, target: Path) -> bool:
+        def swap(folder: Folder, new: str, target: str) -> bool:
             patch.setattr(disk, "swap", real)
-            append(target, late)
-            return real(new, target)
+            append(path, late)
+            return real(folder, new, target)
 
         patch.setattr(disk, "swap", swap)
         try:

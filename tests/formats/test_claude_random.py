@@ -39,7 +39,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     home.each("repair", "--yes", "--json", targets=paths)
     again = home.read()
     changed = [home.paths[str(case)] for case in CASES if mended[str(case)] != case.data]
-    home.run("undo", *changed)
+    home.run("undo", "--yes", *changed)
     return Life(home, check, repair, mended, again, home.read())
 
 

@@ -66,7 +66,9 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     second_check = home.each("check", "--json", targets=broken)
     second_repair = home.each("repair", "--yes", "--json", targets=broken)
     again = home.read()
-    undo = home.run("undo", *[path for path in broken if path.read_bytes() != before[path]])
+    undo = home.run(
+        "undo", "--yes", *[path for path in broken if path.read_bytes() != before[path]]
+    )
     return Life(
         home,
         untouched,

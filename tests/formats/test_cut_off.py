@@ -73,7 +73,7 @@ def test_it_is_read_and_closed_wherever_it_breaks_off(
         assert {mark for mark in book.made if mark.encode() in cut} <= kept
         assert len(set(marks_in(whole))) > len(book.made) * (share - 0.3)
         assert session_of(home.run("check", "--json", path), path)["status"] == "ok"
-        assert home.run("undo", path).status == 0
+        assert home.run("undo", "--yes", path).status == 0
         assert path.read_bytes() == cut
 
 

@@ -74,7 +74,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     runs["second check"] = home.each("check", "--json", targets=broken)
     runs["second repair"] = home.each("repair", "--yes", "--json", targets=broken)
     again = _states(home)
-    runs["undo"] = home.run("undo", *broken)
+    runs["undo"] = home.run("undo", "--yes", *broken)
     kept = {str(case): quarantined(runs["repair"], home.paths[str(case)]) for case in BROKEN}
     return Life(home, first, mended, marks, problems, again, _states(home), runs, kept)
 

@@ -44,7 +44,9 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     marks = {str(case): case.marks(home.paths[str(case)]) for case in CASES}
     home.each("repair", "--yes", "--json", targets=paths)
     again = home.read()
-    home.run("undo", *[path for name, path in home.paths.items() if mended[name] != first[name]])
+    home.run(
+        "undo", "--yes", *[path for name, path in home.paths.items() if mended[name] != first[name]]
+    )
     return Life(home, check, repair, problems, marks, first, mended, again, home.read())
 
 

@@ -79,7 +79,7 @@ def test_it_is_repaired_packed_and_undone_to_the_byte(home: Home) -> None:
     assert path.read_bytes().startswith(packed.MAGIC)
     assert violations(unpacked(path)) == []
     assert home.run("check", path).status == 0
-    assert home.run("undo", path).status == 0
+    assert home.run("undo", "--yes", path).status == 0
     assert path.read_bytes() == before
 
 
@@ -114,7 +114,7 @@ def test_one_that_breaks_off_is_read_as_far_as_it_goes(home: Home) -> None:
     assert packed.unpack(path.read_bytes()).whole
     assert unpacked(path).count(b'"output_text"') > 150
     assert violations(unpacked(path)) == []
-    assert home.run("undo", path).status == 0
+    assert home.run("undo", "--yes", path).status == 0
     assert path.read_bytes() == broken
 
 

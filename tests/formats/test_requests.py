@@ -96,7 +96,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert _run(path, "repair", "--yes").returncode == 0
     assert path.read_bytes().splitlines()[:2] == data.splitlines()[:2]
     assert _run(path, "check").returncode == 0
-    assert _run(path, "undo").returncode == 0
+    assert _run(path, "undo", "--yes").returncode == 0
     assert path.read_bytes() == data
 
 

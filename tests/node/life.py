@@ -107,7 +107,7 @@ class Life:
     def undone(self) -> Ran:
         """What bringing it all back says; nothing else is done to the database behind it."""
         assert self.mended
-        return self.run("undo")
+        return self.run("undo", "--yes")
 
     def node(self, database: Database) -> Node:
         """A program in JavaScript with that database."""

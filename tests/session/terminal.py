@@ -47,6 +47,14 @@ class Terminal:
         self.process.wait(PATIENCE)
         return self.shown
 
+    def wait(self, seconds: float) -> None:
+        """Let some time pass, and read what is shown meanwhile."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            # At the end of the program reading returns at once.
+            if not self.read_for(left):
+                time.sleep(0.01)
+
     def read_for(self, seconds: float) -> bool:
         """Read what is shown within some time; False if there is nothing, or no more."""
         ready, _, _ = select.select([self.handle], [], [], max(seconds, 0))

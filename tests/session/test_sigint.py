@@ -138,7 +138,7 @@ def test_again_while_the_outcomes_are_written(tmp_path: Path, mode: str) -> None
         press_when_two_are_done(screen, tmp_path)
         # asyncio.run ends the loop at the third, whatever still runs in it
         for _ in range(1 if mode == "on_asyncio" else 4):
-            screen.read_for(0.15)
+            screen.wait(0.15)
             screen.press_control_c()
         screen.wait_for_end()
     check_outcomes(tmp_path)

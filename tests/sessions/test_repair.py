@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch import files
+from lockstitch.sessions import repairing
 from tests import tools
 from tests.sessions import claude
 from tests.sessions.command import LOCKSTITCH, run
@@ -85,13 +87,13 @@ def test_undo_and_its_own_undo(session: Path) -> None:
     assert run("repair", "--yes", session).returncode == 0
     mended = session.read_bytes()
     assert mended != claude.broken().encode()
-    assert run("undo", session).returncode == 0
+    assert run("undo", "--yes", session).returncode == 0
     assert session.read_text("utf-8") == claude.broken()
-    assert run("undo", session).returncode == 2
+    assert run("undo", "--yes", session).returncode == 2
     listed = json.loads(run("undo", "--list", "--json", session).stdout)["backups"]
     assert {backup["status"] for backup in listed} == {"undone", "done"}
     [undo] = [backup["run"] for backup in listed if backup["status"] == "done"]
-    assert run("undo", "--run", undo, session).returncode == 0
+    assert run("undo", "--yes", "--run", undo, session).returncode == 0
     assert session.read_bytes() == mended
 
 
@@ -107,7 +109,7 @@ def test_undo_of_a_whole_folder(tmp_path: Path) -> None:
         path.write_text(claude.broken(), encoding="utf-8")
     assert run("repair", "--yes", tmp_path).returncode == 0
     assert all(path.read_text("utf-8") != claude.broken() for path in paths)
-    assert run("undo", tmp_path).returncode == 0
+    assert run("undo", "--yes", tmp_path).returncode == 0
     assert all(path.read_text("utf-8") == claude.broken() for path in paths)
 
 
@@ -116,11 +118,11 @@ def test_undo_refuses_when_the_session_went_on(session: Path) -> None:
     with session.open("a", encoding="utf-8") as file:
         file.write(claude.line(9, 4, "user", "More."))
     grown = session.read_bytes()
-    done = run("undo", session)
+    done = run("undo", "--yes", session)
     assert done.returncode == 2
     assert "--force" in done.stderr
     assert session.read_bytes() == grown
-    assert run("undo", "--force", session).returncode == 0
+    assert run("undo", "--yes", "--force", session).returncode == 0
     assert session.read_text("utf-8") == claude.broken()
 
 
@@ -294,3 +296,17 @@ def test_what_was_exported_is_one_list_whatever_its_lines(
     path.write_text(plain, encoding="utf-8")
     assert run("repair", "--yes", path).returncode == 0
     assert path.read_text(encoding="utf-8") == plain
+
+
+def test_the_time_of_a_file_behind_a_link_is_left_alone(tmp_path: Path) -> None:
+    """Somebody puts a link in the place of the session right after it was repaired."""
+    victim, path = tmp_path / "victim", tmp_path / "session.jsonl"
+    for one in (victim, path):
+        one.write_text(claude.broken(), encoding="utf-8")
+    os.utime(path, (1, 1))
+    before = files.snapshot(path)
+    path.unlink()
+    path.symlink_to(victim)
+    changed = victim.stat().st_mtime_ns
+    repairing._keep_time(before)  # noqa: SLF001
+    assert victim.stat().st_mtime_ns == changed

@@ -183,9 +183,9 @@ def test_compaction_undo_and_the_python_calls_wait_as_well(
     before = long.read_bytes()
     with program("claude", tmp_path / "work") as pid:
         says(config, pid)
-        ran = run("undo", session)
+        ran = run("undo", "--yes", session)
         assert (ran.returncode, f"process {pid}" in ran.stderr) == (2, True)
-        assert run("undo", "--force", session).returncode == 2
+        assert run("undo", "--yes", "--force", session).returncode == 2
         assert session.read_bytes() == done
         says(config, pid, sessionId=book.session)
         ran = run("compact", "--yes", "--budget", BUDGET, long)
@@ -193,7 +193,7 @@ def test_compaction_undo_and_the_python_calls_wait_as_well(
         with pytest.raises(Busy, match=f"process {pid}"):
             sessions.compact(str(long), budget=BUDGET)
     assert long.read_bytes() == before
-    assert run("undo", session).returncode == 0
+    assert run("undo", "--yes", session).returncode == 0
     assert run("compact", "--yes", "--budget", BUDGET, long).returncode == 0
 
 

@@ -97,14 +97,14 @@ def test_each_session_of_a_database_goes_back_alone(
         before = rows(path)
         other = names[1 - number]
         kept = json.loads(run("export", path, "--session", other, "--raw").stdout)
-        done = run("undo", path, "--session", names[number])
+        done = run("undo", "--yes", path, "--session", names[number])
         assert done.returncode == 0, done.stderr
         assert names[number] in done.stderr
         assert rows(path) != before
         assert json.loads(run("export", path, "--session", other, "--raw").stdout) == kept
     assert both != state
     assert rows(path) == state
-    done = run("undo", path, "--session", names[0])
+    done = run("undo", "--yes", path, "--session", names[0])
     assert done.returncode == 2
     assert "taken back" in done.stderr
 
@@ -127,7 +127,7 @@ def test_an_id_means_its_own_session_of_a_database(tmp_path: Path, kind: str, pl
     for name in names:
         assert run("repair", "--yes", path, "--session", name).returncode == 0
     second = run("export", path, "--session", names[1], "--raw").stdout
-    done = run("undo", names[0], env=environ)
+    done = run("undo", "--yes", names[0], env=environ)
     assert done.returncode == 0, done.stderr
     assert run("export", path, "--session", names[1], "--raw").stdout == second
     assert run("check", path, "--session", names[0]).returncode == 1
@@ -150,14 +150,14 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
     listed = json.loads(run("undo", "--list", "--json", path).stdout)["backups"]
     second, first = (one["run"] for one in listed)
     mended = rows(path)
-    done = run("undo", "--run", first, path)
+    done = run("undo", "--yes", "--run", first, path)
     assert done.returncode == 2
     assert f"take run {second} back first" in done.stderr
     assert rows(path) == mended
-    assert run("undo", path).returncode == 0
+    assert run("undo", "--yes", path).returncode == 0
     assert rows(path) == broken
     # What the first repair left is no longer there, whoever changed it.
-    done = run("undo", path)
+    done = run("undo", "--yes", path)
     assert (done.returncode, "no longer what the repair left" in done.stderr) == (2, True)
     assert once != state
 
@@ -173,10 +173,10 @@ def test_a_whole_run_goes_back_or_nothing_of_it(tmp_path: Path) -> None:
             (names[0],),
         )
     changed = rows(path)
-    done = run("undo", path)
+    done = run("undo", "--yes", path)
     assert done.returncode == 2
     assert rows(path) == changed
-    done = run("undo", path, "--session", names[1])
+    done = run("undo", "--yes", path, "--session", names[1])
     assert done.returncode == 0, done.stderr
     assert state != changed
 
@@ -194,19 +194,19 @@ def test_undo_waits_for_the_program_that_has_the_database_open(tmp_path: Path) -
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        done = run("undo", path)
+        done = run("undo", "--yes", path)
         program.communicate()
     assert done.returncode == 2
     assert f"process {program.pid} has it open" in done.stderr
     assert rows(path) == state
-    assert run("undo", path).returncode == 0
+    assert run("undo", "--yes", path).returncode == 0
 
 
 def test_session_is_for_databases(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text(claude.broken(), encoding="utf-8")
     assert run("repair", "--yes", path).returncode == 0
-    done = run("undo", path, "--session", "other")
+    done = run("undo", "--yes", path, "--session", "other")
     assert done.returncode == 2
     assert "--session is for one in a database" in done.stderr
 
@@ -255,7 +255,7 @@ def test_a_backup_that_was_removed_is_said_to_be_missing(tmp_path: Path) -> None
     [one] = listed(path)
     assert one["status"] == "missing"
     assert Path(one["backup"]).exists()
-    done = run("undo", path)
+    done = run("undo", "--yes", path)
     assert (done.returncode, "cannot be read: no such file" in done.stderr) == (2, True)
 
 
@@ -263,7 +263,7 @@ def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
     before = files(folder)
     assert run("repair", "--yes", folder).returncode == 0
     mended = files(folder)
-    assert run("undo", folder).returncode == 0
+    assert run("undo", "--yes", folder).returncode == 0
     assert files(folder) == before
     found = listed(folder)
     assert {(one["kind"], one["status"]) for one in found} == {
@@ -271,12 +271,12 @@ def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
         ("undo", "done"),
     }
     [again] = {one["run"] for one in found if one["kind"] == "undo"}
-    done = run("undo", "--run", again, folder)
+    done = run("undo", "--yes", "--run", again, folder)
     assert done.returncode == 0, done.stderr
     assert files(folder) == mended
-    assert run("undo", folder).returncode == 0
+    assert run("undo", "--yes", folder).returncode == 0
     assert files(folder) == before
-    done = run("undo", folder)
+    done = run("undo", "--yes", folder)
     assert (done.returncode, "all taken back" in done.stderr) == (2, True)
 
 
@@ -284,13 +284,13 @@ def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:
     before = files(folder)
     run("repair", "--yes", folder)
     [repair] = {one["run"] for one in listed(folder)}
-    assert run("undo", folder / "a.jsonl").returncode == 0
-    done = run("undo", "--run", repair, folder)
+    assert run("undo", "--yes", folder / "a.jsonl").returncode == 0
+    done = run("undo", "--yes", "--run", repair, folder)
     assert done.returncode == 0, done.stderr
     assert files(folder) == before
-    done = run("undo", "--run", repair, folder)
+    done = run("undo", "--yes", "--run", repair, folder)
     assert (done.returncode, "already" in done.stderr) == (2, True)
-    done = run("undo", "--run", "nobody", folder)
+    done = run("undo", "--yes", "--run", "nobody", folder)
     assert (done.returncode, "nothing of run nobody" in done.stderr) == (2, True)
 
 
@@ -299,7 +299,7 @@ def test_a_run_is_taken_back_whatever_came_later_elsewhere(folder: Path) -> None
     [first] = {one["run"] for one in listed(folder)}
     assert run("repair", "--yes", folder / "b").returncode == 0
     later = {name: data for name, data in files(folder).items() if "/b/" in name}
-    assert run("undo", "--run", first, folder).returncode == 0
+    assert run("undo", "--yes", "--run", first, folder).returncode == 0
     assert (folder / "a.jsonl").read_text("utf-8") == claude.broken()
     assert {name: data for name, data in files(folder).items() if "/b/" in name} == later
 
@@ -312,11 +312,11 @@ def test_a_file_that_was_moved_away_is_named_and_brought_back_by_force(folder: P
     mended = files(folder)
     (folder / name).rename(folder.parent / "elsewhere.jsonl")
     assert str(folder / name) in {one["target"] for one in listed(folder)}
-    done = run("undo", folder)
+    done = run("undo", "--yes", folder)
     assert done.returncode == 2
     assert f"{name}: no such file; --force brings it back" in done.stderr
     assert {**files(folder), str(folder / name): mended[str(folder / name)]} == mended
-    assert run("undo", "--force", folder).returncode == 0
+    assert run("undo", "--yes", "--force", folder).returncode == 0
     assert files(folder) == before
 
 
@@ -325,7 +325,7 @@ def test_a_name_without_a_folder_is_enough_when_the_file_is_gone(tmp_path: Path)
     path.write_text(claude.broken(), encoding="utf-8")
     run("repair", "--yes", path)
     path.unlink()
-    done = run("undo", "--force", "session.jsonl", cwd=tmp_path)
+    done = run("undo", "--yes", "--force", "session.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert path.read_text("utf-8") == claude.broken()
 
@@ -336,7 +336,7 @@ def test_a_link_leads_to_the_backups_of_its_file(tmp_path: Path) -> None:
     path.write_text(claude.broken(), encoding="utf-8")
     link.symlink_to(path)
     assert run("repair", "--yes", "--follow-symlinks", link).returncode == 0
-    assert run("undo", link).returncode == 0
+    assert run("undo", "--yes", link).returncode == 0
     assert link.is_symlink()
     assert path.read_text("utf-8") == claude.broken()
 
@@ -352,5 +352,5 @@ def test_older_backups_do_not_name_their_session(tmp_path: Path) -> None:
         manifest.write_text(json.dumps(known))
     assert {one["session"] for one in listed(path)} == set(names)
     for name in names:
-        assert run("undo", path, "--session", name).returncode == 0
+        assert run("undo", "--yes", path, "--session", name).returncode == 0
     assert rows(path) == before

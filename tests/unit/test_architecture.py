@@ -20,18 +20,22 @@ SOURCE = Path(lockstitch.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 # A room imports from its own floor and from the floors below it, never from above.
 FLOORS = (
-    {"errors", "model", "splices", "threads", "unread"},
+    {"addresses", "errors", "model", "splices", "threads", "unread"},
     {"dialects"},
     {"rules"},
     {"repair"},
     {
+        "backup_folder",
         "backups",
         "disk",
         "files",
+        "folders",
         "given",
+        "inputs",
         "kinds",
         "lists",
         "manifests",
+        "memory",
         "moves",
         "objects",
         "processes",

@@ -86,7 +86,7 @@ def _dispatch(words: Sequence[str]) -> int:
         chosen = command(words[0])
         values = chosen.parse(words[1:])
         if values is not None:
-            return chosen.run(**values)
+            return chosen.start(values)
 
     from lockstitch.cli import manual
 

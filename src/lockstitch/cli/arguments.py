@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lockstitch.addresses import problem_of, public
 from lockstitch.dialects.profiles import DIALECTS
+from lockstitch.errors import UsageError
 from lockstitch.formats.registry import NAMES as FORMAT_NAMES
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ class Operand(Struct, frozen=True):
     metavar: str
     help: str
     many: bool = False
+    is_target: bool = True
 
 
 class Option(Struct, frozen=True):
@@ -76,6 +80,15 @@ class Command(Struct, frozen=True):
         if operands:
             values[self.operand.name] = operands if self.operand.many else operands[0]
         return values
+
+    def start(self, values: dict[str, Any]) -> int:
+        """Run the command; whoever looks for what was named need not think of odd addresses."""
+        given = values[self.operand.name]
+        for word in given if isinstance(given, list) else [given]:
+            problem = problem_of(word) if word and self.operand.is_target else ""
+            if problem and not os.path.lexists(word):
+                raise UsageError(f"{public(word)} {problem}")
+        return self.run(**values)
 
     def defaults(self) -> dict[str, Any]:
         """The keyword arguments of ``run`` when nothing is given."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 import lockstitch
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, reading, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, reading, terminal, text
 from lockstitch.cli.arguments import (
     DIALECT,
     FORMAT,
@@ -131,8 +131,12 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
         yield from journals(path, dialect, model, session)
 
     for source in found:
-        report = sessions.check(source)
-        report.target = target if len(found) == 1 else report.target
+        try:
+            report = sessions.check(source)
+        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
+            report = Report(public(source.path), source.format, error=own_failure(error))
+        if len(found) == 1 and source.error is None:
+            report.target = target
         yield report
 
 
@@ -204,7 +208,7 @@ def _print(checked: Report) -> None:
     for found in checked.findings:
         terminal.say(text.finding(name, str(checked.dialect), found, sys.stdout))
     for note in checked.notes:
-        terminal.note(f"{text.shown(name)}: note: {note}")
+        terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
 
 
 def _status(tally: Tally) -> int:

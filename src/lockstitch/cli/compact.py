@@ -23,6 +23,7 @@ from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.places import public
 from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ def run(  # noqa: PLR0913 - one keyword an option
     if is_own(target, form):
         return _own(how, session, undo=undo)
     if undo:
-        raise UsageError(f"{target}: `lockstitch undo` takes back what was done to a file")
+        raise UsageError(
+            f"{text.shown(target)}: `lockstitch undo` takes back what was done to a file"
+        )
     source = one(target, form, session)
     with _named(target):
         return _file(how, source)
@@ -166,7 +169,9 @@ def _own(how: How, session: str | None, *, undo: bool) -> int:
     from lockstitch import stored
 
     if how.output is not None:
-        raise UsageError(f"{how.target}: `lockstitch fork` makes a copy of a session of a store")
+        raise UsageError(
+            f"{text.shown(how.target)}: `lockstitch fork` makes a copy of a session of a store"
+        )
     with told(how.target):
         if undo:
             name = stored.uncompact(how.target, session)
@@ -278,7 +283,7 @@ def _say(how: How, shorter: Shorter) -> None:
 def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
     done, report = shorter.done, shorter.report
     return {
-        "target": how.target,
+        "target": public(how.target),
         "format": report.format,
         "session": report.session,
         "rung": done.rung,

@@ -132,7 +132,7 @@ def _estimate(task: Task) -> int:
     from lockstitch.formats.langgraph.postgres.database import Database
     from lockstitch.formats.langgraph.postgres.reading import Reader
 
-    with Database(task.url) as database:
+    with Database(task.url, task.home.schema) as database:
         return Reader(database, task.home).estimate()
 
 
@@ -153,7 +153,7 @@ def shared(task: Task, workers: int) -> Iterator[list[Outcome]]:
     from lockstitch.formats.langgraph.postgres.database import Database
     from lockstitch.formats.langgraph.postgres.runs import Run
 
-    with Database(task.url) as database:
+    with Database(task.url, task.home.schema) as database:
         run = Run(database, task.home, task.run, work.new_worker())
         run.begin(_settings(task))
         if task.writes:
@@ -176,7 +176,7 @@ def _shares(task: Task, workers: int) -> Iterator[Any]:
     from lockstitch.formats.langgraph.postgres.database import Database
     from lockstitch.formats.langgraph.postgres.runs import Run
 
-    with Database(task.url) as database:
+    with Database(task.url, task.home.schema) as database:
         run = Run(database, task.home, task.run, "")
         while run.has_work():
             for _ in range(workers):
@@ -197,7 +197,7 @@ def state(task: Task) -> tuple[State, dict[str, Any]]:
     from lockstitch.formats.langgraph.postgres.runs import Run
 
     total: dict[str, Any] = {"states": {}, "codes": {}}
-    with Database(task.url) as database:
+    with Database(task.url, task.home.schema) as database:
         run = Run(database, task.home, task.run, "")
         for result in run.results():
             for group in ("states", "codes"):
@@ -305,7 +305,7 @@ def _broken(task: Task) -> Iterator[dict[str, Any]]:
     from lockstitch.formats.langgraph.postgres.database import Database
     from lockstitch.formats.langgraph.postgres.runs import Run
 
-    with Database(task.url) as database:
+    with Database(task.url, task.home.schema) as database:
         for result in Run(database, task.home, task.run, "").results():
             for session, status, codes, error in result["broken"]:
                 facts = {"target": task.name, "format": LANGGRAPH, "session": session}
@@ -417,7 +417,7 @@ def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str
     found = tasks(target)
     for task in found:
         try:
-            with Database(task.url) as database:
+            with Database(task.url, task.home.schema) as database:
                 for one in undoing.undo(database, task.home, session=session, run=run):
                     count += 1
                     yield _undone(task.name, one)
@@ -428,10 +428,14 @@ def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str
 
 
 def _undone(name: str, one: Any) -> dict[str, Any]:
-    shown = f"{name}:{one.session}"
+    shown = text.Label(f"{name}:{one.session}")
     if one.error is not None:
         terminal.complain(f"{text.shown(shown)}: {places.brief(one.error, name)}")
-    return {"target": shown, "restored": None if one.error else one.session, "error": one.error}
+    return {
+        "target": str(shown),
+        "restored": None if one.error else one.session,
+        "error": one.error,
+    }
 
 
 def past(target: str) -> list[dict[str, Any]]:
@@ -441,7 +445,7 @@ def past(target: str) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = []
     for task in tasks(target):
-        with Database(task.url) as database:
+        with Database(task.url, task.home.schema) as database:
             for one in undoing.past(database, task.home):
                 status = "undone" if one.undone == one.repairs else "done"
                 facts = {"target": task.name, "run": one.run, "time": one.made.isoformat()}

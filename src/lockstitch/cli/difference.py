@@ -31,14 +31,14 @@ def difference(mended: Mended, name: str) -> Iterator[str]:
             yield from _changed(mended.before, record, after.get(record.start))
     for record in mended.after.records:
         if record.is_new:
-            yield terminal.paint(f"@@ behind {place} @@", "cyan")
+            yield terminal.paint(f"@@ behind {terminal.harmless(place)} @@", "cyan")
             yield _line("+", _shown(mended.after, record))
         else:
             place = record.place or place
 
 
 def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterator[str]:
-    yield terminal.paint(f"@@ {old.place} @@", "cyan")
+    yield terminal.paint(f"@@ {terminal.harmless(old.place)} @@", "cyan")
     before = _shown(transcript, old)
     after = "" if new is None else _shown(transcript, new)
     at = _first_difference(before, after)

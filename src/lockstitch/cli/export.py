@@ -15,7 +15,7 @@ from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.lists import plan_stored
-from lockstitch.places import public
+from lockstitch.report import OWN
 from lockstitch.splices import dump
 from lockstitch.unread import is_json
 
@@ -70,7 +70,7 @@ class Out(Struct, frozen=True):
     def put(self, data: bytes) -> None:
         """Write it."""
         if self.name is None:
-            terminal.emit(data)
+            terminal.emit_json(data)
         else:
             copy_to(self.name, data, self.path, force=self.force)
 
@@ -103,7 +103,7 @@ def _export_journal(  # noqa: PLR0913 - as above
     out.put(data)
     if journal.fault is None:
         return CLEAN
-    name = f"{public(target)}:{journal.session}"
+    name = text.labelled(target, OWN, journal.session)
     terminal.note(text.finding(name, journal.dialect, journal.fault, sys.stderr))
     return FINDINGS
 

@@ -52,8 +52,10 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise Unreadable(f"{text.shown(target)}: {error}") from error
     if output is not None:
         copy_to(output, data, target, force=force)
-    if output is None or diff or as_json:
+    if diff:
         terminal.emit(shown)
+    elif output is None or as_json:
+        terminal.emit_json(shown)
     _summarise(target, plan)
     return FINDINGS if plan.remaining else CLEAN
 

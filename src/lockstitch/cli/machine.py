@@ -12,6 +12,7 @@ import msgspec
 
 import lockstitch
 from lockstitch.cli.explain import catalogue
+from lockstitch.places import public
 from lockstitch.report import OWN
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def report(sessions: Sequence[Report]) -> bytes:
 
 def scanned(sessions: Sequence[Report], others: Sequence[Report]) -> bytes:
     """The report of ``scan --json``: the sessions, and the files of programs that are not known."""
-    unknown = [{"target": other.target, "error": other.error} for other in others]
+    unknown = [{"target": public(other.target), "error": other.error} for other in others]
     return encode(sessions=[session(checked) for checked in sessions], unknown=unknown)
 
 
@@ -66,7 +67,7 @@ def joined(sessions: Iterable[dict[str, object]]) -> Iterator[bytes]:
 def session(checked: Report) -> dict[str, object]:
     """One session of a report."""
     fields: dict[str, object] = {
-        "target": checked.target,
+        "target": public(checked.target),
         "format": checked.format,
         "dialect": checked.dialect,
         "session": checked.session,
@@ -94,7 +95,7 @@ def sarif(sessions: Sequence[Report]) -> bytes:
         "rules": [_sarif_rule(rule) for rule in rules],
     }
     results = [
-        _sarif_result(checked.target, found, index[found.code])
+        _sarif_result(public(checked.target), found, index[found.code])
         for checked in sessions
         for found in checked.findings
     ]
@@ -138,7 +139,7 @@ def _sarif_failure(checked: Report) -> dict[str, object]:
     return {
         "level": "error",
         "message": {"text": checked.error},
-        "locations": [_sarif_file(checked.target)],
+        "locations": [_sarif_file(public(checked.target))],
     }
 
 

@@ -31,7 +31,7 @@ def run(words: Sequence[str], commands: Sequence[Command]) -> int:
     if isinstance(found, int):
         return found
     chosen, values = found
-    return chosen.run(**values)
+    return chosen.start(values)
 
 
 def parse(words: Sequence[str], commands: Sequence[Command]) -> Call | int:

@@ -53,7 +53,8 @@ def _feed(pager: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
     with suppress(BrokenPipeError):
         for line in lines:
             if pager.stdin is not None:
-                pager.stdin.write(f"{line}\n".encode(encoding, "backslashreplace"))
+                safe = terminal.harmless_line(line)
+                pager.stdin.write(f"{safe}\n".encode(encoding, "backslashreplace"))
 
 
 def _see_out(pager: subprocess.Popen[bytes]) -> None:

@@ -52,12 +52,11 @@ def _server() -> Callable[[Desk, int, Callable[[str], None]], None]:
 
 
 def _replies(path: str) -> list[Reply]:
-    from pathlib import Path
-
+    from lockstitch.inputs import content
     from lockstitch.provider.replies import read
 
     try:
-        return read(Path(path).read_bytes())
+        return read(content(path))
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
 
@@ -118,6 +117,7 @@ COMMAND = Command(
         "PROFILE",
         "Profiles to judge by, as in openai-chat:mistral; else the vendor's own rules.",
         many=True,
+        is_target=False,
     ),
     options=(
         Option(

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
+import re
 import sys
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lockstitch.errors import Unreadable, UsageError, reason_of
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.inputs import content, drained, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STDIN = "-"
 LIST_KEYS = ("messages", "input", "contents")
-LIMIT = 1 << 30
-LARGE = 1 << 25
-CHUNK = 1 << 20
+_OWN_STREAM = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -66,14 +64,12 @@ def inputs(files: list[str]) -> list[str]:
     return files or [STDIN]
 
 
-def read(target: str, limit: int = LIMIT) -> Document:
+def read(target: str) -> Document:
     """Read a file, or stdin for ``-``, once; raises Unreadable."""
     with limits():
-        data = _load(target, limit)
+        data = _load(target)
         if not data or data.isspace():
             raise Unreadable("is empty")
-        if len(data) > LARGE:
-            _require_room(len(data))
         value, lines = _decode(data)
         if isinstance(value, list) or (isinstance(value, dict) and list_key(value)):
             return Document(target, data, value, lines)
@@ -97,38 +93,16 @@ def limits() -> Iterator[None]:
         raise Unreadable("needs more memory than this machine has left") from None
 
 
-def _require_room(size: int) -> None:
-    from lockstitch.cli.memory import room
-
-    if size > room():
-        raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")
-
-
-def _load(target: str, limit: int) -> bytes:
-    try:
-        if target != STDIN:
-            with open(target, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
-                return _bounded(file, limit)
+def _load(target: str) -> bytes:
+    if target == STDIN:
         if sys.stdin is None:
             raise Unreadable("stdin is closed")
-        return _bounded(sys.stdin.buffer, limit)
-    except OSError as error:
-        raise Unreadable(reason_of(error)) from error
-
-
-def _bounded(file: IO[bytes], limit: int) -> bytes:
-    """Everything in the file, refused as soon as it is known to be over the limit."""
-    info = os.fstat(file.fileno())
-    if info.st_size > limit:
-        raise Unreadable(f"is {info.st_size} bytes, over the limit of {limit}")
-    if stat.S_ISREG(info.st_mode):
-        return file.read()
-    data = bytearray()
-    while chunk := file.read(CHUNK):
-        data += chunk
-        if len(data) > limit:
-            raise Unreadable(f"is over the limit of {limit} bytes")
-    return bytes(data)
+        return drained(sys.stdin.buffer)
+    if _OWN_STREAM.fullmatch(target):
+        # What a shell makes of <(…) is a stream of this process, as its standard input is.
+        with told(), open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
+            return drained(file)
+    return content(target)
 
 
 def _decode(data: bytes) -> tuple[Any, bool]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lockstitch import backups, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, salvage, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, own_failure, salvage, terminal, text
 from lockstitch.cli.arguments import (
     FOLLOW,
     FORMAT,
@@ -21,7 +21,14 @@ from lockstitch.cli.arguments import (
 )
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, sources, told
-from lockstitch.errors import Busy, Conflict, LockstitchError, Moved, UsageError
+from lockstitch.errors import (
+    Busy,
+    Conflict,
+    LockstitchError,
+    Moved,
+    Unreadable,
+    UsageError,
+)
 from lockstitch.formats.doctor import Options
 from lockstitch.places import public
 from lockstitch.rules import is_broken
@@ -161,13 +168,19 @@ def _each(targets: list[str], form: str | None, session: str | None, how: How) -
             yield _failed(target, found)
             continue
         if how.output is not None and len(found) > 1:
-            raise UsageError(f"{target}: holds {len(found)} sessions; -o takes one")
+            raise UsageError(f"{text.shown(target)}: holds {len(found)} sessions; -o takes one")
         for source in found:
-            name = target if len(found) == 1 else source.path
+            name = target if len(found) == 1 and source.error is None else source.path
             try:
                 yield _one(name, source, how)
             except LockstitchError as error:
                 yield _failed(name, error)
+            except OSError as error:
+                yield _failed(name, Unreadable(error.strerror or type(error).__name__))
+            except (RecursionError, MemoryError):
+                yield _failed(name, Unreadable("is too large or too deep"))
+            except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
+                yield _failed(name, LockstitchError(own_failure(error)))
 
 
 def _failed(target: str, error: LockstitchError) -> Done:
@@ -252,7 +265,7 @@ def _show_plan(name: str, session: Opened, mended: Mended, how: How, *, is_done:
             text.finding(name, str(session.transcript.history.dialect), found, sys.stderr)
         )
     for note in mended.before.notes:
-        terminal.note(f"{text.shown(name)}: note: {note}")
+        terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
 
 
 def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:

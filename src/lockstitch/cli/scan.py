@@ -320,7 +320,8 @@ COMMAND = Command(
         "`unreachable` counts the turns that a resume would leave behind without a word. "
         "PATH may be the address of a PostgreSQL: then it looks through a store of Lockstitch's "
         "own there, and through the checkpoints that LangGraph keeps in it, of all schemas or of "
-        "the one that ?schema=NAME names."
+        "the one that ?schema=NAME names. Tables of other roles than the one that connects, and "
+        "than superusers, are read if ?owner=ROLE names them: their code could run with its rights."
     ),
     examples=(
         "lockstitch scan",

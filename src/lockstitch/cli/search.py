@@ -157,7 +157,11 @@ COMMAND = Command(
         'lockstitch search "rate limit" ~/.claude/projects --limit 200',
     ),
     operand=Operand(
-        "words", "WORDS [TARGET]", "What to look for; files, folders or stores.", many=True
+        "words",
+        "WORDS [TARGET]",
+        "What to look for; files, folders or stores.",
+        many=True,
+        is_target=False,
     ),
     options=(
         Option(

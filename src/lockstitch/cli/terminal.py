@@ -11,15 +11,42 @@ STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 # What could move the cursor, reorder the line, hide, or not be encoded at all: control
 # characters, line separators, bidirectional and invisible marks, lone surrogates.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+_HIDDEN = (
+    "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
 )
+_UNSAFE = re.compile(f"[\x00-\x1f{_HIDDEN}]")
+# A whole line: besides, it may have our own colours, and go on below as findings do.
+_STYLE = "\x1b\\[(?:0|(?:[12]|3[1236])(?:;(?:[12]|3[1236]))*)m"
+_LINE = re.compile(f"({_STYLE}|\n(?:{_STYLE})?  = )|[\x00-\x1f{_HIDDEN}]")
+# JSON has line breaks and tabs between its values only.
+_IN_JSON = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_HIDDEN}]")
 
 
 def harmless(text: str) -> str:
     """Text from a file or a file name, with everything a terminal might obey written out."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def harmless_line(text: str) -> str:
+    """A line of output with everything but our own colours written out, whoever put it there."""
+    return _LINE.sub(lambda match: match[1] or harmless(match[0]), text)
+
+
+def harmless_json(data: bytes) -> bytes:
+    """A JSON document for a terminal: what that might obey is escaped, and it means the same."""
+    import json
+
+    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    return _IN_JSON.sub(_escaped, text).encode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """One character as JSON writes it in a string; a lone return is a line break between values."""
+    if match[0] == "\r":
+        return "\n"
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def shows_colour(stream: TextIO | None) -> bool:
@@ -46,17 +73,23 @@ def emit(data: bytes) -> None:
         rest = rest[sys.stdout.buffer.write(rest) :]
 
 
+def emit_json(data: bytes) -> None:
+    """Write a JSON document of somebody's content to stdout; byte for byte unless to a terminal."""
+    is_shown = sys.stdout is not None and sys.stdout.isatty()
+    emit(harmless_json(data) if is_shown else data)
+
+
 def say(text: str) -> None:
     """Write a line of the result to stdout."""
     encoding = getattr(sys.stdout, "encoding", "utf-8")
-    emit(f"{text}\n".encode(encoding, "backslashreplace"))
+    emit(f"{harmless_line(text)}\n".encode(encoding, "backslashreplace"))
 
 
 def note(text: str) -> None:
     """Write a line for people to stderr, after what stdout already holds."""
     flush()
     if sys.stderr is not None:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{harmless_line(text)}\n")
 
 
 def complain(text: str) -> None:

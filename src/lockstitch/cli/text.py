@@ -23,8 +23,16 @@ PLANNED = "planned, nothing is written yet:"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
+class Label(str):
+    """The name of a session behind that of its target, of which nothing is left to hide."""
+
+    __slots__ = ()
+
+
 def shown(target: str) -> str:
     """The name under which a target appears in text."""
+    if isinstance(target, Label):
+        return harmless(target)
     return "stdin" if target == STDIN else harmless(public(target))
 
 
@@ -35,7 +43,8 @@ def named(report: Report) -> str:
 
 def labelled(target: str, form: str | None, session: str | None) -> str:
     """The name of a session in text, by what it is of."""
-    return f"{target}:{session}" if form in _MANY and session is not None else target
+    is_one = form in _MANY and session is not None
+    return Label(f"{public(target)}:{session}") if is_one else target
 
 
 def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from lockstitch import backups, places, sessions
-from lockstitch.cli import CLEAN, FAILED, databases, migrate, salvage, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, migrate, salvage, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.rows import several
+from lockstitch.cli.rows import several, size
 from lockstitch.cli.targets import told
 from lockstitch.errors import LockstitchError, UsageError
 
@@ -24,7 +28,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     run_id: str | None,
     force: bool,
     session: str | None,
-    yes: bool,  # noqa: ARG001 - as other commands take it; an undo asks nothing
+    yes: bool,
     as_json: bool,
 ) -> int:
     """Undo the last repair of every target, or list the backups, and return the exit status."""
@@ -44,13 +48,66 @@ def run(  # noqa: PLR0913 - one keyword an option
             return _database(targets[0], session, run_id, listing=listing, as_json=as_json)
     if listing:
         return _list(targets, session, run_id, as_json=as_json)
-    due, refused = _due(targets, session, run_id, force=force)
-    done = refused or _undone(due, force=force)
+    wish = Wish(session, run_id, force)
+    due, refused = _due(targets, wish)
+    is_wanted = bool(refused) or _is_wanted(due, yes=yes)
+    done = refused or (_undone(due, force=force) if is_wanted else [_kept(one) for one in due])
     if as_json:
         from lockstitch.cli import machine
 
         terminal.emit(machine.encode(sessions=done))
-    return FAILED if any(one["error"] for one in done) else CLEAN
+    if wish.declined or any(one["error"] for one in done):
+        return FAILED
+    return CLEAN if is_wanted else FINDINGS
+
+
+class Wish(Struct):
+    """What is to be taken back; ``declined`` are the places that could not be looked at."""
+
+    session: str | None
+    run_id: str | None
+    force: bool = False
+    declined: list[str] = field(default_factory=list)
+
+    def decline(self, place: str, error: Exception) -> None:
+        """Say that a place below a folder is left out, and why."""
+        self.declined.append(place)
+        reason = error.strerror if isinstance(error, OSError) else error
+        terminal.complain(f"{text.shown(place)}: {reason}")
+
+
+def _is_wanted(due: list[Backup], *, yes: bool) -> bool:
+    """Show what would be replaced by what, and ask."""
+    if yes:
+        return True
+    for backup in due:
+        terminal.note(f"{_name(backup)}: {_prospect(backup)}")
+    return terminal.agreed("Take this back?", "--yes takes it back without asking")
+
+
+def _prospect(backup: Backup) -> str:
+    """Say what stands there now and what will."""
+    when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
+    if backup.rows is not None:
+        return f"{several(len(backup.rows['rows']), 'row')} will be as before {when}"
+    before = f"the {size(backup.file.lstat().st_size)} of before {when}"
+    try:
+        found = Path(backup.path).lstat()
+    except FileNotFoundError:
+        return f"is gone; {before} will be brought back"
+    changed = datetime.fromtimestamp(found.st_mtime, UTC)
+    now = f"{size(found.st_size)}, last changed {changed:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{now}; {before} will take its place"
+
+
+def _name(backup: Backup) -> str:
+    own = sessions.session_of(backup)
+    return text.shown(backup.path if own is None else f"{backup.path}:{own}")
+
+
+def _kept(backup: Backup) -> dict[str, Any]:
+    own = sessions.session_of(backup)
+    return {"target": backup.path, "session": own, "restored": None, "error": None}
 
 
 def _database(
@@ -85,29 +142,32 @@ def _database(
     return FAILED if failed else CLEAN
 
 
-def _due(
-    targets: list[str], session: str | None, run_id: str | None, *, force: bool
-) -> tuple[list[Backup], list[dict[str, Any]]]:
+def _due(targets: list[str], wish: Wish) -> tuple[list[Backup], list[dict[str, Any]]]:
     """What is to be restored, and what stands against it; nothing is undone if anything does."""
     due: list[Backup] = []
     refused: list[dict[str, Any]] = []
     for target in targets:
         try:
-            due += sessions.undoable(target, session=session, run=run_id)
+            due += sessions.undoable(
+                target, session=wish.session, run=wish.run_id, declined=wish.decline
+            )
         except (LockstitchError, OSError) as error:
-            refused.append(_failed(target, session, error))
+            refused.append(_failed(target, wish.session, error))
     for backup in due:
         try:
-            sessions.require_undoable(backup, force=force)
+            sessions.require_undoable(backup, force=wish.force)
         except (LockstitchError, OSError) as error:
             refused.append(_failed(backup.path, sessions.session_of(backup), error))
     return due, refused
 
 
 def _failed(target: str, session: str | None, error: Exception) -> dict[str, Any]:
-    shown = text.shown(target if session is None else f"{target}:{session}")
+    shown = text.shown(
+        target if session is None else text.Label(f"{places.public(target)}:{session}")
+    )
     terminal.complain(f"{shown}: {error}")
-    return {"target": target, "session": session, "restored": None, "error": str(error)}
+    name = places.public(target)
+    return {"target": name, "session": session, "restored": None, "error": str(error)}
 
 
 def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
@@ -127,37 +187,39 @@ def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
         done.append({**facts, "restored": backup.stem, "error": None})
     for path, found in restored.items():
         when = f"{found[-1].time:%Y-%m-%d %H:%M:%S}"
-        own = sessions.session_of(found[0])
         if len(found) > 1:
             terminal.note(f"{text.shown(path)}: {len(found)} sessions as they were before {when}.")
         else:
-            name = path if own is None else f"{path}:{own}"
-            terminal.note(f"{text.shown(name)}: as it was before {when}.")
+            terminal.note(f"{_name(found[0])}: as it was before {when}.")
     return done
 
 
 def _list(targets: list[str], session: str | None, run_id: str | None, *, as_json: bool) -> int:
+    wish = Wish(session, run_id)
     found = [
         backup
         for target in targets
-        for backup in sessions.backups_of(target, session=session, run=run_id)
+        for backup in sessions.backups_of(
+            target, session=session, run=run_id, declined=wish.decline
+        )
     ]
+    status = FAILED if wish.declined else CLEAN
     if as_json:
         from lockstitch.cli import machine
 
         terminal.emit(machine.encode(backups=[_fields(backup) for backup in found]))
-        return CLEAN
+        return status
     for backup in found:
-        size = backup.manifest.before_size
+        count = backup.manifest.before_size
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
         kind = "undo" if backups.is_undo(backup) else "repair"
-        row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {size:>10}"
+        row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
         own = sessions.session_of(backup)
         more = "" if own is None else f"  {own}"
         terminal.say(f"{row}  {text.shown(str(backup.record))}{text.shown(more)}")
     if not found:
         terminal.note("No backups.")
-    return CLEAN
+    return status
 
 
 def _fields(backup: Backup) -> dict[str, Any]:
@@ -178,12 +240,15 @@ COMMAND = Command(
     run=run,
     summary="Take the last repair of a session back, byte for byte.",
     details=(
-        "For a folder: the last repair that touched files in it, all of them. For a database: all "
-        "that its last repair touched, or the last repair of one session (--session, or its id). "
-        "Refuses if a file is no longer what the repair left, because its program has gone on; "
-        "--force restores it anyway and keeps the present state as another backup. Refuses, too, "
-        "while a program has the session open. The undo of a file can itself be undone: --list "
-        "names its run, and --run takes it back. In a PostgreSQL with LangGraph's "
+        "Shows what will take the place of what, with sizes and dates, and asks; --yes does not "
+        "ask. For a folder: the last repair that touched files in it, all of them. For a database: "
+        "all that its last repair touched, or the last repair of one session (--session, or its "
+        "id). Refuses if a file is no longer what the repair left, because its program has gone "
+        "on; --force restores it anyway and keeps the present state as another backup. Refuses, "
+        "too, while a program has the session open. Backups in a folder .lockstitch that belongs "
+        "to another user, or that others may write to, are not believed. The undo of a file can "
+        "itself be undone: --list names its run, and --run takes it back. In a PostgreSQL with "
+        "LangGraph's "
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
         "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
         "left alone, and said. In a store of Lockstitch's own, the damaged session is back under "
@@ -204,7 +269,7 @@ COMMAND = Command(
         Option("listing", ("--list", "-l"), "List the backups and change nothing."),
         Option("run_id", ("--run",), "Undo this run of --list, or of migrate.", metavar="ID"),
         Option("force", ("--force",), "Restore even if the session has gone on since."),
-        Option("yes", ("--yes", "-y"), "Taken as by other commands; nothing is asked here."),
+        Option("yes", ("--yes", "-y"), "Take it back without asking."),
         SESSION,
         JSON,
     ),

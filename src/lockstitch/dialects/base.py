@@ -278,6 +278,24 @@ def replaced(raw: Any, path: Path, value: Any) -> Any:
     return {**fields, path[0]: replaced(fields.get(path[0]), path[1:], value)}
 
 
+def replaced_all(raw: Any, values: Sequence[tuple[Path, Any]]) -> Any:
+    """Copy nested dicts and lists with some values replaced, one after the other; see above."""
+    grown: dict[str | int, list[tuple[Path, Any]]] = {}
+    for path, value in values:
+        if not path:
+            raw, grown = value, {}
+        else:
+            step = int(path[0]) if isinstance(raw, list) else path[0]
+            grown.setdefault(step, []).append((path[1:], value))
+    if not grown:
+        return raw
+    if isinstance(raw, list):
+        return [replaced_all(item, grown.get(at, ())) for at, item in enumerate(raw)]
+    fields = raw if isinstance(raw, dict) else {}
+    fresh = {step: replaced_all(fields.get(step), below) for step, below in grown.items()}
+    return {**fields, **fresh}
+
+
 def without_calls(raw: dict[str, Any]) -> dict[str, Any]:
     """Copy a message without the calls listed in it."""
     return {key: value for key, value in raw.items() if key != "tool_calls"}

@@ -48,11 +48,27 @@ def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     return [block for block in blocks_of(value) if block.get("type") == "tool_result"]
 
 
+def answered_in(value: dict[str, Any]) -> set[str]:
+    """Give the ids of the calls that a line answers."""
+    return ids_of(results_in(value), "tool_use_id")
+
+
+def ids_of(blocks: Iterable[dict[str, Any]], key: str) -> set[str]:
+    """Give the ids that blocks have under a key; a value of another kind is none."""
+    return {block[key] for block in blocks if type(block.get(key)) is str}
+
+
 def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     """Give the tool calls on a line."""
     if value.get("type") != ASSISTANT:
         return []
     return [block for block in blocks_of(value) if block.get("type") == "tool_use"]
+
+
+def call_ids_in(value: dict[str, Any]) -> list[Any]:
+    """Return the ids of the tool calls on a line, but for what can be no id."""
+    names = [call.get("id") for call in calls_in(value)]
+    return [name for name in names if type(name) not in (list, dict)]
 
 
 def is_prompt(value: dict[str, Any]) -> bool:
@@ -119,6 +135,8 @@ class Chain:
         self.graph = Graph(list(self._nodes()), self._bridges)
         self._keep_preserved()
         self.overruled: Node | None = None
+        # What claude_severity knows of the history of this chain, once it was asked.
+        self.spans: Any = None
         self.end, self.leaf = self._end()
         self.walk = self.graph.walk(self.leaf) if self.leaf else Walk([], [])
         self.cut = self._last_boundary()
@@ -134,7 +152,7 @@ class Chain:
             if not record.is_record or "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value.get("parentUuid")
-            if type(name) is str:
+            if type(name) is str and name:  # nothing can hang on an empty one
                 aside = is_aside(value) and not self.whole_file
                 yield Node(number, name, parent if type(parent) is str else None, aside)
 
@@ -166,8 +184,10 @@ class Chain:
             if speaker is not None and last is not None and not self.hangs_below(last, named):
                 self.overruled = last
                 return named, speaker
+        # What leads to no speaker of the conversation need not be climbed again.
+        barren: set[int] = set()
         for end in sorted(ends, key=lambda node: node.number, reverse=True):
-            speaker = self._speaker_at(end)
+            speaker = self._speaker_at(end, barren)
             if speaker is not None and not speaker.aside:
                 return end, speaker
         return None, None
@@ -183,6 +203,10 @@ class Chain:
 
         A compaction makes the client forget it. After a rewind it names what cannot be there.
         """
+        return self._named_leaf
+
+    @cached_property
+    def _named_leaf(self) -> tuple[int, Node | None]:
         for number in range(len(self.records) - 1, -1, -1):
             value = self.records[number].value
             if type(value) is not dict:
@@ -209,8 +233,9 @@ class Chain:
         nodes = [node for node in self.graph.by_id.values() if may_end(self.value(node.number))]
         return [node for node in nodes if node.id not in parents] or nodes
 
-    def _speaker_at(self, node: Node) -> Node | None:
-        seen: set[int] = set()
+    def _speaker_at(self, node: Node, seen: set[int] | None = None) -> Node | None:
+        """Return the first speaker's line from a record upwards, past none that was seen."""
+        seen = set() if seen is None else seen
         at: Node | None = node
         while at is not None and at.number not in seen:
             if self.value(at.number).get("type") in SPEAKERS:
@@ -243,7 +268,7 @@ class Chain:
         owners: dict[str, int] = {}
         first, message = -1, ""
         for number in self.walk.path[self.cut :]:
-            name = self._message_id(number)
+            name = self.message_id(number)
             if name and name != message:
                 first, message = number, name
                 groups[first] = Group([], [])
@@ -265,7 +290,7 @@ class Chain:
         on_walk = set(self.walk.path)
         beside = {self.graph.by_number[first].parent: first for first in groups}
         for node in self.graph.nodes:
-            name = self._message_id(node.number)
+            name = self.message_id(node.number)
             if not name or node.number in on_walk or node.aside or not self._is_first(node):
                 continue
             first = self._owner(node, name, owners, beside)
@@ -285,7 +310,7 @@ class Chain:
         while at is not None and at.number not in seen:
             seen.add(at.number)
             first = owners.get(at.parent or "", beside.get(at.parent, -1))
-            if first >= 0 and self._message_id(first) == name:
+            if first >= 0 and self.message_id(first) == name:
                 return first
             at = self.graph.by_id.get(at.parent) if at.parent else None
             if at is not None and self._ends_message(self.value(at.number)):
@@ -298,17 +323,18 @@ class Chain:
     def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
         """Add the results that hang on a side branch, unless the walk has an answer already."""
         on_walk = set(self.walk.path[self.cut :])
-        answered = {r.get("tool_use_id") for n in on_walk for r in results_in(self.value(n))}
+        answered = {name for n in on_walk for name in answered_in(self.value(n))}
         for node in self.graph.nodes:
             first = owners.get(node.parent or "")
             if first is None or node.number in on_walk or not self._is_first(node):
                 continue
-            found = {r.get("tool_use_id") for r in results_in(self.value(node.number))}
+            found = answered_in(self.value(node.number))
             if found and not found & answered:
                 groups[first].results.append(node.number)
                 answered |= found
 
-    def _message_id(self, number: int) -> str:
+    def message_id(self, number: int) -> str:
+        """Return the id of the model's message that a line belongs to; empty if to none."""
         value = self.value(number)
         name = message_of(value).get("id") if value.get("type") == ASSISTANT else None
         return name if type(name) is str else ""
@@ -331,7 +357,8 @@ class Chain:
         if self.boundary < 0:
             return order
         anchor, kept = self._preserved(self.value(self.boundary))
-        kept = [number for number in kept if number not in set(order)]
+        known = set(order)
+        kept = [number for number in kept if number not in known]
         if not kept:
             return order
         node = self.graph.by_id.get(anchor)
@@ -360,6 +387,31 @@ class Chain:
         head = self.graph.by_id.get(str(segment.get("headUuid")))
         start = path.index(head.number) if head and head.number in path else len(path)
         return path[start:]
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Return where each record of the walk stands on it."""
+        return {number: place for place, number in enumerate(self.walk.path)}
+
+    @cached_property
+    def lines(self) -> dict[str, list[Record]]:
+        """Return the records of the speakers, by their place in the file."""
+        found: dict[str, list[Record]] = {}
+        for record in self.records:
+            if record.is_record and record.value.get("type") in SPEAKERS:
+                found.setdefault(record.place, []).append(record)
+        return found
+
+    @cached_property
+    def repeated(self) -> set[str]:
+        """Return the ids that several records have."""
+        return {node.id for node in self.graph.repeats}
+
+    @cached_property
+    def calls_cut_off(self) -> set[Any]:
+        """Return the ids of the calls that stand before the compaction in force."""
+        before = self.records[: max(self.boundary, 0)]
+        return {name for record in before if record.is_record for name in call_ids_in(record.value)}
 
     def sent(self) -> list[int]:
         """Give the numbers of the records that are messages to the provider, in order."""

@@ -23,6 +23,7 @@ from lockstitch.formats.claude_chain import (
     SPEAKERS,
     USER,
     Chain,
+    answered_in,
     calls_in,
     is_prompt,
     is_sent,
@@ -203,13 +204,18 @@ def _enter(history: History, value: dict[str, Any], number: int, group: str) -> 
     content, key = message_of(value)["content"], _key(value)
     parts = content if type(content) is list else []
     paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
-    if key and key == group and type(content) is list:
+    if key and key == group and type(content) is list and _is_open(history):
         _join(history, parts, [number] * len(parts), paths)
         return group
     paths = paths or [_CONTENT]
     content = list(content) if type(content) is list else content
     history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
     return key
+
+
+def _is_open(history: History) -> bool:
+    """Whether the last message can take more blocks."""
+    return bool(history.messages) and type(history.messages[-1]["content"]) is list
 
 
 def _say_queued(history: History, chain: Chain, numbers: list[int]) -> list[int]:
@@ -262,13 +268,7 @@ def _is_split(found: Finding, transcript: Transcript) -> bool:
     """Tell whether the call of an orphaned result stands before the compaction in force."""
     chain: Chain = transcript.state[0]
     number, _ = transcript.history.home(found.place)
-    answered = {result.get("tool_use_id") for result in results_in(chain.value(number))}
-    return any(
-        call.get("id") in answered
-        for record in chain.records[: max(chain.boundary, 0)]
-        if record.is_record
-        for call in calls_in(record.value)
-    )
+    return not answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off)
 
 
 def _evidence(chain: Chain, context: Context) -> dict[str, dict[str, Any]]:

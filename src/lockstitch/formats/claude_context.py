@@ -6,7 +6,9 @@ when a context is empty. Words are looked at last, since any of them can be said
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from lockstitch.dialects.base import text_of_blocks
@@ -17,7 +19,7 @@ from lockstitch.formats.claude_chain import (
     SYNTHETIC,
     USER,
     Chain,
-    calls_in,
+    call_ids_in,
     is_boundary,
     is_prompt,
     message_of,
@@ -110,28 +112,68 @@ def has_substance(chain: Chain, number: int) -> bool:
     return is_model(value) or bool(results_in(value)) or is_own_words(chain, number)
 
 
-def is_fresh_start(chain: Chain, before: Sequence[int], after: Sequence[int]) -> bool:
+class Past:
+    """The conversation up to any of its records: what stands before a new root, and where.
+
+    It is read once, however many roots a file has.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.numbers = [node.number for node in chain.graph.nodes if not node.aside]
+        self.calls: dict[Any, int] = {}
+        self.replies: dict[str, int] = {}
+        self.told: dict[str, int] = {}
+        self.spoken: list[int] = []
+        self.tokens: list[tuple[int, int]] = []
+        self.held: list[tuple[int, int]] = []
+        for number in self.numbers:
+            value = chain.value(number)
+            for name in call_ids_in(value):
+                self.calls.setdefault(name, number)
+            self.replies.setdefault(_message_name(value), number)
+            self.told.setdefault(_initial(value), number)
+            if value.get("type") in (USER, ASSISTANT):
+                self.spoken.append(number)
+            for counts, measure in ((self.tokens, _tokens_sent), (self.held, _messages_held)):
+                if count := measure(value):
+                    counts.append((number, count))
+
+    @cached_property
+    def first_words(self) -> int | None:
+        """The first record that a person said."""
+        return next((n for n in self.numbers if is_own_words(self.chain, n)), None)
+
+    def last(self, number: int, count: int) -> list[int]:
+        """Return so many records before one, or all that there are."""
+        at = bisect_left(self.numbers, number)
+        return self.numbers[max(at - count, 0) : at]
+
+
+def is_fresh_start(chain: Chain, past: Past, root: int, after: Sequence[int]) -> bool:
     """Whether the records *after* begin a context that was emptied on purpose.
 
-    ``before`` are the records that are left behind, ``after`` those from the new root on, both in
-    file order. Without evidence for it a root in mid-file is a link that was lost.
+    ``past`` tells of the records that are left behind, those before *root*; ``after`` are those
+    from there on, in file order. Without evidence for it a root in mid-file is a link that was
+    lost.
     """
     opening = opening_of(chain, after)
     if opening is None:
         return False
     first, ahead = chain.value(opening), [n for n in after if n < opening]
+    near = (*past.last(root, 4), *ahead, opening)
     return (
         _is_plan(first)
         or bool(first.get("isCompactSummary"))
         or words_of(first).startswith(_CONTINUED)
-        or any(_begins_session(chain, number, before) for number in ahead)
-        or any(_CLEAR in words_of(chain.value(n)) for n in (*before[-4:], *ahead, opening))
+        or any(_begins_session(chain, number, past, root) for number in ahead)
+        or any(_CLEAR in words_of(chain.value(n)) for n in near)
         or _is_numbered_first(first)
-        or _has_shrunk(chain, before, after)
-        or _is_copied(chain, before, after, opening)
-        or _is_told_all_again(chain, before, after, opening)
-        or _follows_at_once(chain, before, opening)
-        or _is_edited(chain, before, opening)
+        or _has_shrunk(chain, past, root, after)
+        or _is_copied(chain, past, root, after, opening)
+        or _is_told_all_again(chain, past, root, after, opening)
+        or _follows_at_once(chain, past, root, opening)
+        or _is_edited(chain, past, root, opening)
         or notes_rewind(chain, opening)
     )
 
@@ -144,7 +186,7 @@ def opening_of(chain: Chain, after: Iterable[int]) -> int | None:
             if value.get("isMeta") and not value.get("isCompactSummary"):
                 continue
             return number
-        if value.get("type") in {ASSISTANT, USER} or is_boundary(value):
+        if value.get("type") in (ASSISTANT, USER) or is_boundary(value):
             return None
     return None
 
@@ -154,7 +196,7 @@ def _is_plan(value: dict[str, Any]) -> bool:
     return "planContent" in value or words_of(value).startswith(_PLAN)
 
 
-def _begins_session(chain: Chain, number: int, before: Sequence[int]) -> bool:
+def _begins_session(chain: Chain, number: int, past: Past, root: int) -> bool:
     """Whether a hook ran here because a session began: it belongs to no call of a tool."""
     value = chain.value(number)
     note = value.get("data") if value.get("type") == "progress" else value.get("attachment")
@@ -163,7 +205,7 @@ def _begins_session(chain: Chain, number: int, before: Sequence[int]) -> bool:
     if str(note.get("hookEvent") or note.get("hookName")).startswith("SessionStart"):
         return True
     owner = value.get("parentToolUseID") or note.get("toolUseID")
-    return owner not in {call.get("id") for n in before for call in calls_in(chain.value(n))}
+    return not past.calls.get(owner, root) < root
 
 
 def _is_numbered_first(value: dict[str, Any]) -> bool:
@@ -172,10 +214,11 @@ def _is_numbered_first(value: dict[str, Any]) -> bool:
     return type(position) is dict and position.get("promptIndex") == 1
 
 
-def _has_shrunk(chain: Chain, before: Sequence[int], after: Sequence[int]) -> bool:
+def _has_shrunk(chain: Chain, past: Past, root: int, after: Sequence[int]) -> bool:
     """Whether the model was sent less than before: a context only grows until it is emptied."""
-    for measure in (_tokens_sent, _messages_held):
-        held = next(filter(None, (measure(chain.value(n)) for n in reversed(before))), 0)
+    for counts, measure in ((past.tokens, _tokens_sent), (past.held, _messages_held)):
+        at = bisect_left(counts, (root,))
+        held = counts[at - 1][1] if at else 0
         holds = next(filter(None, (measure(chain.value(n)) for n in after)), 0)
         if 0 < holds < held:
             return True
@@ -197,16 +240,17 @@ def _messages_held(value: dict[str, Any]) -> int:
     return count if type(count) is int else 0
 
 
-def _is_copied(chain: Chain, before: Sequence[int], after: Sequence[int], opening: int) -> bool:
+def _is_copied(chain: Chain, past: Past, root: int, after: Sequence[int], opening: int) -> bool:
     """Whether the client copied a conversation to this place: the same one, or another session.
 
     A copy keeps the ids of the model's messages and their times, so it is older than what stands
     before it, or all of it is of one moment.
     """
-    known = {_message_name(chain.value(number)) for number in before} - {""}
     replies = [chain.value(n) for n in after if chain.value(n).get("type") == ASSISTANT]
-    if any(_message_name(value) in known for value in replies):
+    names = {_message_name(value) for value in replies} - {""}
+    if any(past.replies.get(name, root) < root for name in names):
         return True
+    before = past.last(root, 1)
     first = chain.value(opening)
     reply = seconds_between(first, replies[0]) if replies else None
     last = seconds_between(chain.value(before[-1]), first) if before else None
@@ -218,12 +262,12 @@ def _message_name(value: dict[str, Any]) -> str:
 
 
 def _is_told_all_again(
-    chain: Chain, before: Sequence[int], after: Sequence[int], opening: int
+    chain: Chain, past: Past, root: int, after: Sequence[int], opening: int
 ) -> bool:
     """Whether the model is told again what it is told once a context."""
-    told = {_initial(chain.value(number)) for number in before} - {""}
     near = [n for n in after if n > opening][:12]
-    return any(_initial(chain.value(number)) in told for number in near)
+    names = {_initial(chain.value(number)) for number in near} - {""}
+    return any(past.told.get(name, root) < root for name in names)
 
 
 def _initial(value: dict[str, Any]) -> str:
@@ -234,19 +278,19 @@ def _initial(value: dict[str, Any]) -> str:
     return str(note.get("type")) if once else ""
 
 
-def _follows_at_once(chain: Chain, before: Sequence[int], opening: int) -> bool:
+def _follows_at_once(chain: Chain, past: Past, root: int, opening: int) -> bool:
     """Whether the prompt came at once behind an interruption: the client made it itself."""
-    spoken = [n for n in before if chain.value(n).get("type") in {USER, ASSISTANT}]
-    if not spoken or not is_interruption(chain.value(spoken[-1])):
+    at = bisect_left(past.spoken, root)
+    if not at or not is_interruption(chain.value(past.spoken[at - 1])):
         return False
-    gap = seconds_between(chain.value(spoken[-1]), chain.value(opening))
+    gap = seconds_between(chain.value(past.spoken[at - 1]), chain.value(opening))
     return gap is not None and gap <= _AT_ONCE
 
 
-def _is_edited(chain: Chain, before: Sequence[int], opening: int) -> bool:
+def _is_edited(chain: Chain, past: Past, root: int, opening: int) -> bool:
     """Whether the prompt that began what is left behind was sent again, or with more words."""
-    first = next((n for n in before if is_own_words(chain, n)), None)
-    if first is None:
+    first = past.first_words
+    if first is None or first >= root:
         return False
     old, new = (words_of(chain.value(n)).strip() for n in (first, opening))
     return len(old) >= _TELLING_WORDS and new.startswith(old)
@@ -265,7 +309,7 @@ def is_farewell(chain: Chain, members: Sequence[int]) -> bool:
     """Whether turns end with the command that closes their window, and nothing behind it."""
     for number in reversed(members):
         value = chain.value(number)
-        if value.get("type") in {USER, ASSISTANT} and words_of(value).startswith(_FAREWELLS):
+        if value.get("type") in (USER, ASSISTANT) and words_of(value).startswith(_FAREWELLS):
             return True
         if has_substance(chain, number) or value.get("type") == ASSISTANT:
             return False

@@ -23,7 +23,10 @@ from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
     Chain,
+    answered_in,
+    call_ids_in,
     calls_in,
+    ids_of,
     is_boundary,
     message_of,
     results_in,
@@ -182,7 +185,7 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
         ("LS702", circles(chain), "the parents of this record are a circle"),
     ):
         for node in nodes:
-            around = _circle(chain, node) if code == "LS702" else {node.number}
+            around = circle_of(chain, node) if code == "LS702" else {node.number}
             if around & loose:
                 said = f"{text}: a resume does not join it to what stands before it"
                 yield find(code, _place(chain, node.number), said, ERROR)
@@ -192,7 +195,7 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
                 yield find(code, _place(chain, node.number), text, severity)
 
 
-def _circle(chain: Chain, node: Node) -> set[int]:
+def circle_of(chain: Chain, node: Node) -> set[int]:
     """Return the records of the circle that a record is in."""
     found: set[int] = set()
     at: Node | None = node
@@ -307,14 +310,14 @@ def misaddressed(chain: Chain) -> list[tuple[int, int, str]]:
 
     Each as the number of the record, the index of the block and the id of the call.
     """
-    calls = {c.get("id") for n in chain.order for c in calls_in(chain.value(n))}
+    calls = {name for n in chain.order for name in call_ids_in(chain.value(n))}
     answered = set(chain.result_homes(chain.order))
     found: list[tuple[int, int, str]] = []
     for number in chain.order:
         value = chain.value(number)
         source = chain.graph.by_id.get(str(value.get("sourceToolAssistantUUID")))
         results = results_in(value)
-        if source is None or len(results) != 1 or results[0].get("tool_use_id") in calls:
+        if source is None or len(results) != 1 or answered_in(value) & calls:
             continue
         named = [call.get("id") for call in calls_in(chain.value(source.number))]
         if len(named) == 1 and type(named[0]) is str and named[0] not in answered:
@@ -377,13 +380,14 @@ def _stranded(chain: Chain, transcript: Transcript) -> Iterator[Finding]:
     if not transcript.evidence:
         return
     real = {
-        result.get("tool_use_id")
+        name
         for number in chain.order
         for result in results_in(chain.value(number))
         if not is_placeholder(text_of_blocks(result.get("content")))
+        for name in ids_of([result], "tool_use_id")
     }
     for number in chain.sent():
         for call in calls_in(chain.value(number)):
-            if call.get("id") in transcript.evidence and call["id"] not in real:
-                text = f"the result of call {call['id']} is stored beside the conversation"
+            for name in (ids_of([call], "id") & transcript.evidence.keys()) - real:
+                text = f"the result of call {name} is stored beside the conversation"
                 yield find("LS708", _place(chain, number), text)

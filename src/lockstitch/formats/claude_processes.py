@@ -20,7 +20,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from lockstitch import processes
+from lockstitch import inputs, processes
+from lockstitch.errors import LockstitchError
 from lockstitch.formats.running import SLACK, User, working
 
 NAME = "claude"
@@ -81,8 +82,8 @@ def _records(folder: Path) -> list[Path]:
 
 
 def _read(record: Path) -> ProcessFile | None:
-    with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(record.read_bytes(), type=ProcessFile)
+    with suppress(LockstitchError, msgspec.MsgspecError):
+        return msgspec.json.decode(inputs.content(record), type=ProcessFile)
     return None
 
 

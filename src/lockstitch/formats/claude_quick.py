@@ -7,6 +7,7 @@ the ids of the lines, not by what was said.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError
 from lockstitch.formats.base import Quick
 from lockstitch.unread import has_long_number, is_index
 
@@ -89,15 +92,23 @@ def quick(path: str) -> Quick | None:
         for chunk, end in _chunks(path):
             proof.feed(chunk, end)
         return proof.verdict()
-    except (Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError):
+    except (
+        Odd,
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+        OSError,
+        LockstitchError,
+    ):
         return None
 
 
 def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
     """Read a file in pieces, each with the end of its last whole line; it must end in one."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
+    with inputs.opened(path) as handle:
+        inputs.require_size(os.fstat(handle).st_size)
         rest = b""
-        while piece := file.read(_CHUNK):
+        while piece := os.read(handle, _CHUNK):
             piece = rest + piece if rest else piece
             end = piece.rfind(b"\n") + 1
             yield piece, end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_chain import SPEAKERS, Chain
+from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.unread import is_index
@@ -19,7 +19,7 @@ from lockstitch.unread import is_index
 _READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 # Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
-_QUESTIONS = frozenset({"AskUserQuestion", "ExitPlanMode"})
+_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 
 
@@ -34,13 +34,8 @@ def stored_severity(found: Finding, transcript: Transcript) -> str:
 
 def _is_lost_in_weld(place: str, chain: Chain) -> bool:
     """Whether a line of several records holds words that the client did not write again."""
-    again = {node.id for node in chain.graph.repeats}
     return any(
-        record.is_record
-        and record.value.get("type") in SPEAKERS
-        and record.value.get("uuid") not in again
-        for record in chain.records
-        if record.place == place
+        str(record.value.get("uuid")) not in chain.repeated for record in chain.lines.get(place, ())
     )
 
 
@@ -72,7 +67,7 @@ def _severity(found: Finding, transcript: Transcript) -> str:
             return ERROR
         return NOTE if _waits_for_person(steps, messages[number]) else WARNING
     if found.code == "LS104":
-        return WARNING if _is_near_its_call(steps, messages) else ERROR
+        return WARNING if _is_near_its_call(steps, transcript) else ERROR
     if found.code == "LS401":
         return _blank_severity(steps, messages[number])
     return ERROR if found.code in {"LS105", "LS803"} else found.severity
@@ -111,18 +106,36 @@ def _is_white_space(steps: list[str], message: dict[str, object]) -> bool:
     return bool(part.get("text")) if type(part) is dict else bool(text_of_blocks(part))
 
 
-def _is_near_its_call(steps: list[str], messages: list[dict[str, object]]) -> bool:
+def _is_near_its_call(steps: list[str], transcript: Transcript) -> bool:
     """Whether nothing that the model said stands between a displaced result and its call."""
+    messages, chain = transcript.history.messages, transcript.state[0]
     number = int(steps[1])
     wanted = _ids(messages[number], "tool_use_id") or _ids(messages[number], "id")
-    homes = [
-        place
-        for place, message in enumerate(messages)
-        if wanted & (_ids(message, "id") | _ids(message, "tool_use_id"))
-    ]
-    return not any(
-        messages[place].get("role") == "assistant" for place in range(homes[0] + 1, homes[-1])
-    )
+    known = chain.spans
+    if known is None or known.messages is not messages:
+        known = chain.spans = _Spans(messages)
+    return known.is_near(wanted)
+
+
+class _Spans:
+    """Where each id stands first and last among the messages, and how often the model speaks."""
+
+    def __init__(self, messages: list[dict[str, object]]) -> None:
+        self.messages = messages
+        self.ends: dict[object, tuple[int, int]] = {}
+        self.spoken = [0]
+        for place, message in enumerate(messages):
+            self.spoken.append(self.spoken[-1] + (message.get("role") == "assistant"))
+            for name in _ids(message, "id") | _ids(message, "tool_use_id"):
+                self.ends[name] = (self.ends.get(name, (place, place))[0], place)
+
+    def is_near(self, names: set[object]) -> bool:
+        """Whether the model says nothing between the first and the last place of some ids."""
+        ends = [self.ends[name] for name in names]
+        if not ends:
+            return False
+        first, last = min(first for first, _ in ends), max(last for _, last in ends)
+        return self.spoken[max(last, first + 1)] == self.spoken[first + 1]
 
 
 def _ids(message: dict[str, object], key: str) -> set[object]:

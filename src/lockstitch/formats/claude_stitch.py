@@ -7,8 +7,10 @@ times that grow towards the leaf. It is the one layout that every version resume
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from functools import cached_property
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from msgspec import Struct, structs
@@ -19,7 +21,7 @@ from lockstitch.formats.claude_chain import (
     ATTACHMENT,
     SPEAKERS,
     Chain,
-    calls_in,
+    call_ids_in,
     queued_words,
     results_in,
 )
@@ -167,16 +169,15 @@ class _Stitcher:
         fields: dict[str, Any] = {
             "toolUseResult": f"Error: {text}" if part.get("is_error") else text
         }
-        source = self._call_home(part.get("tool_use_id"))
+        call = part.get("tool_use_id")
+        source = self._call_homes.get(call) if type(call) not in (list, dict) else None
         return {**fields, "sourceToolAssistantUUID": source} if source else fields
 
-    def _call_home(self, call: Any) -> str | None:
-        for number in reversed(self.sent):
-            value = self.chain.value(number)
-            if any(block.get("id") == call for block in calls_in(value)):
-                found: str | None = value.get("uuid")
-                return found
-        return None
+    @cached_property
+    def _call_homes(self) -> dict[Any, str | None]:
+        """Return the uuid of the last line that holds a call, by the id of the call."""
+        values = [self.chain.value(number) for number in self.sent]
+        return {name: value.get("uuid") for value in values for name in call_ids_in(value)}
 
     def _rename_message(self, units: Sequence[Unit]) -> None:
         """Give the second half of a message that was split an id of its own."""
@@ -343,6 +344,7 @@ class _Stitcher:
     def _file(self, line: Sequence[Unit]) -> list[Record]:
         """Put the lines back into the file, new and moved ones behind the one they follow."""
         lost = self._lost()
+        earlier = _Earlier(line)
         spots = {unit.number: unit.record for unit in line if unit.number != NEW}
         follow: dict[int, list[Record]] = {}
         moved: set[int] = set()
@@ -358,7 +360,7 @@ class _Stitcher:
         out = list(follow.get(NEW, ()))
         for number, record in enumerate(self.records):
             if number not in moved and number not in lost:
-                out.append(self._rehung(spots.get(number, record), lost, line))
+                out.append(self._rehung(spots.get(number, record), lost, earlier))
             out += follow.get(number, ())
         return out
 
@@ -369,12 +371,27 @@ class _Stitcher:
             return unit.number >= self.chain.boundary
         return after is not None and NEW < after.number < unit.number and after.number > anchor
 
-    def _rehung(self, record: Record, lost: set[int], line: Sequence[Unit]) -> Record:
+    def _rehung(self, record: Record, lost: set[int], earlier: _Earlier) -> Record:
         """Hang what hung on a line that is gone on the line before that one."""
         if not record.is_record or not lost:
             return record
         parent = self.chain.graph.by_id.get(str(record.value.get("parentUuid")))
         if parent is None or parent.number not in lost:
             return record
-        before = [u for u in line if NEW < u.number < parent.number]
-        return amended(self.data, record, ("parentUuid",), before[-1].uuid if before else None)
+        before = earlier.than(parent.number)
+        return amended(self.data, record, ("parentUuid",), before.uuid if before else None)
+
+
+class _Earlier:
+    """Looks for the last line of a conversation that stood before a record in the old file."""
+
+    def __init__(self, line: Sequence[Unit]) -> None:
+        old = sorted((unit.number, place) for place, unit in enumerate(line) if unit.number > NEW)
+        self.line = line
+        self.numbers = [number for number, _ in old]
+        self.places = list(accumulate((place for _, place in old), max))
+
+    def than(self, number: int) -> Unit | None:
+        """Return that line; None if there is none."""
+        at = bisect_left(self.numbers, number)
+        return self.line[self.places[at - 1]] if at else None

@@ -6,14 +6,35 @@ last and newest line, so records that change their place in the chain change it 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from msgspec import structs
+
 from lockstitch.formats import claude_findings as findings
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.claude_branches import CUT, END, GAP, LATE, LOST, Branch, descendants
-from lockstitch.formats.claude_chain import SPEAKERS, Chain, calls_in, is_boundary, results_in
+from lockstitch.formats.claude_branches import (
+    CUT,
+    END,
+    GAP,
+    LATE,
+    LOST,
+    REPLY,
+    WRITER,
+    Branch,
+    descendants,
+)
+from lockstitch.formats.claude_chain import (
+    SPEAKERS,
+    Chain,
+    Group,
+    answered_in,
+    call_ids_in,
+    is_boundary,
+)
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
@@ -21,10 +42,14 @@ from lockstitch.formats.records import Record, amended, raw_of
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
 
+# So many lost branches are put back in rounds of their own, each judged anew.
+_ONE_BY_ONE = 16
+
 
 def derived_uuid(*parts: str) -> str:
     """Make an id that is the same in every run of the same repair."""
-    return str(uuid5(NAMESPACE_URL, ":".join(("lockstitch", *parts))))
+    name = ":".join(("lockstitch", *parts))
+    return str(uuid5(NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
 
 
 def kept_names(
@@ -88,9 +113,15 @@ class _Round:
         moved = {number for numbers in self.moves.values() for number in numbers}
         order: list[int] = []
         for number in range(len(self.chain.records)):
-            order += self.moves.get(number, ())
-            if number not in moved and number not in self.gone:
-                order.append(number)
+            # what is moved may have others in front of it that move along
+            todo = [] if number in moved else [(number, False)]
+            while todo:
+                at, is_reached = todo.pop()
+                if not is_reached and at in self.moves:
+                    todo.append((at, True))
+                    todo += [(ahead, False) for ahead in reversed(self.moves[at])]
+                elif at not in self.gone:
+                    order.append(at)
         return [self.values.get(number, self.chain.records[number]) for number in order]
 
     def set(self, number: int, key: str, value: Any) -> None:
@@ -119,12 +150,58 @@ class _Round:
     def _before(self, number: int) -> int | None:
         """Give the record before one in the file that it may hang on without a circle."""
         graph = self.chain.graph
-        below = set(descendants(self.chain, number))
-        aside = graph.by_number[number].aside
-        for node in reversed(graph.nodes[: graph.position(number)]):
-            if node.aside == aside and node.number not in below and node.number not in self.gone:
-                return node.number
+        top = self._tops[number]
+        # Below a record that hangs on nothing, or on itself, is all that climbs to the same top.
+        is_below = self._tops if top == number or top in self._circled.get(number, ()) else None
+        below = set() if is_below else set(descendants(self.chain, number))
+        alike = self._alike[graph.by_number[number].aside]
+        for at in range(bisect_left(alike, number) - 1, -1, -1):
+            other = alike[at]
+            hangs = is_below[other] == top if is_below else other in below
+            if not hangs and other not in self.gone:
+                return other
         return None
+
+    @cached_property
+    def _alike(self) -> tuple[list[int], list[int]]:
+        """The records of the conversation, and those beside it, in file order."""
+        nodes = self.chain.graph.nodes
+        main = [node.number for node in nodes if not node.aside]
+        return main, [node.number for node in nodes if node.aside]
+
+    @cached_property
+    def _circled(self) -> dict[int, set[int]]:
+        """The records of each circle that is all of the conversation, by each of them."""
+        found: dict[int, set[int]] = {}
+        for first in findings.circles(self.chain):
+            circle = findings.circle_of(self.chain, first)
+            if not any(self.chain.graph.by_number[number].aside for number in circle):
+                found.update(dict.fromkeys(circle, circle))
+        return found
+
+    @cached_property
+    def _tops(self) -> dict[int, int]:
+        """Where the parents of each record lead: to the last one, up to a circle or a side line.
+
+        For a file in which no id stands twice.
+        """
+        graph = self.chain.graph
+        tops: dict[int, int] = {}
+        for node in graph.nodes:
+            climbed: dict[int, None] = {}
+            at, top = node, node.number
+            while at.number not in climbed:
+                if at.number in tops:
+                    top = tops[at.number]
+                    break
+                climbed[at.number] = None
+                top = at.number
+                above = graph.by_id.get(at.parent) if at.parent and not at.aside else None
+                if above is None:
+                    break
+                at = above
+            tops.update(dict.fromkeys(climbed, top))
+        return tops
 
     def drop_repeats(self) -> None:
         """Keep the first of equal records."""
@@ -163,6 +240,8 @@ class _Round:
     def rename_repeats(self) -> None:
         """Give the second of two different records an id of its own, and its children with it."""
         graph = self.chain.graph
+        # By id: the records that children follow, each up to the next one.
+        heads: dict[str, list[tuple[int, str]]] = {}
         for repeat in graph.repeats:
             first = graph.by_id[repeat.id]
             node = self._less_spoken(first, repeat)
@@ -170,9 +249,16 @@ class _Round:
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, "uuid", name)
             self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
-            for child in graph.children.get(node.id, ()):
-                if child.number > node.number and (alike or self._speaks(node.number)):
-                    self.set(child.number, "parentUuid", name)
+            if alike or self._speaks(node.number):
+                known = heads.setdefault(node.id, [])
+                if node is first:
+                    known.clear()
+                known.append((node.number, name))
+        for name, known in heads.items():
+            for child in graph.children.get(name, ()):
+                at = bisect_left(known, (child.number,))
+                if at:
+                    self.set(child.number, "parentUuid", known[at - 1][1])
 
     def _less_spoken(self, first: Node, second: Node) -> Node:
         """Give the one of two records that changes its id: the second, or what is no message."""
@@ -185,13 +271,15 @@ class _Round:
             self.relink("LS701", node.number, self._before(node.number) if home is None else home)
 
     def _call_of(self, number: int) -> int | None:
-        """Give the record of the call that a record of results answers."""
-        answered = {result.get("tool_use_id") for result in results_in(self.chain.value(number))}
-        for node in reversed(self.chain.graph.nodes) if answered else ():
-            calls = {call.get("id") for call in calls_in(self.chain.value(node.number))}
-            if calls & answered:
-                return node.number
-        return None
+        """Give the record of the last call that a record of results answers."""
+        answered = answered_in(self.chain.value(number))
+        return max((self._callers[name] for name in answered & self._callers.keys()), default=None)
+
+    @cached_property
+    def _callers(self) -> dict[Any, int]:
+        """The last record that holds a call, by the id of the call."""
+        numbers = [node.number for node in self.chain.graph.nodes]
+        return {name: n for n in numbers for name in call_ids_in(self.chain.value(n))}
 
     def open_circles(self) -> None:
         """Take the first record of a circle out of it."""
@@ -243,14 +331,45 @@ class _Round:
     def bring_back(self, branches: Sequence[Branch]) -> None:
         """Put one lost branch back in front of what follows it on the chain.
 
-        Of several beginnings that were cut off, the last one is next to what follows.
+        Of several beginnings that were cut off, the last one is next to what follows. Where there
+        are many, all those are put back at once that are in nobody's way.
         """
         lost = [branch for branch in branches if branch.kind in LOST and branch.kind != GAP]
+        # What has a neighbour neither before nor behind it can be put nowhere.
+        lost = [b for b in lost if b.kind == END or b.onward >= 0 or b.attach >= 0]
         cut = [branch for branch in lost if branch.kind == CUT]
-        for branch in (*cut[-1:], *lost[:1])[:1]:
-            self._splice(branch)
+        many = self._side_by_side(lost, cut) if len(lost) > _ONE_BY_ONE else []
+        for branch, all_late in many or [(branch, False) for branch in (*cut[-1:], *lost[:1])[:1]]:
+            self._splice(branch, all_late=all_late)
 
-    def _splice(self, branch: Branch) -> None:
+    def _side_by_side(self, lost: list[Branch], cut: list[Branch]) -> list[tuple[Branch, bool]]:
+        """Return branches that can be put back in one round, and whether all their lines move.
+
+        What is put back at the same place goes in front of what was put back there before, as it
+        would in rounds of its own.
+        """
+        ready: list[tuple[Branch, bool]] = []
+        ahead: dict[int, Branch] = {}
+        for branch in reversed(cut) if cut else lost:
+            before = ahead.get(branch.onward)
+            onward = before.top if before else branch.onward
+            if cut:
+                fits = max(branch.members) < onward
+            elif before is None:
+                fits = branch.kind in (REPLY, WRITER)
+            else:
+                lines = (*before.members, *branch.members)
+                fits = branch.kind in (REPLY, WRITER) and min(lines) > branch.onward
+                # lines of one message of the model stay together, which takes rounds of their own
+                fits = fits and not self.chain.message_id(before.top)
+            if fits and branch.onward >= 0:
+                ahead[branch.onward] = branch
+                is_behind = before is not None and not cut
+                ready.append((structs.replace(branch, onward=onward), is_behind))
+        return ready
+
+    def _splice(self, branch: Branch, *, all_late: bool = False) -> None:
+        """Put a branch back; ``all_late`` moves all its lines to where it belongs."""
         code = findings.CODES[branch.kind]
         turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
         self.note(code, "brought back", branch.top, f"{turns}, {branch.size} bytes")
@@ -265,11 +384,12 @@ class _Round:
             return
         rootless = self.chain.graph.by_number[branch.top].parent is None and branch.attach >= 0
         if branch.onward < 0 or branch.kind == LATE or rootless:
-            self.relink(code, branch.top, branch.attach)
+            self.relink(code, branch.top, branch.attach if branch.attach >= 0 else None)
         if branch.onward < 0:
             return
         self.relink(code, branch.onward, self._own_line_before(branch.onward, branch.tail))
-        late = [n for n in branch.members if n > branch.onward or branch.kind == LATE]
+        all_late = all_late or branch.kind == LATE
+        late = [n for n in branch.members if n > branch.onward or all_late]
         if late:
             self.moves[branch.onward] = late
             self._date(late)
@@ -285,12 +405,21 @@ class _Round:
 
     def _own_line_before(self, number: int, tail: int) -> int:
         """Give the line before one of the same message that is off the walk, else the tail."""
-        path = set(self.chain.walk.path)
+        group = self._groups.get(number)
+        if group is None:
+            return tail
+        path = self.chain.places
+        earlier = [n for n in group.members if tail < n < number and n not in path]
+        return earlier[-1] if earlier else tail
+
+    @cached_property
+    def _groups(self) -> dict[int, Group]:
+        """The message of the model that a line belongs to."""
+        found: dict[int, Group] = {}
         for group in self.chain.groups.values():
-            if number in group.members:
-                earlier = [n for n in group.members if tail < n < number and n not in path]
-                return earlier[-1] if earlier else tail
-        return tail
+            for number in group.members:
+                found.setdefault(number, group)
+        return found
 
     def _date(self, numbers: Sequence[int]) -> None:
         """Make moved records older than the leaf, so that no version takes one for the leaf."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import Any
 
 _TICK = timedelta(milliseconds=1)
@@ -16,6 +16,8 @@ def time_of(value: dict[str, Any]) -> datetime | None:
         found = datetime.fromisoformat(stamp) if type(stamp) is str else None
     except ValueError:
         return None
+    if found is not None and not MINYEAR < found.year < MAXYEAR:
+        return None  # no time has a moment after it, or is one in every zone
     if found is not None and found.tzinfo is None:
         return found.replace(tzinfo=UTC)
     return found

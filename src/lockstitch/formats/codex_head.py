@@ -88,7 +88,7 @@ def _left(records: Sequence[Record], data: bytes) -> dict[str, Any]:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

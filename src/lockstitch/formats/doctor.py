@@ -29,6 +29,8 @@ from lockstitch.unread import is_index
 
 _ROUNDS = 12
 UNREAD = "LS613"
+# How often a session is repaired anew, as long as that uncovers more to repair.
+_PASSES = 8
 # Fixes that take away what a tool or a person showed the model; only when asked for.
 LOSSY = frozenset({"LS501", "LS502", "LS504"})
 _SAID = {
@@ -127,7 +129,12 @@ def plan_history(history: History, spared: frozenset[str]) -> Plan:
     if history.body is not None:
         return plan_request(_body_of(history), history.dialect, spared)
     prompt = _next_prompt(history)
-    return plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+    plan = plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+    if plan.changed and any(one not in plan.plain for one in prompt):
+        # It became part of the message before it, which would keep it for good.
+        return plan_stored(history.messages, history.dialect, history.model, spared)
+    plan.prompt = prompt
+    return plan
 
 
 def _next_prompt(history: History) -> list[Any]:
@@ -146,7 +153,7 @@ def healed_messages(plan: Plan, history: History) -> list[Any]:
         healed: list[Any] = plan.plain[profile_named(history.dialect).list_key]
         return healed
     messages = list(plan.plain)
-    for prompt in _next_prompt(history):
+    for prompt in plan.prompt:
         del messages[len(messages) - 1 - messages[::-1].index(prompt)]
     return messages
 
@@ -162,18 +169,11 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         transcript = form.forced(transcript)
     findings = findings_of(form, transcript)
     unchanged = Mended(transcript, transcript, findings, findings, [], [])
-    to_do = transcript.forced or any(
-        finding.fixable and (options.notes or finding.severity != NOTE) for finding in findings
-    )
-    if transcript.waiting or transcript.sealed or not to_do:
+    if transcript.waiting or transcript.sealed or not _is_due(transcript, findings, options):
         return unchanged
     ledger = Ledger([], [])
-    after = _mended(form, transcript, options, ledger)
-    remaining = findings_of(form, after)
-    if options.force_cleanup and _bad(remaining):
-        after = _cut_back(form, after, ledger)
-        remaining = findings_of(form, after)
-    if _bad(remaining) > _bad(findings) or after is transcript:
+    after, remaining = _passed(form, transcript, findings, options, ledger)
+    if after is transcript:
         return unchanged
     why = loss.unread_refusal(transcript, after)
     why = why or ("" if _is_cut(options) else loss.refusal(transcript, after))
@@ -182,6 +182,56 @@ def mend(form: Format, transcript: Transcript, options: Options) -> Mended:
         return Mended(held, held, findings, findings, [], [])
     _name_the_rest(transcript, after, ledger)
     return Mended(transcript, after, findings, remaining, ledger.changes, ledger.quarantine)
+
+
+def _is_due(transcript: Transcript, findings: Sequence[Finding], options: Options) -> bool:
+    """Whether there is anything to do about a session."""
+    return transcript.forced or any(
+        finding.fixable and (options.notes or finding.severity != NOTE) for finding in findings
+    )
+
+
+def _passed(
+    form: Format,
+    transcript: Transcript,
+    findings: list[Finding],
+    options: Options,
+    ledger: Ledger,
+) -> tuple[Transcript, list[Finding]]:
+    """Repair a session until there is nothing to do, or nothing that helps.
+
+    One repair can uncover what only the next one would find: a second one would go on then.
+    """
+    best, left = transcript, findings
+    states = [(transcript.context.data, transcript, findings, 0, 0)]
+    for _ in range(_PASSES):
+        done = Ledger([], [])
+        after = _mended(form, best, options, done)
+        remaining = findings_of(form, after)
+        if options.force_cleanup and _bad(remaining):
+            after = _cut_back(form, after, done)
+            remaining = findings_of(form, after)
+        if _bad(remaining) > _bad(left) or after is best:
+            break
+        data = bytes_of(after) if transcript.context.data else b""
+        for known, state, found, changes, kept in states:
+            if data == known and (data or _same_values(state.records, after.records)):
+                # It goes in a circle, and nothing since it was here before is worth a word.
+                del ledger.changes[changes:], ledger.quarantine[kept:]
+                return state, found
+        best, left = after, remaining
+        ledger.changes += done.changes
+        ledger.quarantine += done.quarantine
+        states.append((data, best, left, len(ledger.changes), len(ledger.quarantine)))
+        if after.sealed or not _is_due(after, remaining, options):
+            break
+    return best, left
+
+
+def _same_values(old: Sequence[Record], new: Sequence[Record]) -> bool:
+    return len(old) == len(new) and all(
+        one.value == other.value for one, other in zip(old, new, strict=True)
+    )
 
 
 def _is_cut(options: Options) -> bool:
@@ -196,6 +246,10 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
     code = ledger.changes[0].code if ledger.changes else "LS610"
     for record in before.records:
         now = new.get(record.start)
+        if now is None and record.is_record and before.context.data and record.place not in named:
+            note = "follows from the other changes"
+            change = Change(code=code, action="removed", place=record.place, note=note)
+            ledger.changes.append(change)
         if now is None or now.fresh is record.fresh or record.place in named:
             continue
         if record.kind == DOCUMENT and ledger.changes:

@@ -8,6 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError
 from lockstitch.formats import gemini_stitch
 from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript, find
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
@@ -94,8 +96,8 @@ def _is_project(path: str, folder: str) -> bool:
 
 def _root(place: Path) -> str:
     try:
-        return (place / ".project_root").read_text("utf-8").strip()
-    except (OSError, ValueError):
+        return inputs.content(place / ".project_root").decode("utf-8").strip()
+    except (LockstitchError, ValueError):
         return ""
 
 

@@ -14,7 +14,7 @@ from lockstitch.formats.base import LINES, SQLITE, Context, Transcript, find
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, amended, raw_of
+from lockstitch.formats.records import Record, amended, as_str, raw_of
 from lockstitch.formats.salvage import substitute
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, put
 from lockstitch.repair.ledger import Ledger
@@ -25,6 +25,14 @@ _SESSION = Table("sessions", session="id")
 _MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
 _SESSIONS = (
     "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), description FROM sessions"
+)
+# Those that keep the number of messages and the time of the last one in the row of a session.
+_TRIGGERS = frozenset(
+    {
+        "e3ed2abe39ca7826daf45d89247eb3e5",
+        "7765726471893901bcb54f5f63fd8691",
+        "b3bbdf5946421a9bf0e6d9147c6dac8b",
+    }
 )
 _ROLES = ("user", "assistant")
 _HEADER = ("working_dir", "description", "message_count", "total_tokens")
@@ -46,6 +54,7 @@ class Goose(RowFormat):
     )
     variable = "XDG_DATA_HOME"
     layout = Layout((_SESSION, _MESSAGE), _SESSIONS)
+    triggers = _TRIGGERS
 
     def claims(self, name: str, head: Any) -> bool:
         if all(type(value) is str for value in head):
@@ -67,7 +76,7 @@ class Goose(RowFormat):
             talk.history,
             findings=[*_findings(records)],
             session=name if type(name) is str else context.name.removesuffix(".jsonl"),
-            project=head.get("working_dir"),
+            project=as_str(head.get("working_dir")),
             turns=sum(turn.is_prompt for turn in talk.turns),
             state=talk,
         )

@@ -15,7 +15,7 @@ from lockstitch.formats.goose_items import Talk, Turn, item_of, spelled
 from lockstitch.formats.history import NEW, Strand
 from lockstitch.formats.records import Record, new_record
 from lockstitch.formats.slots import relisted, steady
-from lockstitch.formats.tables import Row, Table, new_row, put_list
+from lockstitch.formats.tables import Row, Table, moment, new_row, put_list
 
 _SEEN = {"userVisible": True, "agentVisible": True}
 
@@ -139,9 +139,8 @@ class _Stitcher:
             times = {"id": own, "role": line.role, "created": created}
             return new_record("", {**times, "content": items, "metadata": _SEEN})
         taken = {key: near.value[key] for key in ("session_id", "timestamp") if key in near.value}
-        time = near.value.get("created_timestamp") or 0
         value = {"message_id": own, **taken, "role": line.role, "content_json": items}
-        value["created_timestamp"] = time - first
+        value["created_timestamp"] = moment(near.value.get("created_timestamp"), before=first)
         value["metadata_json"] = json.dumps(_SEEN, separators=(",", ":"))
         return new_row(self.table, value)
 

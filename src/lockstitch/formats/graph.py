@@ -74,6 +74,8 @@ class Graph:
                 self.children.setdefault(node.parent, []).append(node)
         self.by_number = {node.number: node for node in nodes}
         self._order = [node.number for node in nodes]
+        # The positions of the records of the main conversation.
+        self._main = [at for at, node in enumerate(nodes) if not node.aside]
 
     def terminals(self) -> list[Node]:
         """Give the records that nobody names as parent, in file order."""
@@ -84,31 +86,49 @@ class Graph:
         path: list[int] = []
         breaks: list[Break] = []
         seen: set[int] = set()
+        passed: dict[int, int] = {}
         node: Node | None = start
         while node is not None:
             path.append(node.number)
             seen.add(node.number)
-            node = self._next(node, seen, breaks)
+            node = self._next(node, seen, passed, breaks)
         return Walk(path[::-1], breaks)
 
-    def _next(self, node: Node, seen: set[int], breaks: list[Break]) -> Node | None:
+    def _next(
+        self, node: Node, seen: set[int], passed: dict[int, int], breaks: list[Break]
+    ) -> Node | None:
         name = self.detours.get(node.number, node.parent)
         if name is None:
             return None
         parent = self.by_id.get(name)
         if parent is not None and parent.number not in seen:
             return parent
-        onward = self.before(node.number, lambda other: other.number not in seen)
+        onward = self._before_unseen(node.number, seen, passed)
         if onward is not None and not self.bridges(node, onward):
             onward = None
         why = DANGLING if parent is None else CYCLE
         breaks.append(Break(node.number, why, onward.number if onward else -1))
         return onward
 
+    def _before_unseen(self, number: int, seen: set[int], passed: dict[int, int]) -> Node | None:
+        """Return the nearest earlier record of the main conversation that a walk has not seen.
+
+        ``passed`` remembers over how many such records the walk looked from where: what it has
+        seen stays seen, so nothing is looked at twice.
+        """
+        at = bisect_left(self._main, self.position(number)) - 1
+        looked: list[int] = []
+        while at >= 0 and self.nodes[self._main[at]].number in seen:
+            looked.append(at)
+            at = passed.get(at, at - 1)
+        passed.update(dict.fromkeys(looked, at))
+        return self.nodes[self._main[at]] if at >= 0 else None
+
     def before(self, number: int, wanted: Callable[[Node], bool]) -> Node | None:
         """Give the nearest earlier record of the main conversation that is wanted."""
-        for node in reversed(self.nodes[: self.position(number)]):
-            if not node.aside and wanted(node):
+        for at in range(bisect_left(self._main, self.position(number)) - 1, -1, -1):
+            node = self.nodes[self._main[at]]
+            if wanted(node):
                 return node
         return None
 

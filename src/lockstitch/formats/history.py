@@ -6,6 +6,7 @@ it is, so that a format can put it into its own records.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,15 +141,20 @@ def _shape(message: Any) -> tuple[Any, Any] | None:
 def _pair_leftovers(origins: list[int], healed: list[dict[str, Any]], history: History) -> None:
     """Pair messages rewritten as a whole with those that are gone, between the same neighbours."""
     known = set(origins)
+    gone: dict[str, list[int]] = {}
+    for number, message in enumerate(history.messages):
+        if number not in known:
+            gone.setdefault(repr(_shape(message)), []).append(number)
+    afters = [len(history.messages)] * len(healed)
+    for place in range(len(healed) - 2, -1, -1):
+        behind = origins[place + 1]
+        afters[place] = behind if behind >= 0 else afters[place + 1]
     last = -1
     for place, message in enumerate(healed):
-        if origins[place] >= 0:
-            last = origins[place]
-            continue
-        after = next((o for o in origins[place + 1 :] if o >= 0), len(history.messages))
-        gone = (n for n in range(last + 1, after) if n not in known)
-        shape = _shape(message)
-        match = next((n for n in gone if _shape(history.messages[n]) == shape), NEW)
-        if match != NEW:
-            origins[place] = last = match
-            known.add(match)
+        if origins[place] < 0:
+            alike = gone.get(repr(_shape(message)), [])
+            at = bisect_right(alike, last)
+            if at == len(alike) or alike[at] >= afters[place]:
+                continue
+            origins[place] = alike[at]
+        last = origins[place]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lockstitch.errors import Unreadable, UsageError
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats import packed
 from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.history import Strand
@@ -22,13 +23,14 @@ from lockstitch.formats.lines import decode
 from lockstitch.formats.openclaw_tree import Tree
 from lockstitch.formats.pi_session import is_prompt
 from lockstitch.formats.records import JSON, TORN, Record, as_str
-from lockstitch.formats.sqlite import tables_of
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table
+from lockstitch.formats.sqlite import bound
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, sorting
+from lockstitch.formats.untrusted import tables_of
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from lockstitch.formats.untrusted import Connection
 
 _EVENTS = "transcript_events"
 _COLD = "session_transcript_cold_archives"
@@ -40,8 +42,15 @@ _LISTED = f"""
 """  # noqa: S608 - a name of our own
 _ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"  # noqa: S608
 _BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
+# What is read beside the events, to list the sessions and to find those in cold storage.
+_BESIDE = (
+    Table("session_windows", key="session_key", order=("updated_at",), optional=True),
+    Table("session_nodes", session="session_key", key="session_key", order=(), optional=True),
+    Table(_COLD, key="archive_name", order=("storage",), optional=True),
+)
 # OpenClaw packs no event that is larger.
 _EVENT_LIMIT = 1 << 22
+_COLD_DAMAGE = "is in cold storage, in an archive that is damaged"
 _HELP = (
     "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
 )
@@ -57,6 +66,10 @@ class OpenClaw(RowFormat):
     variable = "OPENCLAW_STATE_DIR"
     layout = Layout((Table(_EVENTS, key="seq", order=("seq",)),), _BARE)
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (*self.layout.tables, *_BESIDE)
+
     def claims(self, name: str, head: Any) -> bool:
         tables = set(head)
         return _EVENTS in tables and not tables.isdisjoint({"session_windows", "session_nodes"})
@@ -70,7 +83,8 @@ class OpenClaw(RowFormat):
     def rows(self, base: Connection, session: str) -> list[Row]:
         found: list[Row] = []
         start = 0
-        for key, raw in (*_stored(base, session), *_archived(base, session)):
+        stored = sorted(_stored(base, session), key=lambda event: sorting(event[0]))
+        for key, raw in (*stored, *_archived(base, session)):
             row = _row(key, raw, start)
             start = row.end + 1
             found.append(row)
@@ -131,31 +145,34 @@ def _found(code: str, record: Record, text: str, severity: str) -> Finding:
 
 def _stored(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
     """Return the events that are rows, in their order."""
-    where = f"FROM {_EVENTS} WHERE session_id = ? ORDER BY seq"
+    where = f"FROM {_EVENTS} WHERE session_id = CAST(? AS TEXT)"
     columns = {row[1] for row in base.execute(f"PRAGMA table_info({_EVENTS})")}
     if "event_zstd" not in columns:
-        for key, text in base.execute(f"SELECT seq, event_json {where}", (session,)):
+        for key, text in base.execute(f"SELECT seq, event_json {where}", bound((session,))):
             yield key, _bytes(text)
         return
     query = f"SELECT seq, event_json, event_zstd {where}"
-    for key, text, blob in base.execute(query, (session,)):
-        yield key, _bytes(text) if blob is None else _unpacked(blob, _EVENT_LIMIT)
+    for key, text, blob in base.execute(query, bound((session,))):
+        yield key, _bytes(text) if blob is None else _unpacked(base, blob, _EVENT_LIMIT)
 
 
 def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
     """Return the events of a session in cold storage, which has no rows any more."""
     if _COLD not in tables_of(base):
         return
-    query = f"SELECT storage, archive_name, archive_blob FROM {_COLD} WHERE session_id = ?"  # noqa: S608
-    for storage, name, blob in base.execute(query, (session,)):
+    columns = "storage, archive_name, archive_blob"
+    query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"  # noqa: S608
+    for storage, name, blob in base.execute(query, bound((session,))):
         raw = blob if storage == "sqlite" else _file(base, str(name))
-        lines = _unpacked(raw, packed.LIMIT)
+        lines = _unpacked(base, raw, inputs.unpacked_budget(len(raw or b"")))
         if lines is None:
-            raise Unreadable("is in cold storage, in an archive that is damaged")
-        for line in lines.splitlines():
-            record = decode(line)
-            if record.get("kind") == "event":
-                yield record["row"]["seq"], _bytes(record["row"]["event_json"])
+            raise Unreadable(_COLD_DAMAGE)
+        try:
+            records = [decode(line) for line in lines.splitlines()]
+            rows = [record["row"] for record in records if record.get("kind") == "event"]
+            yield from [(row["seq"], _bytes(row["event_json"])) for row in rows]
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            raise Unreadable(_COLD_DAMAGE) from None
 
 
 def _file(base: Connection, name: str) -> bytes:
@@ -164,8 +181,8 @@ def _file(base: Connection, name: str) -> bytes:
     folder = Path(path).parent
     place = folder.parent / "sessions" if folder.name == "agent" else folder
     try:
-        return (place / "cold" / Path(name).name).read_bytes()
-    except OSError:
+        return inputs.content(place / "cold" / Path(name).name)
+    except LockstitchError:
         raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
 
 
@@ -173,8 +190,12 @@ def _bytes(text: Any) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if type(text) is str else None
 
 
-def _unpacked(blob: bytes, limit: int) -> bytes | None:
-    found = packed.unpack(blob, limit)
+def _unpacked(base: Connection, blob: Any, limit: int) -> bytes | None:
+    """Return what was packed, None if it cannot be unpacked; all that is must fit into a budget."""
+    if type(blob) is not bytes:
+        return None
+    found = packed.unpack(blob, min(limit, base.budget.unpackable))
+    base.budget.unpackable -= len(found.data)
     return found.data if found.whole else None
 
 

@@ -65,7 +65,8 @@ class _Reader:
             return None
         if value.get("type") == LEAF:
             return self._control(number, own, value)
-        if value.get("type") not in _TYPES:
+        kind = value.get("type")
+        if type(kind) is not str or kind not in _TYPES:
             # it is no part of the conversation, but may be a link of its chain
             self.known.add(own)
             return Node(number, own, _text(value.get("parentId")))

@@ -33,8 +33,8 @@ from lockstitch.formats.opencode_history import (
     told,
 )
 from lockstitch.formats.opencode_stitch import stitch
-from lockstitch.formats.records import Record
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, new_row, put
+from lockstitch.formats.records import Record, as_str
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, moment, new_row, put
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
@@ -44,12 +44,13 @@ _MESSAGE = Table("message", "data", order=("time_created", "id"))
 _PART = Table("part", "data", order=("message_id", "id"))
 _WANTED = """
 (type LIKE 'message.part.updated%' AND EXISTS (SELECT 1 FROM json_each((
-   SELECT json_group_array(id) FROM part WHERE session_id = ?1 AND (
+   SELECT json_group_array(id) FROM part WHERE session_id = CAST(?1 AS TEXT) AND (
      data LIKE '%"running"%' OR data LIKE '%"pending"%' OR data LIKE '%[lockstitch]%'
      OR data LIKE '%[Tool execution was interrupted]%' OR {part}))) AS wanted
    WHERE instr(event.data, wanted.value) > 0))
 OR (type LIKE 'message.updated%' AND EXISTS (SELECT 1 FROM json_each((
-   SELECT json_group_array(id) FROM message WHERE session_id = ?1 AND {message})) AS wanted
+   SELECT json_group_array(id) FROM message WHERE session_id = CAST(?1 AS TEXT)
+     AND {message})) AS wanted
    WHERE instr(event.data, wanted.value) > 0))
 """
 # Only of what is open or damaged: the lists of those are made once, not for every event.
@@ -93,7 +94,7 @@ class OpenCode(RowFormat):
                 telling.history,
                 findings=[*map(_unreadable, _broken(records))],
                 session=session.get("id") or context.name,
-                project=session.get("directory"),
+                project=as_str(session.get("directory")),
                 version=str(session.get("version") or ""),
                 state=telling,
             ),
@@ -214,7 +215,7 @@ def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
         ledger.note(RULES["LS610"], "rewritten", row.place, "was taken from the log of events")
         return put(row, (), logged)
     if is_part:
-        time = row.value.get("time_updated") or row.value.get("time_created") or 0
+        time = _time(row, "time_updated") or _time(row, "time_created")
         made = repaired_part(row.json, row.text, row.value["id"], time)
         kept = made.get("type") == "tool"
         text = "got what it lacked" if kept else "became a text that says so"
@@ -222,9 +223,15 @@ def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
         return put(row, (), made)
     if message_flaw(row.json).startswith("lacks its time"):
         ledger.note(RULES["LS610"], "rewritten", row.place, "got the time of its row")
-        return put(row, (), repaired_time(row.json, row.value.get("time_created") or 0))
+        return put(row, (), repaired_time(row.json, _time(row, "time_created")))
     ledger.note(RULES["LS610"], "rewritten", row.place, "its role was taken from its parts")
     return put(row, (), _rebuilt_info(row, records))
+
+
+def _time(row: Row, column: str) -> int:
+    """Return the time in a column of a row, 0 if there is none."""
+    found = row.value.get(column)
+    return found if type(found) is int else 0
 
 
 def _rebuilt_info(row: Row, records: Sequence[Record]) -> Fields:
@@ -233,7 +240,7 @@ def _rebuilt_info(row: Row, records: Sequence[Record]) -> Fields:
     kinds = {str(part.get("type")) for part in parts if type(part) is dict}
     is_model = not kinds.isdisjoint({"tool", "step-start", "step-finish", "reasoning", "patch"})
     role = ASSISTANT if is_model else USER
-    created = row.value.get("time_created") or 0
+    created = _time(row, "time_created")
     near = [r.json for r in records if isinstance(r, Row) and r.table == "message" and r.readable]
     like = [info for info in near if type(info) is dict and info.get("role") == role]
     taken = {key: like[-1][key] for key in _TAKEN if like and key in like[-1]}
@@ -271,7 +278,8 @@ class _Editor:
         row = self.source[entry.number].value
         number = after.number if after else entry.number
         fresh = self.added.setdefault(number, [])
-        name = f"{after.id}{len(fresh) + 1:02d}" if after else f"prt_0{row['id'][4:]}{len(fresh)}"
+        first = f"prt_0{str(row['id'])[4:]}{len(fresh)}"
+        name = f"{after.id}{len(fresh) + 1:02d}" if after else first
         fresh.append(_row(_PART, name, row, {"message_id": row["id"], "data": data}))
 
     def add_message(self, after: Entry | None, role: str, data: Fields) -> None:
@@ -279,7 +287,7 @@ class _Editor:
         near = self.source[after.number].value if after else rows[0]
         fresh = self.added.setdefault(after.number if after else -1, [])
         name = f"{near['id']}{len(fresh) + 1:02d}" if after else f"msg_0{len(fresh):02d}"
-        time = near["time_created"] - (after is None)
+        time = moment(near.get("time_created"), before=after is None)
         like: Fields = next((r["data"] for r in rows if _role(r["data"]) == role), {})
         times = {"created": time} | ({"completed": time} if role == ASSISTANT else {})
         taken = {key: like[key] for key in _TAKEN if key in like}
@@ -305,5 +313,6 @@ def _role(info: Any) -> Any:
 
 
 def _row(table: Table, name: str, like: Fields, fields: Fields) -> Row:
-    taken = {key: like[key] for key in ("session_id", "time_created", "time_updated")}
+    kept = ("session_id", "time_created", "time_updated")
+    taken = {key: like[key] for key in kept if key in like}
     return new_row(table, {"id": name, **taken, **fields})

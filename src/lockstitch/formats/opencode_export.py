@@ -42,14 +42,14 @@ class OpenCodeExport(Format):
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         number = next((n for n, r in enumerate(records) if r.is_record), -1)
         value = records[number].value if number >= 0 else {}
-        info = value.get("info") or {}
+        info = _map(value.get("info"))
         telling = told(_entries(value, number), info.get("revert"))
         transcript = Transcript(
             context,
             records,
             telling.history,
-            session=info.get("id") or context.name.removesuffix(".json"),
-            project=info.get("directory"),
+            session=_text(info.get("id")) or context.name.removesuffix(".json"),
+            project=_text(info.get("directory")),
             version=str(info.get("version") or ""),
             state=telling,
         )
@@ -68,10 +68,11 @@ class OpenCodeExport(Format):
 
 def _entries(document: Fields, number: int) -> list[Entry]:
     entries: list[Entry] = []
-    for place, message in enumerate(document.get("messages") or ()):
-        info = message["info"] if type(message["info"]) is dict else {}
+    for place, message in enumerate(_list(document.get("messages"))):
+        if type(message) is not dict:
+            continue
+        info, parts = _map(message.get("info")), _list(message.get("parts"))
         path = (*_MESSAGES, place)
-        parts = message["parts"] if type(message["parts"]) is list else []
         pieces = [
             Piece(str(part.get("id")), part, number, (*path, "parts", at))
             for at, part in enumerate(parts)
@@ -79,6 +80,18 @@ def _entries(document: Fields, number: int) -> list[Entry]:
         ]
         entries.append(Entry(str(info.get("id")), info, number, (*path, "info"), pieces))
     return entries
+
+
+def _map(value: Any) -> Fields:
+    return value if type(value) is dict else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if type(value) is list else []
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str else None
 
 
 class _Editor:
@@ -110,7 +123,8 @@ class _Editor:
 
     def add_message(self, after: Entry | None, role: str, data: Fields) -> None:
         path = after.path[:-1] if after else (*_MESSAGES, -1)
-        near = after.info if after else self.document["messages"][0]["info"]
+        first = next(iter(_list(self.document.get("messages"))), None)
+        near = after.info if after else _map(_map(first).get("info"))
         fresh = self.added.setdefault(path, [])
         name = f"{near.get('id')}{len(fresh) + 1:02d}" if after else f"msg_0{len(fresh):02d}"
         session = near.get("sessionID")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from lockstitch import inputs
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 SUFFIX = ".zst"
-LIMIT = 1 << 30
 # A byte unpacks to 32 KiB at most, so that one step takes 32 MiB at most.
 _STEP = 1 << 10
 _WINDOW = 1 << 27
@@ -51,9 +51,10 @@ def is_hidden(path: str) -> bool:
     return is_packed(path) and os.path.lexists(plain_name(path))
 
 
-def unpack(data: bytes, limit: int = LIMIT) -> Unpacked:
-    """Return what was packed; raises Unreadable if it is over the limit."""
+def unpack(data: bytes, limit: int | None = None) -> Unpacked:
+    """Return what was packed; raises Unreadable if it is over the limit, that of any input."""
     library = _library()
+    limit = inputs.unpacked_budget(len(data)) if limit is None else limit
     pieces: list[bytes] = []
     size = 0
     whole = False
@@ -63,7 +64,10 @@ def unpack(data: bytes, limit: int = LIMIT) -> Unpacked:
             size += len(piece)
             whole = ended
             if size > limit:
-                raise Unreadable(f"is over the limit of {limit} bytes once it is unpacked")
+                raise Unreadable(
+                    f"is over the limit of {limit} bytes once it is unpacked: "
+                    f"{inputs.VARIABLE} sets another limit"
+                )
     except library.ZstdError:
         whole = False
     return Unpacked(b"".join(pieces), whole)
@@ -73,9 +77,9 @@ def unpacked_head(path: str, size: int) -> bytes:
     """Return the beginning of what was packed."""
     library = _library()
     found = b""
-    with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
+    with inputs.opened(path) as handle, inputs.told():
         try:
-            for piece, _ in _steps(library, iter(lambda: file.read(_STEP), b"")):
+            for piece, _ in _steps(library, iter(lambda: os.read(handle, _STEP), b"")):
                 found += piece
                 if len(found) >= size:
                     break

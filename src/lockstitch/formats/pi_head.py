@@ -67,7 +67,7 @@ def _left(records: Sequence[Record], data: bytes) -> dict[str, Any]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -353,7 +353,7 @@ def new_id(session: Session, *names: object) -> str:
     known = {node.id for node in session.graph.nodes}
     for count in range(len(known) + 1):
         text = ":".join(map(str, ("lockstitch", session.head.get("id"), *names, count)))
-        name = sha256(text.encode()).hexdigest()[:8]
+        name = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         if name not in known:
             return name
     raise AssertionError("more ids than entries were tried")

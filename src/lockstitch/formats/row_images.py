@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.formats.sqlite import text_of
 from lockstitch.formats.tables import Columns
+from lockstitch.formats.untrusted import text_of
 
 _LONG = 1 << 12
 

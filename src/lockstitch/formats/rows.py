@@ -17,7 +17,8 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch import backups
-from lockstitch.errors import Busy, Conflict, Moved, UsageError
+from lockstitch.errors import Busy, Conflict, Moved, Unreadable, UsageError
+from lockstitch.formats import schemas
 from lockstitch.formats.records import Record
 from lockstitch.formats.row_images import Change, Digest, Images, digest_of, image_of
 from lockstitch.formats.sqlite import (
@@ -28,7 +29,6 @@ from lockstitch.formats.sqlite import (
     reading,
     said,
     slot,
-    tables_of,
     users,
     writing,
 )
@@ -41,23 +41,39 @@ from lockstitch.formats.tables import (
     row_of,
     rows_in,
     settled,
+    sorting,
 )
+from lockstitch.formats.untrusted import Connection, shown, tables_of
 from lockstitch.manifests import Backup
 
 COUNTERS = "sqlite_sequence"
+
+# The end of the year 9999, in seconds: no later time is one.
+_LATEST = 253_402_300_800
+# The highest number that a row can have.
+_LAST = (1 << 63) - 1
+_DAMAGED = "is damaged so that a repair of it could not be taken back; nothing was written"
+_UNWRITTEN = "; nothing was written"
+_NO_ID = "its id is no text, so that nothing of it can be told from other rows"
 
 _kept_open = threading.local()
 
 Keep = Callable[[Images], object]
 
+_SESSION = "CAST(?1 AS TEXT)"
+
 
 class SessionRow(Struct, frozen=True):
-    """A session in a database; ``updated`` is in seconds since 1970."""
+    """A session in a database; ``updated`` is in seconds since 1970.
+
+    ``error`` says why this one cannot be read.
+    """
 
     id: str
     project: str | None
     updated: float
     title: str = ""
+    error: str | None = None
 
 
 # Reading
@@ -72,12 +88,22 @@ def tables(path: str | Path, *, follow: bool = True) -> set[str]:
 def sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[SessionRow]:
     """Give the sessions in a database, the one that was changed last first."""
     with reading(path, follow=follow) as base:
+        schemas.require_known(base, checked_form(form))
         found = list(checked_form(form).listed(base))
-    made = [
-        SessionRow(str(own), project, float(time or 0), str(title or ""))
-        for own, project, time, title in found
-    ]
+    made = [_session_row(*row) for row in found]
     return sorted(made, key=lambda row: (-row.updated, row.id))
+
+
+def _session_row(own: Any, project: Any, when: Any, title: Any) -> SessionRow:
+    """Return a session as it is listed; what is odd in its row is left out."""
+    is_time = isinstance(when, (int, float)) and 0 <= when < _LATEST
+    return SessionRow(
+        own if type(own) is str else shown(repr(own)),
+        project if type(project) is str else None,
+        float(when) if is_time else 0.0,
+        title if type(title) is str else "",
+        None if type(own) is str else _NO_ID,
+    )
 
 
 def load(
@@ -87,17 +113,19 @@ def load(
 
     With ``search``, all else that the session has is looked into, too, as far as its format does.
     """
-    kept: sqlite3.Connection | None = getattr(_kept_open, "base", None)
+    kept: Connection | None = getattr(_kept_open, "base", None)
     if kept is not None and _kept_open.path == str(path):
         try:
             return _loaded(kept, form, session, search=search)
-        except sqlite3.Error as error:
-            raise said(error, str(path), writing=False) from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise said(error, str(path), kept) from error
     with reading(path, follow=follow) as base:
         return _loaded(base, form, session, search=search)
 
 
-def _loaded(base: sqlite3.Connection, form: Any, session: str, *, search: bool) -> list[Record]:
+def _loaded(base: Connection, form: Any, session: str, *, search: bool) -> list[Record]:
+    base.budget.renew()
+    schemas.require_known(base, checked_form(form))
     base.execute("BEGIN")
     try:
         found = _rows(base, checked_form(form), session)
@@ -105,6 +133,8 @@ def _loaded(base: sqlite3.Connection, form: Any, session: str, *, search: bool) 
         # What is read is one moment's; no moment is held for longer than one session takes.
         with suppress(sqlite3.Error):
             base.execute("ROLLBACK")
+    if not found:
+        raise Unreadable("holds no such session")
     if search:
         checked_form(form).search(base, found)
     return [*found]
@@ -128,36 +158,42 @@ def checked_form(form: Any) -> RowFormat:
     return form
 
 
-def _rows(base: sqlite3.Connection, form: RowFormat, session: str) -> list[Row]:
+def _rows(base: Connection, form: RowFormat, session: str) -> list[Row]:
     own = form.rows(base, session)
     return _rows_by_id(base, form.layout, session) if own is None else own
 
 
-def _rows_by_id(base: sqlite3.Connection, layout: Layout, session: str) -> list[Row]:
+def _rows_by_id(base: Connection, layout: Layout, session: str) -> list[Row]:
     known = tables_of(base)
     found: list[Row] = []
     start = 0
     for table in layout.tables:
         if table.name not in known and table.optional:
             continue
-        for names, (rowid, *columns) in _selected(base, table, session):
-            row = row_of(table, rowid, dict(zip(names, columns, strict=True)), start)
+        for rowid, columns in _selected(base, table, session):
+            row = row_of(table, rowid, columns, start)
             # One more, so that no two rows begin at the same place.
             start = row.end + 1
             found.append(row)
     return found
 
 
-def _selected(
-    base: sqlite3.Connection, table: Table, session: str
-) -> Iterator[tuple[list[str], tuple[Any, ...]]]:
-    order = ", ".join(map(quoted, table.order))
-    where = f"{quoted(table.session)} = ?" + (f" AND {table.where}" if table.where else "")
-    query = f"SELECT rowid, * FROM {quoted(table.name)} WHERE {where} ORDER BY {order}"  # noqa: S608 - names of our own
-    cursor = base.execute(query, (session,))
-    names = [column[0] for column in cursor.description[1:]]
-    for columns in cursor:
-        yield names, columns
+def _selected(base: Connection, table: Table, session: str) -> list[tuple[int, Columns]]:
+    """Return the rows of a session, with their numbers, in the order of its program.
+
+    They are sorted here: SQLite would have to see all of them before it gives the first one, and
+    nobody counts what it writes aside meanwhile.
+    """
+    names = schemas.names_of(base, table.name)
+    wanted = ", ".join(map(quoted, ("rowid", *names)))
+    where = f"{quoted(table.session)} = {_SESSION}"
+    where += f" AND {table.where}" if table.where else ""
+    query = f"SELECT {wanted} FROM {quoted(table.name)} WHERE {where}"  # noqa: S608 - quoted names
+    found = [
+        (rowid, dict(zip(names, columns, strict=True)))
+        for rowid, *columns in base.execute(query, bound((session,)))
+    ]
+    return sorted(found, key=lambda row: [sorting(row[1][name]) for name in table.order])
 
 
 # Writing
@@ -227,17 +263,59 @@ def save(  # noqa: PLR0913 - what to write where, and what to do with the images
     """
     layout = checked_form(form).layout
     with writing(path, follow=follow) as base:
+        schemas.require_writable(base, form)
         _require_same(base, form, before)
-        counters = _counters(base)
+        counted = counters(base)
         changes = [applied(base, change) for change in _changes(base, layout, before, after)]
-        changes += _counted(counters, _counters(base))
-        images = {"format": form.name, "rows": [image_of(change) for change in changes]}
+        followed = [*_followed(base, before, changes)]
+        changes += counter_changes(counted, counters(base))
+        images: Images = {"format": form.name, "rows": [image_of(change) for change in changes]}
+        if followed:
+            images["followed"] = [image_of(change) for change in followed]
         if changes:
+            _require_undoable(base, form, before, images)
             keep(images)
     return images
 
 
-def _require_same(base: sqlite3.Connection, form: RowFormat, before: Sequence[Record]) -> None:
+def _require_undoable(
+    base: Connection, form: RowFormat, before: Sequence[Record], images: Images
+) -> None:
+    """Raise Unreadable unless what was just written can be read, and taken back row for row.
+
+    Where pages are damaged that nothing has looked at so far, this is where it shows.
+    """
+    from lockstitch.formats.row_undo import put_back  # noqa: PLC0415 - it builds on this module
+
+    session = form.session_of(next(row for row in before if isinstance(row, Row)))
+    _rows(base, form, session)
+    base.execute("SAVEPOINT rehearsal")
+    try:
+        put_back(base, form, images)
+        _require_same(base, form, before)
+    except Conflict as error:
+        raise Unreadable(_DAMAGED) from error
+    finally:
+        base.execute("ROLLBACK TO rehearsal")
+        base.execute("RELEASE rehearsal")
+
+
+def _followed(
+    base: Connection, before: Sequence[Record], changes: Sequence[Change]
+) -> Iterator[Change]:
+    """Give the rows that a trigger of the program itself has changed in the wake of others."""
+    if not base.guard.triggers:
+        return
+    own = {(change.table, change.before["rowid"]) for change in changes if change.before}
+    for row in before:
+        if isinstance(row, Row) and (row.table, row.rowid) not in own:
+            now = stored(base, row.table, row.rowid)
+            old = {"rowid": row.rowid, **row.stored}
+            if now != old:
+                yield Change(row.table, old, now)
+
+
+def _require_same(base: Connection, form: RowFormat, before: Sequence[Record]) -> None:
     """Raise Conflict unless the session's rows are exactly those that were read."""
     old = [row for row in before if isinstance(row, Row)]
     if not old:
@@ -248,7 +326,7 @@ def _require_same(base: sqlite3.Connection, form: RowFormat, before: Sequence[Re
 
 
 def _changes(
-    base: sqlite3.Connection, layout: Layout, before: Sequence[Record], after: Sequence[Record]
+    base: Connection, layout: Layout, before: Sequence[Record], after: Sequence[Record]
 ) -> Iterator[Change]:
     for table in layout.tables:
         old = {row.rowid: row for row in rows_in(before, table.name)}
@@ -268,39 +346,46 @@ def _changes(
                 yield Change(table.name, image, {"rowid": rowid, **columns})
 
 
-def _next_key(base: sqlite3.Connection, table: Table) -> Callable[[], int]:
+def _next_key(base: Connection, table: Table) -> Callable[[], int]:
     """Give the numbers behind all that were ever given out, one after the other."""
     query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
-    last = max(highest, _counters(base).get(table.name, (0, 0))[1])
+    counted = counters(base).get(table.name, (0, 0))[1]
+    last = max(highest, counted if type(counted) is int else 0)
 
     def following() -> int:
         nonlocal last
+        if last >= _LAST:
+            raise Unreadable(f"has no number left for one more row of {table.name}{_UNWRITTEN}")
         last += 1
         return last
 
     return following
 
 
-def _counters(base: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+def counters(base: Connection) -> dict[str, tuple[int, Any]]:
     """Give SQLite's own counters, by table: the row they stand in, and the last number."""
     if COUNTERS not in tables_of(base):
         return {}
-    found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence")
-    return {name: (rowid, seq) for rowid, name, seq in found}
+    found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence ORDER BY rowid DESC")
+    # of two for one table, SQLite takes the first
+    return {name: (rowid, seq) for rowid, name, seq in found if type(name) is str}
 
 
-def _counted(
-    before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
+def counter_changes(
+    before: dict[str, tuple[int, Any]], after: dict[str, tuple[int, Any]]
 ) -> Iterator[Change]:
+    """Give what is different about counters."""
     for name, (rowid, seq) in after.items():
         old = before.get(name)
-        if old is not None and old[1] != seq:
-            image = {"rowid": rowid, "name": name}
+        image = {"rowid": rowid, "name": name}
+        if old is None:
+            yield Change(COUNTERS, None, {**image, "seq": seq})
+        elif old[1] != seq or type(old[1]) is not type(seq):
             yield Change(COUNTERS, {**image, "seq": old[1]}, {**image, "seq": seq})
 
 
-def applied(base: sqlite3.Connection, change: Change) -> Change:
+def applied(base: Connection, change: Change) -> Change:
     """Write one change if the row is still what it is changed from, and give its full image."""
     table, before, after = quoted(change.table), change.before, change.after
     if before is None and after is not None:
@@ -324,7 +409,7 @@ def applied(base: sqlite3.Connection, change: Change) -> Change:
     return change
 
 
-def _whole(base: sqlite3.Connection, table: str, columns: Columns) -> Columns:
+def _whole(base: Connection, table: str, columns: Columns) -> Columns:
     """Give the columns of an image with the long values that it only has the digests of."""
     long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
     if not long:
@@ -335,10 +420,10 @@ def _whole(base: sqlite3.Connection, table: str, columns: Columns) -> Columns:
     return {**columns, **{name: now[name] for name in long}}
 
 
-def stored(base: sqlite3.Connection, table: str, rowid: int | None) -> Columns | None:
+def stored(base: Connection, table: str, rowid: int | None) -> Columns | None:
     """Give a row as it is in the database; None if there is none."""
-    query = f"SELECT rowid, * FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted name
-    cursor = base.execute(query, (rowid,))
-    found = cursor.fetchone()
-    names = ["rowid", *(column[0] for column in cursor.description[1:])]
+    names = ["rowid", *schemas.names_of(base, table)]
+    wanted = ", ".join(map(quoted, names))
+    query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted names
+    found = base.execute(query, (rowid,)).fetchone()
     return None if found is None else dict(zip(names, found, strict=True))

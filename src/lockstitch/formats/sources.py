@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fnmatch
 import mmap
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import UnknownFormat, Unreadable, UsageError, reason_of
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import Snapshot, snapshot
+from lockstitch.folders import walk
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
 from lockstitch.formats.cut_off import close
@@ -69,26 +72,43 @@ def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     for name in NAMES:
         form = format_named(name)
         for place in form.places:
-            paths = map(str, sorted(_matches(home, environ, form.variable, place)))
+            paths = sorted(_matches(home, environ, form.variable, place))
             yield from (path for path in paths if not packed.is_hidden(path))
 
 
-def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> Iterable[Path]:
+def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
+    """Give the files at a place; a folder on the way that may not be looked into is given, too."""
     moved = environ.get(variable) if variable else None
-    if moved:
-        return Path(moved).glob(below(variable, place))
-    first, _, rest = place.partition("/")
-    return (home / first).glob(rest)
+    found, closed = [str(Path(moved) if moved else home)], []
+    for step in (below(variable, place) if moved else place).split("/"):
+        names, found = found, []
+        for folder in names:
+            try:
+                if "*" in step:
+                    own = fnmatch.filter(os.listdir(folder), step)  # noqa: PTH208 - as below
+                    found += [os.path.join(folder, name) for name in own]  # noqa: PTH118
+                elif os.lstat(os.path.join(folder, step)):  # noqa: PTH118 - as below
+                    found.append(os.path.join(folder, step))  # noqa: PTH118 - as below
+            except PermissionError as error:
+                closed.append(str(error.filename))
+            except OSError:
+                continue
+    return found + closed
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """Give the files below a folder that may hold sessions, in a steady order."""
-    for root, folders, names in os.walk(folder):
+    """Give the files below a folder that may hold sessions, in a steady order.
+
+    A folder that cannot be looked into is given, too, so that whoever opens it says so.
+    """
+    closed: list[str] = []
+    for root, folders, names in walk(folder, lambda error: closed.append(str(error.filename))):
         folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
         for name in sorted(names):
             path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
             if name.endswith(_SUFFIXES) and not packed.is_hidden(path):
                 yield path
+    yield from closed
 
 
 def found(
@@ -119,9 +139,9 @@ def _known(path: str, name: str | None, environ: Mapping[str, str]) -> list[Sour
     """
     try:
         return sources_of(path, name, environ)
-    except (UnknownFormat, UsageError):
+    except UnknownFormat:
         return []
-    except Unreadable as error:
+    except (Unreadable, UsageError) as error:
         owner = None if name else owner_of(path, environ)
         known = name or (owner.name if owner else "")
         return [Source(path, known, LINES, error=str(error))]
@@ -153,7 +173,15 @@ def sources_of(
     if form is None:
         like = likeness(kind, values)
         raise UnknownFormat(unknown(like), like)
+    if form.name == "list" and kind == LINES and _is_torn_list(head):
+        raise Unreadable("is a list of messages that is not whole JSON: it cannot be told apart")
     return [Source(path, form.name, kind)]
+
+
+def _is_torn_list(head: bytes) -> bool:
+    """Whether a file that is no JSON begins as one list does, and not with lists on lines."""
+    first = head.removeprefix(_BOM).lstrip().partition(b"\n")[0]
+    return first.startswith(b"[") and not [*_first_values(first)]
 
 
 def _name_of(path: str) -> str:
@@ -188,20 +216,29 @@ def _rows(path: str, name: str | None) -> list[Source]:
 
     tables = sorted(rows.tables(path))
     form = format_named(name) if name else format_of(SQLITE, path, tables)
+    if form is not None and SQLITE not in form.kinds:
+        raise UnknownFormat("is a database, which that format is not kept in")
     if form is None:
         raise UnknownFormat("is a database, but of no program that is known")
-    return [Source(path, form.name, SQLITE, row.id) for row in rows.sessions(path, form)]
+    found = rows.sessions(path, form)
+    return [Source(path, form.name, SQLITE, row.id, row.error) for row in found]
 
 
 def _head(path: str) -> bytes:
+    return inputs.head(path, _HEAD)
+
+
+def is_told(source: Source, data: bytes) -> bool:
+    """Whether bytes are told as a session of a source's format by what they hold alone."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib costs start-up time
-            return file.read(_HEAD)
-    except OSError as error:
-        raise Unreadable(reason_of(error)) from error
+        kind, values = _values(source.path, data[:_HEAD], data)
+    except Unreadable:
+        return False
+    form = format_of(kind, _name_of(source.path), values)
+    return form is not None and form.name == source.format
 
 
-def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
+def _values(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
     """Read the first values of a file, and tell lines of JSON from one document."""
     if not head.strip(b" \t\r\n"):
         raise UnknownFormat("is empty")
@@ -213,7 +250,9 @@ def _values(path: str, head: bytes) -> tuple[str, list[Any]]:
     is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
     if has_objects and not is_list and not _is_document(values, head):
         return LINES, values
-    data = head if len(head) < _HEAD else _unpacked(Path(path).read_bytes()).data
+    if whole is None and len(head) >= _HEAD:
+        whole = _unpacked(inputs.content(path)).data
+    data = head if whole is None else whole
     try:
         return DOCUMENT, [lines.decode(data.removeprefix(_BOM))]
     except ValueError:
@@ -300,8 +339,9 @@ def glanced(source: Source) -> Opened:
     is_plain = source.kind == LINES and not packed.is_packed(source.path)
     if not is_plain or status.st_size <= _LARGE or not at_rest:
         return opened(source, follow_symlinks=True, search=True)
-    with open(source.path, "rb") as file:  # noqa: PTH123 - as above
-        mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with inputs.opened(source.path) as handle:
+        inputs.require_size(os.fstat(handle).st_size)
+        mapped: Any = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
     transcript = understood(source, mapped, source.form.slim(mapped))
     if _is_slim(transcript):
         transcript = understood(source, mapped)
@@ -381,8 +421,8 @@ class Beside(Mapping[str, bytes]):
         if name not in self._listed():
             raise KeyError(name)
         try:
-            return (self._folder / name).read_bytes()
-        except OSError:
+            return inputs.content(self._folder / name)
+        except LockstitchError:
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:

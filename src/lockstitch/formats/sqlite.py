@@ -24,24 +24,35 @@ from typing import Any
 
 from lockstitch import disk
 from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, UsageError, reason_of
+from lockstitch.formats.untrusted import Connection, connect, tables_of
 
 READ_WAIT = 5.0
 WRITE_WAIT = 10.0
 
 CHANGED = "went on meanwhile; nothing was written"
+# What SQLite says when it was us who refused a statement, or ended it.
+_OURS = {"SQLITE_AUTH", "SQLITE_INTERRUPT", "SQLITE_ERROR"}
+_OTHERS = "has other tables or columns than are known"
+_UNREADABLE = {
+    "NOTADB": "is no SQLite database, or is encrypted",
+    "CORRUPT": "is damaged: SQLite cannot read all of its pages",
+    "NO_TEXT": "is damaged: names in its schema are no text",
+    "TOOBIG": "holds a value that is longer than the file itself",
+    "NOMEM": "takes more memory than there is",
+}
 
 
 @contextmanager
-def reading(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
+def reading(path: str | Path, *, follow: bool) -> Iterator[Connection]:
     """Give a connection that cannot write; raises Unreadable for what SQLite cannot read."""
     real = checked(path, follow=follow)
     is_bare = not os.path.lexists(f"{real}-wal")
     base = None
     try:
-        base = _connected(real, "ro", READ_WAIT)
+        base = connect(real, READ_WAIT)
         yield base
-    except sqlite3.Error as error:
-        raise said(error, real, writing=False) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise said(error, real, base) from error
     finally:
         if base is not None:
             base.close()
@@ -50,32 +61,29 @@ def reading(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def writing(path: str | Path, *, follow: bool) -> Iterator[sqlite3.Connection]:
+def writing(path: str | Path, *, follow: bool) -> Iterator[Connection]:
     """Give a connection inside a transaction, which ends with the block: done, or not at all."""
     real = checked(path, follow=follow)
     base = None
     try:
-        base = _connected(real, "rw", WRITE_WAIT)
+        base = connect(real, WRITE_WAIT, writes=True)
         base.execute("PRAGMA synchronous = FULL")
         base.execute("PRAGMA wal_autocheckpoint = 0")
         base.execute("BEGIN IMMEDIATE")
         yield base
         base.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise said(error, real, writing=True) from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise said(error, real, base, writing=True) from error
+    except OverflowError as error:
+        raise Unreadable("has a number next to the last that there is; nothing was written") from (
+            error
+        )
     finally:
         if base is not None:
             with suppress(sqlite3.Error):
                 if base.in_transaction:
                     base.execute("ROLLBACK")
             base.close()
-
-
-def _connected(path: str, mode: str, wait: float) -> sqlite3.Connection:
-    uri = f"{Path(path).absolute().as_uri()}?mode={mode}"
-    base = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
-    base.text_factory = text_of
-    return base
 
 
 def checked(path: str | Path, *, follow: bool) -> str:
@@ -115,24 +123,31 @@ def _tidy(path: str) -> None:
     with suppress(OSError, sqlite3.Error):
         if Path(f"{path}-wal").stat().st_size or not os.access(path, os.W_OK):
             return
-        base = _connected(path, "rw", 0)
+        base = connect(path, 0, writes=True)
         try:
             tables_of(base)
         finally:
             base.close()
 
 
-def said(error: sqlite3.Error, path: str, *, writing: bool) -> Exception:
+def said(
+    error: sqlite3.Error | UnicodeDecodeError,
+    path: str,
+    base: Connection | None,
+    *,
+    writing: bool = False,
+) -> Exception:
     """Say what SQLite's error means for the one who asked."""
     name = getattr(error, "sqlite_errorname", None) or ""
     done = "; nothing was written" if writing else ""
+    if base is not None and base.reason and name in _OURS:
+        return Unreadable(f"{base.reason}{'' if 'nothing was' in base.reason else done}")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         kind: type[LockstitchError] = Busy if writing else Unreadable
         return kind(f"is locked by another program, which is writing to it{done}")
-    if name.startswith("SQLITE_NOTADB"):
-        return Unreadable("is no SQLite database, or is encrypted")
-    if name.startswith("SQLITE_CORRUPT"):
-        return Unreadable(f"is damaged: SQLite cannot read all of its pages{done}")
+    if isinstance(error, UnicodeDecodeError):
+        # SQLite wants to say what it cannot read, and that is no text.
+        return Unreadable(f"{_UNREADABLE['NO_TEXT']}{done}")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         if writing:
             return PermissionError(errno.EACCES, "cannot be written to", path)
@@ -145,13 +160,8 @@ def said(error: sqlite3.Error, path: str, *, writing: bool) -> Exception:
         return OSError(code, f"{os.strerror(code)}{done}", path)
     if name.startswith("SQLITE_CONSTRAINT"):
         return Conflict(CHANGED)
-    return Unreadable(f"has other tables or columns than are known{done}")
-
-
-def tables_of(base: sqlite3.Connection) -> set[str]:
-    """Give the names of the tables in a database."""
-    found = base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return {name for (name,) in found}
+    why = _UNREADABLE.get(name.partition("_")[2].partition("_")[0], _OTHERS)
+    return Unreadable(f"{why}{done}")
 
 
 def quoted(name: str) -> str:
@@ -168,8 +178,3 @@ def slot(value: Any) -> str:
 def bound(values: Iterable[Any]) -> list[Any]:
     """Give values to SQLite as they came: text by its bytes, which need not be UTF-8."""
     return [v.encode("utf-8", "surrogateescape") if type(v) is str else v for v in values]
-
-
-def text_of(raw: bytes) -> str:
-    """Read text so that its very bytes can be written again."""
-    return raw.decode("utf-8", "surrogateescape")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, replaced, reseat
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.model.parts import (
@@ -134,7 +136,7 @@ def _split_by_role(draft: Draft, message: Message) -> list[Message]:
 def _house_calls(draft: Draft) -> None:
     """Give calls that another's message lists a message of the assistant, right behind it."""
     housed: list[Message] = []
-    known: list[Any] = []
+    known: set[str] = set()
     for message in draft.messages:
         housed.append(message)
         calls = [call for part in message.parts for call in _calls_elsewhere(draft, part, known)]
@@ -145,11 +147,19 @@ def _house_calls(draft: Draft) -> None:
             # some servers refuse null, none an empty text beside calls
             words = draft.dialect.text_part("", ASSISTANT)
             housed.append(draft.dialect.new_message(ASSISTANT, [words, *calls]))
-        known += [part.raw for part in (*kept, *calls) if part.kind == CALL]
+        known.update(_spelled(part.raw) for part in (*kept, *calls) if part.kind == CALL)
     draft.messages[:] = housed
 
 
-def _calls_elsewhere(draft: Draft, part: Part, known: list[Any]) -> list[Part]:
+def _spelled(raw: Any) -> str:
+    """Return a call as text that is the same for the same call, in whatever order of its keys."""
+    try:
+        return msgspec.json.encode(raw, order="deterministic").decode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(raw)
+
+
+def _calls_elsewhere(draft: Draft, part: Part, known: set[str]) -> list[Part]:
     """Return the calls that have to move; what is no call, and what was said before, goes."""
     if part.flavor != CALLS_ELSEWHERE:
         return []
@@ -158,7 +168,7 @@ def _calls_elsewhere(draft: Draft, part: Part, known: list[Any]) -> list[Part]:
         call.at = (*part.at, *call.at[-1:])
         if call.kind != CALL:
             draft.drop(rules.MALFORMED, call, "a call that cannot be read was removed")
-        elif call.raw in known:
+        elif _spelled(call.raw) in known:
             note = f"an exact repeat of call {shown(call.id)} was removed"
             draft.ledger.note(rules.MISPLACED_PART, "removed", draft.place(call), note)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.dialects.quick import narrowed
-from lockstitch.model.parts import CHANGED, REASONING, Part
+from lockstitch.model.parts import CHANGED, REASONING, Message, Part
 from lockstitch.model.zones import FLAT
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
 from lockstitch.repair.draft import Draft
@@ -114,10 +114,15 @@ def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tup
     clean = [_scrubbed(message) for message in raw]
     fresh = Case(case.request, case.dialect.read(clean))
     draft = Draft(fresh)
-    scrubbed = [n for n, (old, new) in enumerate(zip(raw, clean, strict=True)) if new is not old]
     # from the end, since a reasoning item that is hit goes as a whole
-    for index in reversed(scrubbed):
-        _note_scrubbed(draft, index, raw[index])
+    left = reasoning.Removal(draft)
+    for index in range(len(draft.messages) - 1, -1, -1):
+        message = draft.messages[index]
+        if clean[index] is raw[index] or _note_scrubbed(draft, message, raw[index]):
+            left.keep(message)
+        else:
+            left.unlink()
+    left.finish()
     return fresh, draft
 
 
@@ -128,8 +133,8 @@ def _scrubbed(message: Any) -> Any:
         return message
 
 
-def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
-    message = draft.messages[index]
+def _note_scrubbed(draft: Draft, message: Message, old: Any) -> bool:
+    """Note what was replaced in a message; False if it goes, since reasoning was hit."""
     message.touch(CHANGED)
     note = "characters that cannot be sent became U+FFFD"
     for rule in media_rules.unsendable(old):
@@ -143,10 +148,9 @@ def _note_scrubbed(draft: Draft, index: int, old: Any) -> None:
             draft.ledger.set_aside(media_rules.LONE_SURROGATE, draft.place(part), before.raw)
         else:
             kept.append(part)
-    if draft.profile.layout == FLAT and len(kept) < len(message.parts):
-        reasoning.unlink_followers(draft, index)
-        del draft.messages[index]
+    stays = draft.profile.layout != FLAT or len(kept) == len(message.parts)
     message.parts = kept
+    return stays
 
 
 def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:

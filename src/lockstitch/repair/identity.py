@@ -140,7 +140,8 @@ def mend_item_ids(draft: Draft) -> None:
     if draft.profile.dialect != "openai-responses":
         return
     seen: set[str] = set()
-    gone: list[int] = []
+    gone: set[int] = set()
+    unlinked = 0
     for position, message in enumerate(draft.messages):
         fault = rules.item_id_fault(message, seen)
         if not fault:
@@ -150,20 +151,22 @@ def mend_item_ids(draft: Draft) -> None:
             draft.drop(
                 rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped"
             )
-            unlink_followers(draft, position)
-            gone.append(position)
+            if position >= unlinked:
+                unlinked = unlink_followers(draft, position)
+            gone.add(position)
             continue
         if rules.is_reference(message):
             draft.drop(
                 rules.ITEM_ID, message.parts[0], f"item reference {item_id} {fault}, dropped"
             )
-            gone.append(position)
+            gone.add(position)
             continue
         forget_item_id(message)
         note = f"item id {item_id} {fault} and was dropped"
         draft.ledger.note(rules.ITEM_ID, "rewritten", draft.place_at(message), note)
-    for position in reversed(gone):
-        del draft.messages[position]
+    if gone:
+        kept = [message for at, message in enumerate(draft.messages) if at not in gone]
+        draft.messages[:] = kept
 
 
 def empty_arguments(draft: Draft) -> None:
@@ -214,16 +217,21 @@ def _name_responses(draft: Draft) -> None:
     if not unnamed:
         return
     threads = draft.case().threads
+    names: dict[int, str] = {}
     for number, answer in enumerate(threads.pairing.answers):
         result = threads.results[answer] if answer != NOWHERE else None
         if result is None or id(result) not in unnamed:
             continue
-        name = threads.calls[number].name or _UNNAMED
-        message = draft.messages[threads.result_at[answer]]
-        parts = [draft.dialect.with_name(p, name) if p is result else p for p in message.parts]
-        draft.keep_parts(message, parts)
+        names[id(result)] = threads.calls[number].name or _UNNAMED
         note = "a function response got the name of its call"
         draft.ledger.note(rules.TOOL_NAME, "rewritten", draft.place(result), note)
+    for message in draft.messages:
+        if any(id(part) in names for part in message.parts):
+            parts = [
+                draft.dialect.with_name(part, names[id(part)]) if id(part) in names else part
+                for part in message.parts
+            ]
+            draft.keep_parts(message, parts)
 
 
 def _with_good_name(
@@ -320,9 +328,12 @@ def list_twins(draft: Draft) -> None:
     if not isinstance(dialect, LangChain):
         return
     for message in draft.messages:
+        calls: list[Part] = []
         for twin in pairing_rules.unlisted_twins(message):
             call = dialect.call_from_twin(twin)
             call.home, call.at = twin.home, twin.at
-            draft.keep_parts(message, [*message.parts, call])
+            calls.append(call)
             note = f"call {shown(twin.id)} was added to tool_calls"
             draft.ledger.note(pairing_rules.TWO_RECORDS, "inserted", draft.place(twin), note)
+        if calls:
+            draft.keep_parts(message, [*message.parts, *calls])

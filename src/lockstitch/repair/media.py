@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstitch.dialects.base import replaced
+from lockstitch.dialects.base import replaced, replaced_all
 from lockstitch.dialects.media import Image, head_of, pixels, sniff
 from lockstitch.dialects.quick import encoded_size
 from lockstitch.model.parts import MEDIA, RESULT, Message, Part, Path
@@ -91,9 +91,7 @@ def _swap(draft: Draft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
 
 
 def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
-    raw = part.raw
-    for path, new in swaps:
-        raw = replaced(raw, path, new)
+    raw = replaced_all(part.raw, swaps)
     if raw is part.raw:
         return part
     if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):

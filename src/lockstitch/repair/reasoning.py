@@ -20,15 +20,15 @@ def split_steps(draft: Draft) -> None:
     """LS301: split a message where the next step of its tool loop begins."""
     split: list[Message] = []
     for message in draft.messages:
-        rest = message
-        while rest.role == ASSISTANT and (at := rules.next_step_at(rest)):
-            tail = draft.dialect.new_message(ASSISTANT, rest.parts[at:])
-            draft.keep_parts(rest, rest.parts[:at])
+        split.append(message)
+        starts = rules.step_starts(message) if message.role == ASSISTANT else []
+        parts = message.parts
+        if starts:
+            draft.keep_parts(message, parts[: starts[0]])
+        for start, stop in zip(starts, [*starts[1:], len(parts)], strict=False):
             note = "a message was split where the next step begins"
-            draft.ledger.note(rules.COLLAPSED_STEPS, "split", draft.place(tail.parts[0]), note)
-            split.append(rest)
-            rest = tail
-        split.append(rest)
+            draft.ledger.note(rules.COLLAPSED_STEPS, "split", draft.place(parts[start]), note)
+            split.append(draft.dialect.new_message(ASSISTANT, parts[start:stop]))
     draft.messages[:] = split
 
 
@@ -63,10 +63,13 @@ def drop_foreign(draft: Draft) -> None:
 
 
 def _drop_foreign_items(draft: Draft, asked: str) -> None:
-    for position in range(len(draft.messages) - 1, -1, -1):
-        message = draft.messages[position]
+    left = Removal(draft)
+    for message in reversed(draft.messages):
         if asked and message.has(REASONING) and rules.is_foreign(message, asked):
-            _drop_item(draft, position, rules.FOREIGN_REASONING, "reasoning of another vendor")
+            left.drop(message, rules.FOREIGN_REASONING, "reasoning of another vendor")
+        else:
+            left.keep(message)
+    left.finish()
 
 
 def _foreign_rule(part: Part) -> Rule | None:
@@ -91,15 +94,22 @@ def drop_trailing(draft: Draft) -> None:
     """LS306: drop thinking that ends a turn; a turn left empty goes with it."""
     if not draft.profile.signed_reasoning:
         return
-    for position in range(len(draft.messages) - 1, -1, -1):
-        message = draft.messages[position]
-        while rules.ends_with_thinking(draft.messages, position):
-            part = message.parts[-1]
+    kept: list[Message] = []
+    ends = True
+    for message in reversed(draft.messages):
+        stop = len(message.parts)
+        is_last = ends and message.role == ASSISTANT
+        while is_last and stop and message.parts[stop - 1].kind == REASONING:
+            stop -= 1
+            part = message.parts[stop]
             draft.drop(rules.THINKING_LAST, part, "thinking that ends a turn was dropped")
-            draft.keep_parts(message, message.parts[:-1])
-            if not message.parts:
-                del draft.messages[position]
-                break
+        if stop < len(message.parts):
+            draft.keep_parts(message, message.parts[:stop])
+            if not stop:
+                continue
+        kept.append(message)
+        ends = rules.ends_before(message, behind=ends)
+    draft.messages[:] = kept[::-1]
 
 
 def allow_no_thinking(draft: Draft) -> None:
@@ -115,17 +125,22 @@ def allow_no_thinking(draft: Draft) -> None:
 def mend_items(draft: Draft) -> None:
     """LS307, LS308 and LS310: reasoning items and references of the Responses API."""
     unstored = (draft.body or {}).get("store") is False
-    for position in range(len(draft.messages) - 1, -1, -1):
-        message = draft.messages[position]
+    left = Removal(draft)
+    ends = True
+    for message in reversed(draft.messages):
         part = message.parts[0] if message.parts else None
-        if part is None:
+        if part is not None and unstored and rules.points_at_nothing(part):
+            left.drop(message, rules.STORED_STATE, "a reference to state not kept")
             continue
-        if unstored and rules.points_at_nothing(part):
-            _drop_item(draft, position, rules.STORED_STATE, "a reference to state not kept")
-        elif part.kind == REASONING and rules.is_lone_reasoning(draft.messages, position):
-            _drop_item(draft, position, rules.LONE_REASONING, "reasoning without its follower")
-        elif part.kind == REASONING and rules.whole_summary(part) != part.raw.get("summary"):
-            _fit_summary(draft, message, part)
+        if part is not None and part.kind == REASONING:
+            if ends and rules.is_named(part):
+                left.drop(message, rules.LONE_REASONING, "reasoning without its follower")
+                continue
+            if rules.whole_summary(part) != part.raw.get("summary"):
+                _fit_summary(draft, message, part)
+        left.keep(message)
+        ends = rules.item_ends_before(message, behind=ends)
+    left.finish()
 
 
 def _fit_summary(draft: Draft, message: Message, part: Part) -> None:
@@ -139,21 +154,63 @@ def _fit_summary(draft: Draft, message: Message, part: Part) -> None:
     draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
 
 
-def _drop_item(draft: Draft, position: int, rule: Rule, what: str) -> None:
-    part = draft.messages[position].parts[0]
-    draft.drop(rule, part, f"{what} was dropped")
-    if part.kind == REASONING:
-        unlink_followers(draft, position)
-    del draft.messages[position]
+class Removal:
+    """Takes items out of a draft, from the last to the first.
+
+    Items that follow a reasoning item ask for it by their ids: when it goes, so do those.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.kept: list[Message] = []
+        # What follows without anything of another role in between, and still has its id.
+        self.followers: list[Message] = []
+
+    def keep(self, message: Message) -> None:
+        """Let an item stay."""
+        self.kept.append(message)
+        if _may_follow(message):
+            self.followers.append(message)
+        else:
+            self.followers = []
+
+    def drop(self, message: Message, rule: Rule, what: str) -> None:
+        """Take an item out, and note it."""
+        part = message.parts[0]
+        self.draft.drop(rule, part, f"{what} was dropped")
+        if part.kind == REASONING:
+            self.unlink()
+
+    def unlink(self) -> None:
+        """Drop the ids of the items behind this place that ask for a reasoning item."""
+        for message in self.followers:
+            _unlink(message)
+        self.followers = []
+
+    def finish(self) -> None:
+        """Put what is left into the draft."""
+        self.draft.messages[:] = self.kept[::-1]
 
 
-def unlink_followers(draft: Draft, position: int) -> None:
-    """Drop the item ids by which the items behind a reasoning item ask for it."""
-    for message in draft.messages[position + 1 :]:
-        if message.role != ASSISTANT or not message.parts or not isinstance(message.raw, dict):
-            return
-        if "id" in message.raw and message.parts[0].kind != REASONING:
-            forget_item_id(message)
+def unlink_followers(draft: Draft, position: int) -> int:
+    """Drop the item ids by which the items behind a reasoning item ask for it.
+
+    Return the position up to which that was done.
+    """
+    for behind in range(position + 1, len(draft.messages)):
+        if not _may_follow(draft.messages[behind]):
+            return behind
+        _unlink(draft.messages[behind])
+    return len(draft.messages)
+
+
+def _may_follow(message: Message) -> bool:
+    return message.role == ASSISTANT and bool(message.parts) and isinstance(message.raw, dict)
+
+
+def _unlink(message: Message) -> None:
+    if "id" in message.raw and message.parts[0].kind != REASONING:
+        forget_item_id(message)
 
 
 def forget_item_id(message: Message) -> None:

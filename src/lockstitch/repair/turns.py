@@ -128,21 +128,32 @@ def merge_neighbours(draft: Draft) -> None:
     if not draft.profile.alternates and not gemini:
         return
     merged: list[Message] = []
+    rule = rules.CALL_TURN if gemini else rules.ALTERNATION
+    calls = is_own = False
     for message in draft.messages:
         before = merged[-1] if merged else None
-        if before is not None and _may_merge(before, message, gemini):
-            rule = rules.CALL_TURN if gemini else rules.ALTERNATION
-            note = f"a message of the {message.role} was merged into the one before"
-            draft.ledger.note(rule, "merged", draft.place_at(message), note)
-            _keep_fields(draft, before, message)
-            draft.keep_parts(before, [*before.parts, *message.parts])
-        else:
+        if before is None or not _may_merge(before, calls, message, gemini):
             merged.append(message)
+            calls, is_own = message.has(CALL), False
+            continue
+        note = f"a message of the {message.role} was merged into the one before"
+        draft.ledger.note(rule, "merged", draft.place_at(message), note)
+        if not is_own:
+            # from here on its parts and fields are copies that grow, however many are merged
+            draft.keep_parts(before, list(before.parts))
+            before.raw = dict(before.raw) if isinstance(before.raw, dict) else before.raw
+            is_own = True
+        _keep_fields(draft, before, message)
+        before.parts += message.parts
+        calls = calls or message.has(CALL)
     draft.messages[:] = merged
 
 
 def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
-    """Carry the other fields of a merged message over; what clashes is set aside."""
+    """Carry the other fields of a merged message over; what clashes is set aside.
+
+    The fields of the one before belong to nobody else.
+    """
     if not isinstance(message.raw, dict):
         return
     raw = message.raw
@@ -153,17 +164,17 @@ def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
     fresh = {k: v for k, v in others.items() if takes and before.raw.get(k) is None}
     clash = {key: value for key, value in others.items() if key not in fresh and value is not None}
     if fresh:
-        before.raw = {**before.raw, **fresh}
+        before.raw.update(fresh)
     if clash:
         draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), clash)
 
 
-def _may_merge(before: Message, message: Message, gemini: bool) -> bool:
+def _may_merge(before: Message, calls: bool, message: Message, gemini: bool) -> bool:
     if before.role != message.role or message.role not in (USER, ASSISTANT):
         return False
     if gemini:
         return message.role == ASSISTANT and message.has(CALL)
-    return not before.has(CALL) and not message.has(RESULT)
+    return not calls and not message.has(RESULT)
 
 
 def bridge_turns(draft: Draft) -> None:

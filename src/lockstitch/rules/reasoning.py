@@ -256,20 +256,22 @@ def collapsed_steps(case: Case) -> Iterator[Finding]:
     if not case.parts.reasoning:
         return
     for message in case.messages:
-        if message.role == ASSISTANT and next_step_at(message):
-            part = message.parts[next_step_at(message)]
-            yield case.find(COLLAPSED_STEPS, case.place(part), "thinking follows a tool call")
+        for start in step_starts(message)[:1] if message.role == ASSISTANT else ():
+            place = case.place(message.parts[start])
+            yield case.find(COLLAPSED_STEPS, place, "thinking follows a tool call")
 
 
-def next_step_at(message: Message) -> int:
-    """Give the position of the first thinking that follows a call, 0 if there is none."""
+def step_starts(message: Message) -> list[int]:
+    """Return the positions at which a next step begins: thinking that follows a call."""
+    starts: list[int] = []
     seen = False
     for position, part in enumerate(message.parts):
         if part.kind == CALL:
             seen = True
         elif seen and part.kind == REASONING:
-            return position
-    return 0
+            starts.append(position)
+            seen = False
+    return starts
 
 
 @finder("anthropic", "bedrock")
@@ -371,33 +373,44 @@ def thinking_last(case: Case) -> Iterator[Finding]:
     """LS306."""
     if not case.parts.reasoning or not case.profile.signed_reasoning:
         return
-    for position, message in enumerate(case.messages):
-        if ends_with_thinking(case.messages, position):
+    for message, ends in zip(case.messages, turn_ends(case.messages), strict=True):
+        if ends and ends_with_thinking(message):
             place = case.place(message.parts[-1])
             yield case.find(THINKING_LAST, place, "the assistant turn ends with thinking")
 
 
-def ends_with_thinking(messages: list[Message], position: int) -> bool:
-    """Tell whether an assistant turn ends at this message, with thinking."""
-    message = messages[position]
-    if message.role != ASSISTANT or not message.parts or message.parts[-1].kind != REASONING:
-        return False
-    behind = position + 1
-    while behind < len(messages) and _is_only_thinking(messages[behind]):
-        behind += 1
-    return behind == len(messages) or messages[behind].role != ASSISTANT
+def ends_with_thinking(message: Message) -> bool:
+    """Whether a message of the assistant ends with thinking."""
+    parts = message.parts
+    return message.role == ASSISTANT and bool(parts) and parts[-1].kind == REASONING
 
 
-def _is_only_thinking(message: Message) -> bool:
-    kinds = {part.kind for part in message.parts}
-    return message.role == ASSISTANT and kinds == {REASONING}
+def turn_ends(messages: list[Message]) -> list[bool]:
+    """Return for each message whether a turn of the assistant would end behind it."""
+    ends: list[bool] = []
+    behind = True
+    for message in reversed(messages):
+        ends.append(behind)
+        behind = ends_before(message, behind=behind)
+    return ends[::-1]
+
+
+def ends_before(message: Message, *, behind: bool) -> bool:
+    """Whether a turn of the assistant would end before a message; ``behind``: whether behind it.
+
+    What is nothing but thinking does not go on with a turn.
+    """
+    if message.role != ASSISTANT:
+        return True
+    is_thinking = message.parts and all(part.kind == REASONING for part in message.parts)
+    return behind if is_thinking else False
 
 
 @finder("openai-responses")
 def reasoning_items(case: Case) -> Iterator[Finding]:
     """LS307, LS308 and LS310."""
     unstored = (case.body or {}).get("store") is False
-    for position, message in enumerate(case.messages):
+    for message, ends in zip(case.messages, item_ends(case.messages), strict=True):
         part = message.parts[0] if message.parts else None
         if part is None:
             continue
@@ -406,7 +419,7 @@ def reasoning_items(case: Case) -> Iterator[Finding]:
             yield case.find(STORED_STATE, case.place(part), text, id=part.raw.get("id"))
         elif part.kind != REASONING:
             continue
-        elif is_lone_reasoning(case.messages, position):
+        elif ends and is_named(part):
             text = "this reasoning item is not followed by what it produced"
             taken = unstored and part.raw.get("encrypted_content")
             severity = WARNING if taken else ERROR
@@ -436,15 +449,26 @@ def points_at_nothing(part: Part) -> bool:
     return named and not part.raw.get("encrypted_content")
 
 
-def is_lone_reasoning(messages: list[Message], position: int) -> bool:
-    """Tell whether no model item follows a reasoning item that asks for one by its id."""
-    if messages[position].parts[0].raw.get("id") is None:
-        return False
-    for behind in range(position + 1, len(messages)):
-        message = messages[behind]
-        if not message.parts or message.parts[0].kind != REASONING:
-            return message.role != ASSISTANT
-    return True
+def is_named(part: Part) -> bool:
+    """Whether a reasoning item has an id, by which it asks for what it produced."""
+    return part.raw.get("id") is not None
+
+
+def item_ends(messages: list[Message]) -> list[bool]:
+    """Return for each item whether no item of the model follows it, but for reasoning."""
+    ends: list[bool] = []
+    behind = True
+    for message in reversed(messages):
+        ends.append(behind)
+        behind = item_ends_before(message, behind=behind)
+    return ends[::-1]
+
+
+def item_ends_before(message: Message, *, behind: bool) -> bool:
+    """Whether no item of the model follows from this one on; ``behind``: whether none behind."""
+    if message.parts and message.parts[0].kind == REASONING:
+        return behind
+    return message.role != ASSISTANT
 
 
 @finder("gemini")

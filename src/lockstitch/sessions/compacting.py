@@ -120,7 +120,9 @@ def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
     details = {
         "codes": sorted({finding.code for finding in made.draft.mended.findings}),
         "changes": msgspec.to_builtins(done.changes),
-        "quarantine": msgspec.to_builtins(made.draft.mended.quarantine),
+        "quarantine": msgspec.to_builtins(
+            made.draft.mended.quarantine, builtin_types=(msgspec.Raw,)
+        ),
         "compaction": {"rung": done.done.rung, "turns": done.turns},
     }
     data = stored_bytes(session.source, made.after)

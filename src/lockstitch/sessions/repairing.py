@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, Unreadable
@@ -17,7 +17,7 @@ from lockstitch.formats import doctor, packed, running
 from lockstitch.formats.base import SQLITE, Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
-from lockstitch.formats.sources import Opened, Source
+from lockstitch.formats.sources import Opened, Source, is_told
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.report import Report
 from lockstitch.rules import Finding
@@ -25,6 +25,10 @@ from lockstitch.sessions.checking import described
 from lockstitch.sessions.finding import opened, sources
 
 _TRIES = 5
+_UNKNOWN_AFTER = (
+    "a repair would leave so little that no program's session could be told in it; nothing was "
+    "changed"
+)
 COPY = ", or give -o FILE to write a copy"
 T = TypeVar("T")
 
@@ -46,7 +50,21 @@ class Repaired(Struct):
 
 def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
-    return doctor.mend(session.source.form, session.transcript, options)
+    mended = doctor.mend(session.source.form, session.transcript, options)
+    return _refused(mended) if mended.changed and _is_unknown_after(session, mended) else mended
+
+
+def _is_unknown_after(session: Opened, mended: Mended) -> bool:
+    """Whether a file would no longer be told as a session once it is repaired."""
+    data = mended.before.context.data
+    if session.before is None or not is_told(session.source, data):
+        return False
+    return not is_told(session.source, doctor.bytes_of(mended.after))
+
+
+def _refused(mended: Mended) -> Mended:
+    held = structs.replace(mended.before, notes=[*mended.before.notes, _UNKNOWN_AFTER])
+    return Mended(held, held, mended.findings, mended.findings, [], [])
 
 
 def repair(
@@ -100,7 +118,7 @@ def applied(session: Opened, mended: Mended, run: str) -> Repaired:
     details = {
         "codes": sorted({finding.code for finding in mended.findings}),
         "changes": msgspec.to_builtins(mended.changes),
-        "quarantine": msgspec.to_builtins(mended.quarantine),
+        "quarantine": msgspec.to_builtins(mended.quarantine, builtin_types=(msgspec.Raw,)),
     }
     if session.before is None:
         done.backup = _save_rows(session.source, mended, run, details)
@@ -156,8 +174,9 @@ def _keep_time(before: Snapshot) -> None:
     A millisecond later than before, so that whoever remembers the old time sees the change.
     """
     later = before.mtime_ns + 1_000_000
+    follows = os.utime not in os.supports_follow_symlinks
     with suppress(OSError):
-        os.utime(before.path, ns=(later, later))
+        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
 
 
 def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:

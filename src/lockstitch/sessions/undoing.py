@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from lockstitch import backups
-from lockstitch.backups import Undone
+from lockstitch import backups, manifests
+from lockstitch.backups import Declined, Undone
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.files import snapshot
 from lockstitch.formats import running
 from lockstitch.formats.base import SQLITE
 from lockstitch.formats.sources import Source, opened
@@ -20,14 +20,21 @@ _NONE = "has no backup to go back to"
 _URL = "sqlite:///"
 
 
-def backups_of(target: str, *, session: str | None = None, run: str | None = None) -> list[Backup]:
+def backups_of(
+    target: str,
+    *,
+    session: str | None = None,
+    run: str | None = None,
+    declined: Declined | None = None,
+) -> list[Backup]:
     """Return the backups of a file or a database, or of all below a folder, newest first.
 
     A target may be the id of a session, too; of a database, its backups are those of that session.
+    What is below a folder and cannot be looked at is told to ``declined``, or else raised.
     """
     path, own = _place(target, session)
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
-        found = [one for group in backups.runs(path) for one in group.backups]
+        found = [one for group in backups.runs(path, declined) for one in group.backups]
     else:
         found = backups.listed(path)
     return [
@@ -58,13 +65,19 @@ def _place(target: str, session: str | None) -> tuple[str, str | None]:
     return source.path, source.session
 
 
-def undoable(target: str, *, session: str | None = None, run: str | None = None) -> list[Backup]:
+def undoable(
+    target: str,
+    *,
+    session: str | None = None,
+    run: str | None = None,
+    declined: Declined | None = None,
+) -> list[Backup]:
     """Return the backups that an undo of a target would restore, newest first.
 
     That is the last repair of a file or of one session in a database, the last one that touched
     a database or anything below a folder, or whatever of a run was not taken back yet.
     """
-    found = backups_of(target, session=session, run=run)
+    found = backups_of(target, session=session, run=run, declined=declined)
     if session is not None and found == [] and _is_file(target):
         raise UsageError(f"{_NONE} of a session {session}; --session is for one in a database")
     due = [one for one in found if one.status != "undone" and not _is_void(one)]
@@ -95,7 +108,7 @@ def _is_void(backup: Backup) -> bool:
         return False
     with suppress(LockstitchError, OSError):
         if backup.rows is None:
-            return Path(backup.path).read_bytes() == backup.file.read_bytes()
+            return snapshot(backup.path).data == manifests.saved(backup)
         from lockstitch.formats import row_undo  # noqa: PLC0415 - as above
 
         return row_undo.is_undone(backup)

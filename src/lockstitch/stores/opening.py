@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
+from lockstitch.addresses import UNREAD, parsed, public, split
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.stores.base import LEASE_SECONDS, Backend
 from lockstitch.stores.memory import MemoryBackend
 
 KNOWN = "sqlite:///file.db, postgresql://…, jsonl:///folder or memory:"
 _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-_OURS = {"lease", "compress", "timeout"}
 
 
 def open_given(url: object) -> Backend:
@@ -25,14 +25,9 @@ def open_given(url: object) -> Backend:
         # a sentence without a subject is for those who have said the address already
         text = str(error)
         has_subject = not text.startswith(("is ", "has "))
-        raise UsageError(text if has_subject else f"{_shown(url)} {text}") from None
-
-
-def _shown(url: str) -> str:
-    """Give an address without what may be a password."""
-    bare = url.partition("?")[0]
-    name, at, rest = bare.rpartition("@")
-    return f"{name.partition(':')[0]}://…@{rest}" if at else bare
+        raise UsageError(
+            text if has_subject else f"{public(url).partition('?')[0]} {text}"
+        ) from None
 
 
 def open_backend(url: str, *, create: bool = True) -> Backend:
@@ -42,7 +37,8 @@ def open_backend(url: str, *, create: bool = True) -> Backend:
     behind a question mark: ``lease=30`` is how many seconds a silent writer keeps a session, and
     ``compress=1`` makes SQLite keep its records compressed; ``timeout=40`` is how many seconds a
     PostgreSQL that says nothing is waited for, or a process that stopped while it had a SQLite
-    store in hand. Without ``create``, the store is
+    store in hand; ``owner=app`` names a role whose tables in a PostgreSQL are trusted, beside our
+    own and a superuser's. Without ``create``, the store is
     for reading: one that does not exist raises ``Unreadable``, and nothing is made or changed.
     """
     scheme, colon, _ = url.partition(":")
@@ -53,7 +49,7 @@ def open_backend(url: str, *, create: bool = True) -> Backend:
 
 def _memory(url: str, create: bool) -> Backend:
     options = _options(url, {"lease"})
-    if urlsplit(url).path or urlsplit(url).netloc:
+    if split(url).path or split(url).netloc:
         raise UsageError("a store in memory has no path; write memory:")
     if not create:
         raise Unreadable("memory: a new store is empty")
@@ -85,12 +81,13 @@ def _jsonl(url: str, create: bool) -> Backend:
 
 
 def _postgres(url: str, create: bool) -> Backend:
-    address, question, query = url.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    ours = {name: options[name] for name in _OURS & set(options)}
-    if "compress" in ours:
+    found = parsed(url)
+    if found is None:
+        raise UsageError(UNREAD)
+    if found.last("compress") is not None:
         raise UsageError("compress is an option of SQLite stores; PostgreSQL compresses by itself")
-    rest = "&".join(one for one in query.split("&") if one.partition("=")[0] not in _OURS)
+    if found.last("schema") is not None:
+        raise UsageError("has no option 'schema': a store is kept in the schema lockstitch")
     try:
         from lockstitch.stores.postgres import TIMEOUT, PostgresBackend  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -98,9 +95,15 @@ def _postgres(url: str, create: bool) -> Backend:
             raise
         hint = "a PostgreSQL store needs: pip install 'lockstitch[postgres]'"
         raise UsageError(hint) from error
-    dsn = f"{address}{question}{rest}" if rest else address
+    ours = dict(found.ours)
     lease, timeout = _lease(ours), _seconds(ours, "timeout", TIMEOUT)
-    return PostgresBackend(dsn, lease_seconds=lease, create=create, timeout=timeout)
+    return PostgresBackend(
+        found.plain,
+        lease_seconds=lease,
+        create=create,
+        timeout=timeout,
+        owners=found.all_of("owner"),
+    )
 
 
 _OPENERS = {
@@ -114,18 +117,18 @@ _OPENERS = {
 
 def _path(url: str) -> Path:
     """The path of an address: relative behind three slashes, absolute behind four."""
-    split = urlsplit(url)
-    path = unquote(split.path)
-    if split.netloc or not path.startswith("/") or "\0" in path or path == "/" or split.fragment:
+    parts, scheme = split(url), url.partition(":")[0]
+    path = unquote(parts.path)
+    if parts.netloc or not path.startswith("/") or "\0" in path or path == "/" or parts.fragment:
         raise UsageError(
-            f"is no address of a store; write {split.scheme}:///relative/path"
-            f" or {split.scheme}:////absolute/path"
+            f"is no address of a store; write {scheme}:///relative/path"
+            f" or {scheme}:////absolute/path"
         )
     return Path(path[1:])
 
 
 def _options(url: str, known: set[str]) -> dict[str, str]:
-    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    options = dict(parse_qsl(split(url).query, keep_blank_values=True))
     for name in options:
         if name not in known:
             raise UsageError(f"has no option {name!r}; known here: {', '.join(sorted(known))}")

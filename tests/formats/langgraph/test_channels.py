@@ -189,5 +189,5 @@ def test_conversations_of_any_name_are_healed(kind: str, tmp_path: Path, locksti
         found = saver.get_tuple(THREAD).checkpoint["channel_values"]
     for name in (SUPERVISOR, "worker_messages"):
         assert [m.type for m in found[name]] == ["human", "ai", "tool"]
-    assert lockstitch("undo", address)[0] == 0
+    assert lockstitch("undo", "--yes", address)[0] == 0
     assert lockstitch("check", address)[0] == 1

@@ -87,7 +87,7 @@ def test_all_threads_are_repaired_and_brought_back(threads: Path, lockstitch: Ru
     after = every_row(threads)
     assert len(after["checkpoints"]) == len(before["checkpoints"]) + BROKEN
     for _ in range(BROKEN):
-        lockstitch("undo", threads)
+        lockstitch("undo", "--yes", threads)
         if every_row(threads) == before:
             break
     assert every_row(threads) == before
@@ -100,7 +100,7 @@ def test_an_undo_is_refused_once_the_thread_went_on(threads: Path, lockstitch: R
         graph = graph_of(thread, Scripted(), saver)
         graph.invoke({"messages": [HumanMessage("go on")]}, config(thread))
     before = every_row(threads)
-    status, printed = lockstitch("undo", threads)
+    status, printed = lockstitch("undo", "--yes", threads)
     assert (status, "went on" in printed) == (2, True)
     assert every_row(threads) == before
 
@@ -126,7 +126,7 @@ def test_the_backup_of_a_large_state_is_small(
         changed(threads, f"update checkpoints set checkpoint = x'80' {last}", thread)  # noqa: S608
     elif meanwhile == "a deletion":
         changed(threads, f"delete from checkpoints {last}", thread)  # noqa: S608
-    status, _ = lockstitch("undo", threads)
+    status, _ = lockstitch("undo", "--yes", threads)
     assert status == (2 if meanwhile == "a change" else 0)
     assert (every_row(threads) == before) == (status == 0)
 
@@ -261,7 +261,7 @@ def test_a_repair_that_is_killed_has_done_nothing(threads: Path, lockstitch: Run
     done = subprocess.run([sys.executable, "-c", DIES, str(threads)], timeout=600, check=False)
     assert done.returncode == -signal.SIGKILL
     assert every_row(threads) == before
-    status, printed = lockstitch("undo", threads)
+    status, printed = lockstitch("undo", "--yes", threads)
     assert (status, "no backup to go back to" in printed) == (2, True)
     assert every_row(threads) == before
     assert lockstitch("repair", "--yes", threads, "--session", "agent-halted")[0] == 0
@@ -278,11 +278,11 @@ def test_each_thread_goes_back_alone(
         assert lockstitch("repair", "--yes", threads, "--session", name)[0] == 0
     for number in order:
         state = every_row(threads)
-        status, printed = lockstitch("undo", threads, "--session", names[number])
+        status, printed = lockstitch("undo", "--yes", threads, "--session", names[number])
         assert (status, names[number] in printed) == (0, True)
         assert every_row(threads) != state
     assert every_row(threads) == before
-    assert lockstitch("undo", threads, "--session", names[0])[0] == 2
+    assert lockstitch("undo", "--yes", threads, "--session", names[0])[0] == 2
 
 
 def test_several_can_scan_one_database(threads: Path) -> None:

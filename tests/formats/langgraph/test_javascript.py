@@ -131,7 +131,7 @@ def test_a_batch_that_was_broken_off(book: Book, lockstitch: Run) -> None:
     assert body["channel_versions"]["messages"] == body["channel_versions"]["branch:to:tools"] == 4
     assert body["channel_versions"]["jumpTo"] == 3
     assert metadata["lockstitch"]["repaired"] == SECOND
-    lockstitch("undo", book.path)
+    lockstitch("undo", "--yes", book.path)
     assert rows(book.path) == before
 
 

@@ -343,7 +343,7 @@ def test_a_repair_is_one_checkpoint_right_behind_the_head(threads: Path, locksti
 def test_two_repairs_of_one_thread_say_the_same(threads: Path, lockstitch: Run) -> None:
     lockstitch("repair", "--yes", threads, "--session", "delta-halted")
     once = rows(threads)
-    lockstitch("undo", threads)
+    lockstitch("undo", "--yes", threads)
     lockstitch("repair", "--yes", threads, "--session", "delta-halted")
     assert [row[1:] for row in rows(threads)["checkpoints"]] == [
         row[1:] for row in once["checkpoints"]

@@ -198,7 +198,7 @@ def test_what_a_killed_sub_agent_had_done_is_kept_and_undone(
     done = subprocess.run([sys.executable, "-c", code, address], check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
     assert lockstitch("repair", "--yes", address)[0] == 0
-    assert lockstitch("undo", address)[0] == 0
+    assert lockstitch("undo", "--yes", address)[0] == 0
     assert lockstitch("check", address)[0] == 1
     assert lockstitch("repair", "--yes", address)[0] == 0
     log, state = asked_again("sqlite", address, "deeper", "and now?")

@@ -55,7 +55,7 @@ def test_turns_of_a_live_program_are_all_kept(dsn: str) -> None:
 def planned(dsn: str) -> tuple[Database, Reader, work.Task]:
     """A database as a repair sees it, with its table made."""
     home = home_of(dsn)
-    database = Database(dsn)
+    database = Database(dsn, "public")
     repairs.prepare(database, home)
     task = work.Task(dsn, dsn, home, "by-hand", Options(), mends=True, writes=True)
     return database, Reader(database, home), task

@@ -70,7 +70,7 @@ def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.M
         return _wrapped(made, seen)
 
     monkeypatch.setattr(Database, "_transaction", explained)
-    with Database(full) as database:
+    with Database(full, "public") as database:
         reader = Reader(database, home_of(full))
         pages = reader.pages(size=50)
         keys = next(pages)
@@ -121,7 +121,7 @@ def test_large_threads_are_read_one_after_the_other(dsn: str, monkeypatch: Any) 
 
     monkeypatch.setattr("lockstitch.formats.langgraph.postgres.reading.GROUP", 1000)
     monkeypatch.setattr(Reader, "_filled", counted)
-    with Database(dsn) as database:
+    with Database(dsn, "public") as database:
         reader = Reader(database, home_of(dsn))
         [page] = reader.pages()
         assert len(list(reader.loaded(page))) == 30

@@ -21,11 +21,11 @@ from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.snapshot import JSON, Coded, Settled, Snapshot
 from lockstitch.formats.langgraph.thread import ThreadFormat
 from lockstitch.formats.records import Record
-from lockstitch.formats.sqlite import text_of
 from lockstitch.formats.tables import Columns, Layout, Row, RowFormat, new_row
+from lockstitch.formats.untrusted import text_of
 
 if TYPE_CHECKING:
-    from sqlite3 import Connection
+    from lockstitch.formats.untrusted import Connection
 
 
 class LangGraph(ThreadFormat, RowFormat):

@@ -7,7 +7,6 @@ and its ancestors only where the conversation is stored as changes.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
@@ -36,12 +35,18 @@ from lockstitch.formats.langgraph.snapshot import (
     wanted,
 )
 from lockstitch.formats.langgraph.understanding import unanswered
-from lockstitch.formats.sqlite import bound, slot
-from lockstitch.formats.tables import Columns, Row, Table, row_of
+from lockstitch.formats.schemas import names_of
+from lockstitch.formats.sqlite import bound, quoted, slot
+from lockstitch.formats.tables import Columns, Row, Table, row_of, sorting
+from lockstitch.formats.untrusted import Connection
 
-CHECKPOINTS = Table("checkpoints", session="thread_id", key="checkpoint_id")
-WRITES = Table("writes", session="thread_id", key="task_id")
+CHECKPOINTS = Table(
+    "checkpoints", session="thread_id", key="checkpoint_id", order=("checkpoint_ns",)
+)
+WRITES = Table("writes", session="thread_id", key="task_id", order=("task_id", "idx"))
 _ALL = ("thread_id", "checkpoint_ns")
+# Stands in a query for the number of a row and all its columns.
+_EVERYTHING = "rowid, *"
 _LAST = "\U0010ffff"
 _MOST_LOST = 500
 # How many steps back a result is looked for.
@@ -61,7 +66,7 @@ class Head(Row, eq=False):
 # Sessions
 
 
-def listed(base: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+def listed(base: Connection) -> Iterator[tuple[Any, ...]]:
     """Give the threads, and the subgraphs that remember: id, project, time, title."""
     match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in _ALL)
     last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"  # noqa: S608 - our own
@@ -70,7 +75,7 @@ def listed(base: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
         yield named(*pair), None, seconds_of(str(head)), ""
 
 
-def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+def _pairs(base: Connection) -> Iterator[tuple[str, str]]:
     """Give each thread with each namespace that lasts, by jumps through the index."""
     query = (
         "SELECT thread_id, checkpoint_ns FROM checkpoints{} "
@@ -90,7 +95,7 @@ def _pairs(base: sqlite3.Connection) -> Iterator[tuple[str, str]]:
         found = base.execute(beyond, bound((thread, namespace))).fetchone()
 
 
-def _found(base: sqlite3.Connection, session: str) -> Head:
+def _found(base: Connection, session: str) -> Head:
     """Give the head of the thread, or of the subgraph in a thread, that a name means."""
     head = _head(base, session, "")
     if head is None and MARK in session:
@@ -114,7 +119,7 @@ def seconds_of(checkpoint: str) -> float:
 # Rows
 
 
-def loaded(base: sqlite3.Connection, session: str) -> list[Row]:
+def loaded(base: Connection, session: str) -> list[Row]:
     """Give the rows that tell the state of a thread: the head comes first."""
     head = _found(base, session)
     thread, namespace = (head.stored[name] for name in _ALL)
@@ -132,7 +137,7 @@ def loaded(base: sqlite3.Connection, session: str) -> list[Row]:
     return rows
 
 
-def _space(base: sqlite3.Connection, head: Row) -> Iterator[Row]:
+def _space(base: Connection, head: Row) -> Iterator[Row]:
     """Give the rows of one namespace: its head, what hangs on it, and what it is computed from."""
     thread, namespace = (head.stored[name] for name in _ALL)
     yield head
@@ -144,17 +149,18 @@ def _space(base: sqlite3.Connection, head: Row) -> Iterator[Row]:
         yield from _writes(base, thread, namespace, ancestor.stored["checkpoint_id"], channels)
 
 
-def _runs(base: sqlite3.Connection, head: Row) -> Iterator[Row]:
+def _runs(base: Connection, head: Row) -> Iterator[Row]:
     """Give the rows of the runs of subgraphs that hang on a head, and of those within them."""
     thread, namespace = (head.stored[name] for name in _ALL)
     stored = stored_of(head, 0, codings())
     query = (
         "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = CAST(? AS TEXT) "
-        "AND checkpoint_ns > '' GROUP BY checkpoint_ns HAVING max(checkpoint_id) > CAST(? AS TEXT)"
+        "AND checkpoint_ns > '' AND checkpoint_id > CAST(? AS TEXT)"
     )
-    values = bound((thread, min(starts_of(stored))))
-    for (own,) in base.execute(query, values).fetchall():
-        if type(own) is not str or not is_run_in(own, namespace):
+    # Told apart here, not by SQLite, which keeps what it groups in a place that nobody counts.
+    found = base.execute(query, bound((thread, min(starts_of(stored)))))
+    for own in sorted({name for (name,) in found if type(name) is str}):
+        if not is_run_in(own, namespace):
             continue
         run = _head(base, thread, own)
         if run is not None and hangs_on(stored_of(run, 0, codings()), namespace, stored):
@@ -168,11 +174,11 @@ def _number(rows: list[Row]) -> None:
 
 
 def _earlier(
-    base: sqlite3.Connection, thread: str, namespace: str, parent: str | None, channel: str
+    base: Connection, thread: str, namespace: str, parent: str | None, channel: str
 ) -> Iterator[Row]:
     """Give what was written behind earlier checkpoints, nearest first, without most of these."""
     query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
-    query = query.replace("rowid, *", "parent_checkpoint_id")
+    query = query.replace(_EVERYTHING, "parent_checkpoint_id")
     seen: set[str] = set()
     while type(parent) is str and parent not in seen and len(seen) < _FAR:
         seen.add(parent)
@@ -186,7 +192,7 @@ def _earlier(
         parent = None if found is None else found[0]
 
 
-def _head(base: sqlite3.Connection, thread: str, namespace: str) -> Head | None:
+def _head(base: Connection, thread: str, namespace: str) -> Head | None:
     query = _where("checkpoints", (*_ALL,), "ORDER BY checkpoint_id DESC LIMIT 1")
     for row in _selected(base, CHECKPOINTS, query, (thread, namespace)):
         return Head(**{name: getattr(row, name) for name in Row.__struct_fields__})
@@ -194,23 +200,23 @@ def _head(base: sqlite3.Connection, thread: str, namespace: str) -> Head | None:
 
 
 def _writes(
-    base: sqlite3.Connection,
+    base: Connection,
     thread: str,
     namespace: str,
     checkpoint: str,
     channels: Iterable[str] | None = None,
 ) -> Iterator[Row]:
-    query = _where("writes", (*_ALL, "checkpoint_id"), "ORDER BY task_id, idx")
+    query = _where("writes", (*_ALL, "checkpoint_id"), "")
     chosen = None if channels is None else set(channels)
-    for row in _selected(base, WRITES, query, (thread, namespace, checkpoint)):
+    found = [*_selected(base, WRITES, query, (thread, namespace, checkpoint))]
+    found.sort(key=lambda row: [sorting(row.stored[name]) for name in WRITES.order])
+    for row in found:
         if chosen is None or row.stored.get("channel") in chosen:
             row.place = _place_of_write(row)
             yield row
 
 
-def _ancestors(
-    base: sqlite3.Connection, thread: str, namespace: str, head: Stored
-) -> Iterator[Row]:
+def _ancestors(base: Connection, thread: str, namespace: str, head: Stored) -> Iterator[Row]:
     """Give the ancestors that hold what the head lacks, nearest first."""
     lacking = set(wanted(head))
     seen = {head.id}
@@ -229,22 +235,20 @@ def _ancestors(
 
 def _where(table: str, names: Iterable[str], rest: str) -> str:
     match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in names)
-    return f"SELECT rowid, * FROM {table} WHERE {match} {rest}"  # noqa: S608 - names of our own
+    return f"SELECT {_EVERYTHING} FROM {table} WHERE {match} {rest}"  # noqa: S608 - names of our own
 
 
-def _selected(
-    base: sqlite3.Connection, table: Table, query: str, values: Iterable[str]
-) -> Iterator[Row]:
-    cursor = base.execute(query, bound(values))
-    names = [column[0] for column in cursor.description[1:]]
-    for rowid, *columns in cursor:
+def _selected(base: Connection, table: Table, query: str, values: Iterable[str]) -> Iterator[Row]:
+    names = names_of(base, table.name)
+    query = query.replace(_EVERYTHING, ", ".join(("rowid", *map(quoted, names))), 1)
+    for rowid, *columns in base.execute(query, bound(values)):
         yield row_of(table, rowid, dict(zip(names, columns, strict=True)))
 
 
-def _lost(base: sqlite3.Connection, thread: str, namespace: str, head: str) -> list[Lost]:
+def _lost(base: Connection, thread: str, namespace: str, head: str) -> list[Lost]:
     """Find the branches with turns of their own that the head does not come from."""
     query = _where("checkpoints", _ALL, "").replace(
-        "rowid, *", "checkpoint_id, parent_checkpoint_id"
+        _EVERYTHING, "checkpoint_id, parent_checkpoint_id"
     )
     known = base.execute(query, bound((thread, namespace)))
     pairs = [(own, parent) for own, parent in known if type(own) is str]
@@ -256,24 +260,24 @@ def _lost(base: sqlite3.Connection, thread: str, namespace: str, head: str) -> l
     return found
 
 
-def _is_turn(base: sqlite3.Connection, thread: str, namespace: str, checkpoint: str) -> bool:
-    query = _where("checkpoints", (*_ALL, "checkpoint_id"), "").replace("rowid, *", "metadata")
+def _is_turn(base: Connection, thread: str, namespace: str, checkpoint: str) -> bool:
+    query = _where("checkpoints", (*_ALL, "checkpoint_id"), "").replace(_EVERYTHING, "metadata")
     found = base.execute(query, bound((thread, namespace, checkpoint))).fetchone()
     return found is not None and metadata_of(found[0]).get("source") == "input"
 
 
-def _below(base: sqlite3.Connection, thread: str, namespace: str) -> tuple[str, ...]:
+def _below(base: Connection, thread: str, namespace: str) -> tuple[str, ...]:
     if namespace:
         return ()
     query = (
-        "SELECT DISTINCT checkpoint_ns FROM checkpoints "
+        "SELECT checkpoint_ns FROM checkpoints "
         "WHERE thread_id = CAST(? AS TEXT) AND checkpoint_ns > ''"
     )
-    found = (name for (name,) in base.execute(query, bound((thread,))))
-    return tuple(name for name in found if type(name) is str and TASK in name)
+    found = {name for (name,) in base.execute(query, bound((thread,)))}
+    return tuple(sorted(name for name in found if type(name) is str and TASK in name))
 
 
-def is_followed(base: sqlite3.Connection, columns: Columns) -> bool:
+def is_followed(base: Connection, columns: Columns) -> bool:
     """Tell whether anything hangs on a checkpoint: another one, or writes."""
     values = bound(columns[name] for name in (*_ALL, "checkpoint_id"))
     checkpoints = _where("checkpoints", (*_ALL, "parent_checkpoint_id"), "LIMIT 1")
@@ -284,7 +288,7 @@ def is_followed(base: sqlite3.Connection, columns: Columns) -> bool:
 # All that a thread has
 
 
-def search(base: sqlite3.Connection, rows: list[Row]) -> None:
+def search(base: Connection, rows: list[Row]) -> None:
     """Look for values that run code in all rows of a thread; the head of some rows is told them.
 
     Those of single runs of subgraphs belong to the thread itself.
@@ -295,12 +299,12 @@ def search(base: sqlite3.Connection, rows: list[Row]) -> None:
         head.unsafe = searched(_kept(base, thread, namespace))
 
 
-def _kept(base: sqlite3.Connection, thread: str, namespace: str) -> Iterator[Kept]:
+def _kept(base: Connection, thread: str, namespace: str) -> Iterator[Kept]:
     own = "checkpoint_ns = CAST(? AS TEXT)"
     runs = "" if namespace else f" OR instr(checkpoint_ns, '{TASK}') > 0"
     where = f"WHERE thread_id = CAST(? AS TEXT) AND ({own}{runs})"
     for table in (CHECKPOINTS, WRITES):
-        query = f"SELECT rowid, * FROM {table.name} {where}"  # noqa: S608 - names of our own
+        query = f"SELECT {_EVERYTHING} FROM {table.name} {where}"  # noqa: S608 - names of our own
         for row in _selected(base, table, query, (thread, namespace)):
             columns = row.stored
             space, tag = _text(columns.get("checkpoint_ns")), tag_of(columns)

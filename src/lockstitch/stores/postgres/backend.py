@@ -79,10 +79,11 @@ class PostgresBackend(Backend):
     database without them raises ``Unreadable``, and nothing is made. At most ``connections`` are
     open at a time, and two more to keep leases alive and to follow sessions. A server that says
     nothing for ``timeout`` seconds is given up: a write is ``Unsure`` then, and the next call
-    begins on a new connection.
+    begins on a new connection. Tables and functions there have to be our own or a superuser's, or
+    those of a role in ``owners``: whose they are decides what runs with our rights.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options by name
         self,
         dsn: str,
         *,
@@ -90,6 +91,7 @@ class PostgresBackend(Backend):
         create: bool = True,
         connections: int = SIZE,
         timeout: float = TIMEOUT,
+        owners: Sequence[str] = (),
     ) -> None:
         if not lease_seconds > 0:
             raise UsageError("a lease lasts longer than 0 seconds")
@@ -110,7 +112,7 @@ class PostgresBackend(Backend):
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         weakref.finalize(self, _let_go, self._pid, self._pool, self._news)
         try:
-            schema.prepare(self._pool, create=create)
+            schema.prepare(self._pool, create=create, owners=tuple(owners))
         except BaseException:
             self._pool.close()
             raise

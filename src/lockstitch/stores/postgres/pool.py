@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
 
 import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
+from lockstitch import addresses
 from lockstitch.errors import Busy, Closed, Unreadable, UsageError
 from lockstitch.stores.postgres import connections, errors
 
@@ -40,7 +40,6 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 Connection = connections.Connection
 
@@ -50,6 +49,7 @@ class Address(Struct, frozen=True):
 
     url: str
     parameters: dict[str, Any]
+    secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Show the address without secrets."""
@@ -66,8 +66,7 @@ class Address(Struct, frozen=True):
         try:
             made = Connection.connect(**given, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
-            secrets = [str(self.parameters[name]) for name in _SECRETS if name in self.parameters]
-            reason = errors.reason_of(error, secrets)
+            reason = errors.reason_of(error, [*self.secrets])
         else:
             made.patience = patience
             return made
@@ -80,25 +79,21 @@ def address_of(dsn: str) -> Address:
         given = conninfo_to_dict(dsn)
     except psycopg.Error:
         given = None
-    if given is None:
+    read = addresses.parsed(dsn)
+    if given is None or read is None:
         # What libpq says about it quotes it, and with it a password.
-        raise UsageError("this is no address of a PostgreSQL database that libpq understands")
+        raise UsageError(f"{addresses.public(dsn)} {addresses.UNREAD}")
+    if read.is_odd:
+        # libpq would say that there is no host of that name, and name it.
+        raise UsageError(
+            f"{addresses.public(dsn)}: the host, the port or the database of this address is none,"
+            " as when a password is not encoded: write %40 for an @ in it, %2F for a /, %3A for"
+            " a :, and %25 for a %"
+        )
     defaults = dict(_DEFAULTS)
     if "," in str(given.get("host", "")):
         defaults["target_session_attrs"] = "read-write"
-    return Address(_url_of(given), defaults | given)
-
-
-def _url_of(given: dict[str, Any]) -> str:
-    user = f"{quote(str(given['user']))}@" if given.get("user") else ""
-    hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
-    ports = str(given.get("port") or "").split(",")
-    ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
-    places = ",".join(
-        quote(host, safe="") + (f":{port}" if port else "")
-        for host, port in zip(hosts, ports, strict=True)
-    )
-    return f"postgresql://{user}{places}/{quote(str(given.get('dbname') or ''), safe='')}"
+    return Address(addresses.bare(read.values), defaults | given, tuple(read.secrets))
 
 
 class Turnstile:

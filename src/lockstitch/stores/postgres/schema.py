@@ -2,7 +2,8 @@
 
 Everything lives in a schema of its own, ``lockstitch``, and is always named with it, so the search
 path plays no part: a pooler may lose it, and other tables of the database cannot be mistaken for
-ours. A version is a numbered file in ``migrations``, applied once, in one transaction.
+ours. A version is a numbered file in ``migrations``, applied once, in one transaction. A schema of
+this name that somebody else made is not used: its functions would run with our rights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import psycopg
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.stores.postgres import errors
+from lockstitch.stores.postgres import errors, trust
 from lockstitch.stores.postgres.connections import Connection, Silent
 from lockstitch.stores.postgres.pool import SLOW, Pool
 
@@ -24,8 +25,11 @@ OLDEST_SERVER = 130000
 _LOCK = 0x6C6F636B73746974
 _ASK = """
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
-    current_setting('server_version_num')::int, to_regclass('lockstitch.versions') IS NOT NULL
+    current_setting('server_version_num')::int, to_regclass('lockstitch.versions') IS NOT NULL,
+    EXISTS (SELECT FROM pg_namespace WHERE nspname = 'lockstitch')
 """
+TABLES = ("versions", "sessions", "records", "blobs", "uses", "parts", "labels")
+_HAS_SCHEMA = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'lockstitch')"
 _MAKE = """
 CREATE TABLE IF NOT EXISTS lockstitch.versions (
     version int PRIMARY KEY,
@@ -53,16 +57,29 @@ def latest() -> int:
     return max(migrations())
 
 
-def prepare(pool: Pool, *, create: bool) -> None:
-    """Make sure that the database holds this version's tables; without ``create`` only look."""
+class _Home(Struct, frozen=True):
+    """The address of the database, to be shown, and the roles whose tables are trusted there."""
+
+    url: str
+    owners: tuple[str, ...]
+
+
+def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
+    """Make sure that the database holds this version's tables; without ``create`` only look.
+
+    Raises ``Untrusted`` if they are of others than us, a superuser and ``owners``.
+    """
     url = pool.address.url
+    home = _Home(url, owners)
     try:
         with pool.connection() as connection:
-            found = _found(connection)
+            with connection.transaction():
+                connection.execute(f"{trust.SAFELY}; {trust.NO_VIEWS}")
+                found = _found(connection, home)
             _require_usable(found, url, create=create)
             if found.version < latest():
                 connection.patience = pool.timeout * SLOW
-                _migrate(connection, url)
+                _migrate(connection, home)
     except psycopg.Error as error:
         problem = _problem(error, url)
     else:
@@ -78,9 +95,14 @@ def _problem(error: psycopg.Error, url: str) -> LockstitchError:
     return Unreadable(f"{url}: the connection was lost while the tables were looked at")
 
 
-def _found(connection: Connection) -> _Found:
-    is_read_only, server, is_there = _one(connection, _ASK)
+def _found(connection: Connection, home: _Home) -> _Found:
+    """Look what is there, in a transaction that finds nothing by a search path."""
+    is_read_only, server, is_there, has_schema = _one(connection, _ASK)
     version = 0
+    if has_schema and server >= OLDEST_SERVER:
+        wanted = trust.Wanted("lockstitch", TABLES, home.owners, writes=True, is_whole=True)
+        if doubts := trust.doubts(connection, wanted):
+            raise trust.error_of(doubts, home.url, home.url)
     if is_there:
         (version,) = _one(connection, "SELECT coalesce(max(version), 0) FROM lockstitch.versions")
     return _Found(is_read_only, server, version)
@@ -109,21 +131,24 @@ def _require_known(version: int, url: str) -> None:
         )
 
 
-def _migrate(connection: Connection, url: str) -> None:
+def _migrate(connection: Connection, home: _Home) -> None:
     """Apply what is missing, all or none; who comes second finds it done."""
     with connection.transaction():
         # What others did while this one waited for the lock must be seen, whatever the default.
         connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        connection.execute(trust.SAFELY)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         # Its own check: IF NOT EXISTS wants the right to create one even where there is one.
-        if _one(connection, "SELECT to_regnamespace('lockstitch') IS NULL") == (True,):
+        # It is read from the table, since what the server remembers may be from before the lock.
+        if _one(connection, _HAS_SCHEMA) == (False,):
             connection.execute("CREATE SCHEMA lockstitch")
         connection.execute(_MAKE)
-        version = _found(connection).version
-        _require_known(version, url)
+        version = _found(connection, home).version
+        _require_known(version, home.url)
         for number in range(version + 1, latest() + 1):
             connection.execute(migrations()[number].encode())
             connection.execute("INSERT INTO lockstitch.versions (version) VALUES (%s)", (number,))
+        _found(connection, home)
 
 
 def _one(connection: Connection, statement: LiteralString) -> tuple[Any, ...]:

@@ -118,7 +118,7 @@ SELECT name FROM (
     FROM lockstitch.blobs WHERE name > %s ORDER BY name LIMIT %s
 ) AS page WHERE before < %s ORDER BY name"""
 CHECK_NAMES = """
-SELECT name FROM unnest(%s::text[]) AS u (name)
+SELECT name FROM pg_catalog.unnest(%s::text[]) AS u (name)
 WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
 
 # For what is left of a damaged session: its rows, in parts or one by one, and those of nobody.

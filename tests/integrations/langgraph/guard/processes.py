@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -66,7 +68,11 @@ class Worker:
         self.process.join(30)
 
     def freeze(self) -> None:
+        """Stop the process, and return when none of its threads runs any more."""
         os.kill(self.process.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        while not all(_is_stopped(thread) for thread in threads.iterdir()):
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
@@ -77,6 +83,11 @@ class Worker:
             self.kill()
         self.process.close()
         self.pipe.close()
+
+
+def _is_stopped(thread: Path) -> bool:
+    # Its name stands in parentheses, and may contain spaces.
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @contextmanager

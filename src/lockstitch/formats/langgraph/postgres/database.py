@@ -1,7 +1,8 @@
 """One connection to a PostgreSQL that others work with: short transactions, and clear errors.
 
 Everything is named with its schema and every setting holds for one transaction, so that a pooler
-which gives each transaction another connection changes nothing.
+which gives each transaction another connection changes nothing. Every transaction makes sure for
+itself that the tables are such as may be used, and holds them, so that none is exchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
-from urllib.parse import parse_qsl
 
 import psycopg
 from msgspec import Struct
 from psycopg import IsolationLevel
+from psycopg.sql import SQL, Identifier
 
+from lockstitch import addresses
 from lockstitch.errors import Busy, LockstitchError, Moved, Unreadable, Unsure, UsageError
+from lockstitch.stores.postgres import trust
 from lockstitch.stores.postgres.errors import is_rolled_back, is_worth_another_try
 from lockstitch.stores.postgres.pool import Address, Connection, address_of
 
 LEASE = 60.0
 # A statement of ours that takes longer stands in somebody's way.
 _LIMITS = (
-    "SELECT set_config('statement_timeout', '60s', true), set_config('lock_timeout', '5s', true), "
-    "set_config('idle_in_transaction_session_timeout', '120s', true)"
+    "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'; "
+    "SET LOCAL idle_in_transaction_session_timeout = '120s'"
 )
-_OURS = ("schema", "lease")
+TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+OUR_TABLES = ("lockstitch_repairs", "lockstitch_runs", "lockstitch_run_items")
 _TRIES = 3
+# For so many seconds, tables that look the same are not looked at closely.
+_FRESH = 60.0
 _PAUSE = 0.5
 _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
     "25006": (UsageError, "the server is a replica or read-only; name the primary"),
@@ -47,6 +53,7 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
 }
 
 T = TypeVar("T")
+Row = tuple[Any, ...]
 
 
 class Gone(Unreadable):
@@ -54,22 +61,33 @@ class Gone(Unreadable):
 
 
 class Options(Struct, frozen=True):
-    """What an address says beyond what libpq knows: a schema, and how long a claim lasts."""
+    """What an address says beyond what libpq knows.
+
+    That is a schema, how long a claim lasts, and whose tables are trusted.
+    """
 
     dsn: str
     schema: str | None = None
     lease: float = LEASE
+    owners: tuple[str, ...] = ()
+    has_path: bool = False
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Options({addresses.public(self.dsn)!r}, {self.schema!r}, {self.lease!r})"
 
 
 def options_of(url: str) -> Options:
     """Take an address apart into what libpq reads and what is ours."""
-    address, _, query = url.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    rest = "&".join(one for one in query.split("&") if one.partition("=")[0] not in _OURS)
+    found = addresses.parsed(url)
+    if found is None:
+        raise UsageError(f"{addresses.public(url)} {addresses.UNREAD}")
     return Options(
-        f"{address}?{rest}" if rest else address,
-        given.get("schema") or None,
-        _seconds(given.get("lease", str(LEASE))),
+        found.plain,
+        found.last("schema") or None,
+        _seconds(found.last("lease") or str(LEASE)),
+        found.all_of("owner"),
+        "search_path" in found.values.get("options", ""),
     )
 
 
@@ -81,11 +99,17 @@ def _seconds(text: str) -> float:
 
 
 class Database:
-    """A connection that is made when it is needed, and made again when it was lost."""
+    """A connection that is made when it is needed, and made again when it was lost.
 
-    def __init__(self, url: str) -> None:
+    Without a ``schema`` it is only for looking at what the database holds.
+    """
+
+    def __init__(self, url: str, schema: str | None = None) -> None:
         self.options = options_of(url)
         self.address: Address = address_of(self.options.dsn)
+        self._schema = schema
+        self._shown = addresses.public(url)
+        self._known: dict[tuple[tuple[str, ...], bool], tuple[list[Row], float]] = {}
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -102,14 +126,23 @@ class Database:
             self._connection.close()
             self._connection = None
 
-    def reading(self, work: Callable[[Connection], T]) -> T:
+    def looking(self, work: Callable[[Connection], T]) -> T:
+        """Look at what the server itself knows about the database, and at no table of others."""
+        return self._read(work, ())
+
+    def reading(self, work: Callable[[Connection], T], *, ours: bool = False) -> T:
         """Do some reading in one short transaction on one state of the database.
 
-        It is done again over another connection if this one is lost on the way.
+        It is done again over another connection if this one is lost on the way. ``ours`` says that
+        the tables of our own are read, too.
         """
+        return self._read(work, (*TABLES, *OUR_TABLES) if ours else TABLES)
+
+    def _read(self, work: Callable[[Connection], T], tables: tuple[str, ...]) -> T:
         for tried in range(1, _TRIES + 1):
             try:
-                with self._transaction(IsolationLevel.REPEATABLE_READ, read_only=True) as made:
+                level = IsolationLevel.REPEATABLE_READ
+                with self._transaction(level, tables, read_only=True) as made:
                     return work(made)
             except psycopg.Error as error:
                 self._after(error, may_repeat=tried < _TRIES, is_read=True)
@@ -123,7 +156,8 @@ class Database:
         """
         for tried in range(1, _TRIES + 1):
             try:
-                with self._transaction(IsolationLevel.READ_COMMITTED, read_only=False) as made:
+                level, tables = IsolationLevel.READ_COMMITTED, (*TABLES, *OUR_TABLES)
+                with self._transaction(level, tables, read_only=False) as made:
                     return work(made)
             except psycopg.Error as error:
                 self._after(error, may_repeat=tried < _TRIES, is_read=False)
@@ -140,15 +174,50 @@ class Database:
         return self.writing(work)
 
     @contextmanager
-    def _transaction(self, level: IsolationLevel, *, read_only: bool) -> Iterator[Connection]:
+    def _transaction(
+        self, level: IsolationLevel, tables: tuple[str, ...], *, read_only: bool
+    ) -> Iterator[Connection]:
         connection = self._connection
         if connection is None or connection.closed:
             connection = self._connection = self._connected()
         connection.isolation_level = level
         connection.read_only = read_only
         with connection.transaction():
-            connection.execute(_LIMITS)
+            # Views are for triggers of a repair's, if for anybody. All at once: one round trip.
+            first = [trust.SAFELY, _LIMITS, *([trust.NO_VIEWS] if read_only else [])]
+            if not tables:
+                connection.execute("; ".join(first))
+                yield connection
+                return
+            assert self._schema is not None  # noqa: S101 - who reads rows knows of which schema
+            names = SQL(", ").join(SQL("ONLY ") + self._named(name) for name in TABLES)
+            lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names)
+            look = trust.look(self._schema, tables)
+            cursor = connection.execute(SQL("; ").join([*map(SQL, first), lock, look]))
+            while cursor.nextset():
+                pass
+            self._require_known(connection, tables, cursor.fetchall(), writes=not read_only)
             yield connection
+
+    def _require_known(
+        self, connection: Connection, tables: tuple[str, ...], seen: list[Row], *, writes: bool
+    ) -> None:
+        """Look closely at tables that were not looked at a moment ago, or are others by now."""
+        known = self._known.get((tables, writes))
+        if known is None or known[0] != seen or time.monotonic() - known[1] > _FRESH:
+            self.require_trusted(connection, str(self._schema), tables, writes=writes)
+            self._known[tables, writes] = (seen, time.monotonic())
+
+    def _named(self, table: str) -> Identifier:
+        return Identifier(str(self._schema), table)
+
+    def require_trusted(
+        self, connection: Connection, schema: str, tables: tuple[str, ...], *, writes: bool
+    ) -> None:
+        """Raise ``Untrusted`` if tables are of others, or not all of their rows can be seen."""
+        wanted = trust.Wanted(schema, tables, self.options.owners, writes)
+        if found := trust.doubts(connection, wanted):
+            raise trust.error_of(found, self.address.url, self._shown)
 
     def _connected(self) -> Connection:
         try:
@@ -175,6 +244,3 @@ def translated(error: psycopg.Error, where: str) -> LockstitchError:
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, "the server refused it"))
     return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
-
-
-Row = tuple[Any, ...]

@@ -96,9 +96,9 @@ def make_tables(database: Database, home: Home, table: str, statements: Composed
     def make(connection: Connection) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         if not has_table(connection, home, table):
-            connection.execute(statements)
+            connection.execute(statements, {})
 
-    if not database.reading(lambda connection: has_table(connection, home, table)):
+    if not database.reading(lambda connection: has_table(connection, home, table), ours=True):
         try:
             database.writing(make)
         except Unreadable as error:
@@ -127,7 +127,7 @@ def store(database: Database, reader: Reader, loaded: Loaded, new: Settled, note
             return database.writing(write)
         except Unsure:
             noted = partial(_noted, home=reader.home, key=loaded.key, own=fitted.id, run=note.run)
-            found = database.reading(noted)
+            found = database.reading(noted, ours=True)
         if found is not None:
             return found
     raise Unreadable("the connection was lost again and again; nothing was written")

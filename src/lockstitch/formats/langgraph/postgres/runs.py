@@ -146,7 +146,7 @@ class Run:
         values = {"run": self.name, "options": Jsonb(options)}
         begun, asked = self._home.sql(_BEGIN), self._home.sql(_OPTIONS)
         self._database.settling(lambda connection: connection.execute(begun, values))
-        rows = self._database.reading(lambda c: c.execute(asked, values).fetchall())
+        rows = self._database.reading(lambda c: c.execute(asked, values).fetchall(), ours=True)
         if rows[0][0] != options:
             raise UsageError(
                 f"the run {self.name} was begun with other options ({_told(rows[0][0])}); "
@@ -208,18 +208,18 @@ class Run:
             rows = connection.execute(self._home.sql(_MENDED), values).fetchall()
             return {(thread, namespace) for thread, namespace in rows}
 
-        return self._database.reading(read)
+        return self._database.reading(read, ours=True)
 
     def state(self) -> State:
         """Say how far the run is."""
         made = self._home.sql(_STATE)
-        [row] = self._database.reading(lambda c: c.execute(made, self._known).fetchall())
+        [row] = self._database.reading(lambda c: c.execute(made, self._known).fetchall(), ours=True)
         return State(*row)
 
     def has_work(self) -> bool:
         """Tell whether a worker would find an item, as far as can be seen now."""
         made = self._home.sql(_HAS_WORK)
-        rows = self._database.reading(lambda c: c.execute(made, self._known).fetchall())
+        rows = self._database.reading(lambda c: c.execute(made, self._known).fetchall(), ours=True)
         return bool(rows and rows[0][0])
 
     def results(self) -> Iterator[dict[str, Any]]:
@@ -227,7 +227,7 @@ class Run:
         made, behind = self._home.sql(_RESULTS), 0
         while True:
             values = {"run": self.name, "behind": behind, "size": _PAGE}
-            rows = self._database.reading(partial(_rows, statement=made, values=values))
+            rows = self._database.reading(partial(_rows, statement=made, values=values), ours=True)
             for number, result in rows:
                 behind = number
                 yield result

@@ -12,8 +12,15 @@ from typing import LiteralString
 from msgspec import Struct
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
+from lockstitch import addresses
 from lockstitch.errors import UnknownFormat, Unreadable
-from lockstitch.formats.langgraph.postgres.database import Database, options_of
+from lockstitch.formats.langgraph.postgres.database import (
+    OUR_TABLES,
+    TABLES,
+    Database,
+    options_of,
+)
+from lockstitch.stores.postgres import trust
 from lockstitch.stores.postgres.pool import Connection
 
 _FIND = """
@@ -26,8 +33,13 @@ FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class b ON b.relnamespace = n.oid AND b.relname = 'checkpoint_blobs'
 JOIN pg_class w ON w.relnamespace = n.oid AND w.relname = 'checkpoint_writes'
-WHERE c.relname = 'checkpoints' AND c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_'
+WHERE c.relname = 'checkpoints' AND n.nspname !~ '^pg_'
+    AND (c.relkind IN ('r', 'p') OR n.nspname = %(schema)s::text)
 ORDER BY n.nspname
+"""
+# What the search path is when nobody has changed it for the transaction.
+_RESET = """
+SELECT set_config('search_path', reset_val, true) FROM pg_settings WHERE name = 'search_path'
 """
 _IS_OWN = """
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -43,24 +55,12 @@ class Home(Struct, frozen=True):
     has_paths: bool = True
 
     def sql(self, statement: LiteralString, **names: Composable) -> Composed:
-        """Put the names of the tables into a statement."""
+        """Put the names of the tables into a statement, to be run with values, be it none."""
         path = SQL("task_path" if self.has_paths else "''")
-        found = {name: self.table(name) for name in _NAMES}
+        # Where there are values, psycopg takes a single percent sign for the place of one.
+        schema = self.schema.replace("%", "%%")
+        found = {name: Identifier(schema, name) for name in (*TABLES, *OUR_TABLES)}
         return SQL(statement).format(task_path=path, **found, **names)
-
-    def table(self, name: str) -> Identifier:
-        """Give a table with its schema."""
-        return Identifier(self.schema, name)
-
-
-_NAMES = (
-    "checkpoints",
-    "checkpoint_blobs",
-    "checkpoint_writes",
-    "lockstitch_repairs",
-    "lockstitch_runs",
-    "lockstitch_run_items",
-)
 
 
 class Found(Struct, frozen=True):
@@ -73,33 +73,49 @@ class Found(Struct, frozen=True):
 def found(url: str) -> Found:
     """Look what a database holds."""
     with Database(url) as database:
-        return database.reading(lambda connection: _found(connection, url))
+        return database.looking(lambda connection: _found(connection, database))
 
 
-def _found(connection: Connection, url: str) -> Found:
+def _found(connection: Connection, database: Database) -> Found:
+    """Look what a database holds; schemas that are not to be trusted come last.
+
+    So whoever goes through all of them has done what he can before he is told of a stranger's.
+    """
     [(own,)] = connection.execute(_IS_OWN).fetchall()
-    listed = connection.execute(_FIND).fetchall()
-    options = options_of(url)
-    schemas = {options.schema} if options.schema else _path(connection, options.dsn)
+    options = database.options
+    listed = connection.execute(_FIND, {"schema": options.schema}).fetchall()
+    schemas = {options.schema} if options.schema else _path(connection, has_one=options.has_path)
     homes = [
         Home(schema, has_paths=paths)
         for schema, paths, columns in listed
         if columns == _WHOLE and (schemas is None or schema in schemas)
     ]
+    strange = {home for home in homes if _is_strange(connection, database, home)}
+    homes.sort(key=lambda home: home in strange)
+    if not own and len(strange) == len(homes):
+        for home in homes:
+            database.require_trusted(connection, home.schema, TABLES, writes=False)
     if listed and not homes and all(row[2] < _WHOLE for row in listed):
         raise Unreadable(
-            f"{Database(url).address.url}: its checkpoints are of another shape than those of "
+            f"{database.address.url}: its checkpoints are of another shape than those of "
             "PostgresSaver: of the shallow saver, which keeps no history that a repair could hang "
             "on, or of LangGraph Platform; they are not supported"
         )
     return Found(bool(own), tuple(homes))
 
 
-def _path(connection: Connection, dsn: str) -> set[str] | None:
+def _is_strange(connection: Connection, database: Database, home: Home) -> bool:
+    wanted = trust.Wanted(home.schema, TABLES, database.options.owners)
+    return bool(trust.doubts(connection, wanted))
+
+
+def _path(connection: Connection, *, has_one: bool) -> set[str] | None:
     """Give the schemas of a search path that the address itself sets; None if it sets none."""
-    if "search_path" not in dsn:
+    if not has_one:
         return None
-    [(schemas,)] = connection.execute("SELECT current_schemas(false)").fetchall()
+    connection.execute(_RESET)
+    [(schemas,)] = connection.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
+    connection.execute(trust.SAFELY)
     return set(schemas)
 
 
@@ -129,6 +145,4 @@ def home_of(url: str) -> Home:
 
 def with_schema(url: str, schema: str) -> str:
     """Give an address that names a schema."""
-    from urllib.parse import quote  # noqa: PLC0415 - few databases have several
-
-    return f"{url}{'&' if '?' in url else '?'}schema={quote(schema, safe='')}"
+    return addresses.with_option(url, "schema", schema)

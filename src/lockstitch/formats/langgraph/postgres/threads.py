@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from lockstitch.addresses import public
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND
@@ -31,6 +32,10 @@ class Held(Record, eq=False):
 
 class ThreadSource(Source, frozen=True):
     """A thread in a PostgreSQL: the path is the address of its database."""
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"ThreadSource({public(self.path)!r}, {self.session!r})"
 
     @property
     def form(self) -> Format:

@@ -85,9 +85,9 @@ def past(database: Database, home: Home) -> list[Past]:
     def read(connection: Connection) -> list[Past]:
         if not has_table(connection, home, "lockstitch_repairs"):
             return []
-        return [Past(*row) for row in connection.execute(home.sql(_RUNS)).fetchall()]
+        return [Past(*row) for row in connection.execute(home.sql(_RUNS), {}).fetchall()]
 
-    return database.reading(read)
+    return database.reading(read, ours=True)
 
 
 def undo(
@@ -120,11 +120,11 @@ Listed = tuple[int, str, str]
 def _last_run(database: Database, home: Home) -> str:
     def read(connection: Connection) -> str:
         if has_table(connection, home, "lockstitch_repairs"):
-            for (name,) in connection.execute(home.sql(_LAST_RUN)).fetchall():
+            for (name,) in connection.execute(home.sql(_LAST_RUN), {}).fetchall():
                 return str(name)
         raise UsageError(_NONE)
 
-    return database.reading(read)
+    return database.reading(read, ours=True)
 
 
 def _of_run(database: Database, home: Home, run: str, before: int) -> list[Listed]:
@@ -136,7 +136,7 @@ def _of_run(database: Database, home: Home, run: str, before: int) -> list[Liste
         rows = connection.execute(home.sql(_OF_RUN), values).fetchall()
         return [(number, thread, space) for number, thread, space in rows]
 
-    return database.reading(read)
+    return database.reading(read, ours=True)
 
 
 def _of_thread(database: Database, home: Home, session: str, run: str | None) -> list[Listed]:
@@ -147,7 +147,7 @@ def _of_thread(database: Database, home: Home, session: str, run: str | None) ->
         rows = connection.execute(home.sql(_OF_THREAD), values).fetchall()
         return [(number, thread, space) for number, thread, space in rows]
 
-    found = database.reading(read)
+    found = database.reading(read, ours=True)
     if not found:
         raise UsageError(f"{_NONE} of a thread {session}")
     return found

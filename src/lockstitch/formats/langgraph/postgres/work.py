@@ -71,6 +71,10 @@ class Task(Struct, frozen=True):
     pause: float = 0.0
     search: bool = False
 
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Task({self.name!r}, {self.home!r}, {self.run!r})"
+
 
 class Outcome(Struct):
     """What became of one thread: its report, and what a repair did or would do."""
@@ -98,7 +102,7 @@ def tasks(
 def sources(url: str, session: str | None = None) -> Iterator[Source]:
     """Give the threads of a database, all or those of one name."""
     for each, home in homes(url):
-        with Database(each) as database:
+        with Database(each, home.schema) as database:
             reader = Reader(database, home)
             pages = reader.pages() if session is None else iter([_named(reader, session)])
             for page in pages:
@@ -110,8 +114,9 @@ def sources(url: str, session: str | None = None) -> Iterator[Source]:
 
 def opened(source: Source, *, search: bool = False) -> Transcript:
     """Read one thread and understand it; ``search`` looks into all that it has."""
-    with Database(source.path) as database:
-        reader = Reader(database, home_of(source.path), line=WHOLE_LINE)
+    home = home_of(source.path)
+    with Database(source.path, home.schema) as database:
+        reader = Reader(database, home, line=WHOLE_LINE)
         session = str(source.session)
         for key in found_in(reader, session):
             if named(*key) == session:
@@ -127,8 +132,8 @@ def apply(source: Source, mended: Mended, run: str) -> str:
     """Store the repair of one thread; gives where it is noted. ``Moved`` if it went on."""
     new = threads.new_in(mended.after.records)
     assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
-    with Database(source.path) as database:
-        home = home_of(source.path)
+    home = home_of(source.path)
+    with Database(source.path, home.schema) as database:
         repairs.prepare(database, home)
         loaded = threads.loaded_of(mended.before)
         note = repairs.Note(run, details_of(mended))
@@ -178,7 +183,7 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self.database = Database(task.url)
+        self.database = Database(task.url, task.home.schema)
         self.reader = Reader(self.database, task.home, task.pause)
         self.name = task.name
         self.lease = self.database.options.lease
@@ -278,9 +283,9 @@ def do_page(page: Page) -> list[Outcome]:
 def rounds(task: Task, workers: int = 1, session: str | None = None) -> Iterator[list[Outcome]]:
     """Go through all threads, or one; gives the outcomes page by page, in their order."""
     if task.writes:
-        with Database(task.url) as database:
+        with Database(task.url, task.home.schema) as database:
             repairs.prepare(database, task.home)
-    with Database(task.url) as database:
+    with Database(task.url, task.home.schema) as database:
         reader = Reader(database, task.home, task.pause)
         keys = iter([found_in(reader, session)]) if session is not None else reader.pages()
         yield from spread(do_page, (Page(task, page) for page in keys), workers)

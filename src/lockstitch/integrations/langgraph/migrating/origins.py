@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.formats.sqlite import bound, reading, tables_of
+from lockstitch.formats.langgraph.format import LangGraph
+from lockstitch.formats.schemas import require_known
+from lockstitch.formats.sqlite import bound, reading
+from lockstitch.formats.untrusted import Connection as Database
+from lockstitch.formats.untrusted import tables_of
 from lockstitch.places import is_own_database, is_postgres, path_of, public
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
     from lockstitch.formats.langgraph.postgres.tables import Home
@@ -157,6 +159,7 @@ class SqliteOrigin(Origin):
     def __enter__(self) -> Self:
         """Open the file for reading."""
         self._base = self._stack.enter_context(reading(self._path, follow=True))
+        require_known(self._base, LangGraph())
         columns = self._base.execute("PRAGMA table_info(writes)")
         self._has_paths = any(row[1] == "task_path" for row in columns)
         return self
@@ -183,6 +186,7 @@ class SqliteOrigin(Origin):
         # What it would set up is there, and would be written.
         saver.is_setup = True
         saver._has_task_path = self._has_paths  # noqa: SLF001 - it is part of its setup
+        self._base.budget.renew()
         self._base.execute("BEGIN")
         try:
             return work(_SqliteThread(self._base, thread, saver, serde, self._has_paths))
@@ -192,7 +196,7 @@ class SqliteOrigin(Origin):
 
 class _SqliteThread(ThreadView):
     def __init__(
-        self, base: sqlite3.Connection, thread: str, saver: Any, serde: Any, has_paths: bool
+        self, base: Database, thread: str, saver: Any, serde: Any, has_paths: bool
     ) -> None:
         super().__init__(thread, saver, serde)
         self._base = base
@@ -229,7 +233,7 @@ class PostgresOrigin(Origin):
         from lockstitch.formats.langgraph.postgres.database import Database, Gone  # noqa: PLC0415
 
         self.fatal = (Gone,)
-        self._database = Database(url)
+        self._database = Database(url, home.schema)
         self._home = home
         place = public(url).partition("?")[0]
         super().__init__(place, f"{place}#{home.schema}")
@@ -244,7 +248,7 @@ class PostgresOrigin(Origin):
 
     def threads(self) -> list[str]:
         query = self._home.sql("SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id")
-        found = self._database.reading(lambda base: base.execute(query).fetchall())
+        found = self._database.reading(lambda base: base.execute(query, {}).fetchall())
         return [thread for (thread,) in found]
 
     def count(self, thread: str | None) -> int:
@@ -259,13 +263,16 @@ class PostgresOrigin(Origin):
     def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
         with _needed("langgraph-checkpoint-postgres"):
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+        from lockstitch.formats.langgraph.postgres.qualifying import qualifying  # noqa: PLC0415
 
         def once(base: Connection) -> T:
-            base.execute(
-                "SELECT set_config('search_path', quote_ident(%s), true)", [self._home.schema]
-            )
-            saver = PostgresSaver(base)  # type: ignore[arg-type]
-            return work(_PostgresThread(base, self._home, thread, saver, serde))
+            before = base.cursor_factory
+            base.cursor_factory = qualifying(self._home.schema)
+            try:
+                saver = PostgresSaver(base)  # type: ignore[arg-type]
+                return work(_PostgresThread(base, self._home, thread, saver, serde))
+            finally:
+                base.cursor_factory = before
 
         return self._database.reading(once)
 

@@ -1,0 +1,111 @@
+"""Bugs on purpose, by which it is shown that the fuzzer finds such bugs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lockstitch import backups, manifests
+from lockstitch.errors import Unreadable
+from lockstitch.formats import doctor
+
+
+def plant(name: str) -> None:
+    """Put a bug into Lockstitch, for as long as this process lives."""
+    FAULTS[name]()
+
+
+def _around(module: Any, name: str, change: Callable[..., Any]) -> None:
+    """Let a function be done by another, which gets the first one as its first argument."""
+    before = getattr(module, name)
+    setattr(module, name, lambda *given, **named: change(before, *given, **named))
+
+
+def _raise() -> None:
+    def fail(_mend: Any, _form: Any, transcript: Any, _options: Any) -> Any:
+        return [][len(transcript.records)]
+
+    _around(doctor, "mend", fail)
+
+
+def _quote() -> None:
+    def fail(_mend: Any, _form: Any, transcript: Any, _options: Any) -> Any:
+        raise Unreadable(f"cannot be read: {transcript.context.data!r}")
+
+    _around(doctor, "mend", fail)
+
+
+def _lose() -> None:
+    def shorter(saved: Any, backup: Any) -> bytes:
+        kept: bytes = saved(backup)[:-1]
+        return kept
+
+    _around(manifests, "saved", shorter)
+
+
+def _spoil() -> None:
+    """A repair that leaves more to find than it found."""
+
+    def worse(bytes_of: Any, transcript: Any) -> bytes:
+        data: bytes = bytes_of(transcript)
+        return data + b'{"torn\n' * 50
+
+    _around(doctor, "bytes_of", worse)
+
+
+def _again() -> None:
+    """A repair that is never done."""
+
+    def more(bytes_of: Any, transcript: Any) -> bytes:
+        data: bytes = bytes_of(transcript)
+        return data + b'{"torn'
+
+    _around(doctor, "bytes_of", more)
+
+
+def _stray() -> None:
+    def write(replace: Any, before: Any, *given: Any, **named: Any) -> Any:
+        Path(before.path).parents[1].joinpath("elsewhere").write_bytes(b"")
+        return replace(before, *given, **named)
+
+    _around(backups, "replace", write)
+
+
+def _outside() -> None:
+    def write(replace: Any, *given: Any, **named: Any) -> Any:
+        Path(sys.prefix, "..", "..", "fuzz-was-here").resolve().unlink(missing_ok=True)
+        return replace(*given, **named)
+
+    _around(backups, "replace", write)
+
+
+def _hang() -> None:
+    def wait(_mend: Any, *_given: Any) -> Any:
+        while True:
+            pass
+
+    _around(doctor, "mend", wait)
+
+
+def _grow() -> None:
+    def eat(mend: Any, *given: Any) -> Any:
+        eaten = bytearray(400 << 20)
+        eaten[::4096] = b"x" * len(eaten[::4096])
+        return mend(*given)
+
+    _around(doctor, "mend", eat)
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "raise": _raise,
+    "quote": _quote,
+    "lose": _lose,
+    "spoil": _spoil,
+    "again": _again,
+    "stray": _stray,
+    "outside": _outside,
+    "hang": _hang,
+    "grow": _grow,
+}

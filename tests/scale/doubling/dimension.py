@@ -1,0 +1,66 @@
+"""What a dimension is, and how what it costs is counted."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+Work = Callable[[], Any]
+# Twice as much may cost this many times as much: n log n does, and what a table costs that grows.
+LIMIT = 2.3
+
+_UUID = rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NAMED = rb"\b(?:toolu|msg|req|call|fc|rs|run_shell_command)[_-][0-9A-Za-z]+"
+_SHORT = rb'(?<=")[0-9a-f]{8}(?:[0-9a-f]{4})?(?=")'
+_IDS = re.compile(rb"%b|%b|%b" % (_UUID, _NAMED, _SHORT))
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Something there can be more of; ``make`` puts n of it into an empty folder.
+
+    What ``make`` gives is the work to measure, done once.
+    """
+
+    name: str
+    make: Callable[[int, Path], Work]
+
+
+def renamed(data: bytes, copy: int, kept: bytes = b"") -> bytes:
+    """JSON, whole or torn, with other ids: the same ones for the same copy; one may be kept."""
+
+    def other(found: re.Match[bytes]) -> bytes:
+        name = found[0]
+        if name == kept or not copy:
+            return name
+        digits = hashlib.sha256(b"%b %d" % (name, copy)).hexdigest().encode()
+        if name[8:9] == b"-":
+            return name[:14] + digits[:4] + name[18:19] + digits[4:7] + b"-" + digits[8:20]
+        if b"_" in name or b"-" in name:
+            return name[: re.search(rb"[_-]", name).end()] + digits[: len(name) - 6]  # type: ignore[union-attr]
+        return digits[: len(name)]
+
+    return _IDS.sub(other, data)
+
+
+def calls_of(work: Work) -> int:
+    """How many functions a piece of work calls: the same number in every run."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        if event in {"call", "c_call"}:
+            calls += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
