@@ -170,11 +170,11 @@ class _Round:
         return main, [node.number for node in nodes if node.aside]
 
     @cached_property
-    def _circled(self) -> dict[int, set[int]]:
+    def _circled(self) -> dict[int, frozenset[int]]:
         """The records of each circle that is all of the conversation, by each of them."""
-        found: dict[int, set[int]] = {}
+        found: dict[int, frozenset[int]] = {}
         for first in findings.circles(self.chain):
-            circle = findings.circle_of(self.chain, first)
+            circle = frozenset(findings.circle_of(self.chain, first))
             if not any(self.chain.graph.by_number[number].aside for number in circle):
                 found.update(dict.fromkeys(circle, circle))
         return found
