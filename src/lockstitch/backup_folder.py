@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -88,12 +88,13 @@ def found_beside(path: str | Path, owner: Owner | None = None) -> Iterator[Vault
 
 
 @contextmanager
-def made_beside(path: str | Path, owner: Owner) -> Iterator[Vault]:
+def made_beside(path: str | Path, owner: Owner, around: Folder | None = None) -> Iterator[Vault]:
     """Open the folder of backups beside a file, for writing; it is made if there is none.
 
-    Raises UsageError if somebody else's, or something else, has its name.
+    ``around`` is the folder of the file, if that is open already. Raises UsageError if somebody
+    else's, or something else, has its name.
     """
-    with folder_at(Path(path).parent) as beside:
+    with folder_at(Path(path).parent) if around is None else nullcontext(around) as beside:
         is_new = _is_made(beside)
         try:
             folder = beside.inside(NAME)

@@ -24,7 +24,7 @@ from lockstitch import disk, files, manifests
 from lockstitch.backup_folder import Owner, made_beside, owner_of
 from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.files import Snapshot
-from lockstitch.folders import folder_at
+from lockstitch.folders import Folder, folder_at, walk
 from lockstitch.manifests import FOLDER, Backup
 from lockstitch.moves import Replaced
 
@@ -96,7 +96,7 @@ def replace(  # noqa: PLR0913 - what is done, and clock and chance with their de
     manifests.require_run(run)
     owner = Owner(before.uid, before.gid)
     with files.reopened(before) as old:
-        backup = keep(before, run, now=now, token=token)
+        backup = keep(before, run, now=now, token=token, around=old.folder)
         try:
             replaced = old.replace(data)
         except BaseException:
@@ -110,10 +110,18 @@ def replace(  # noqa: PLR0913 - what is done, and clock and chance with their de
             raise OSError(error.errno, reason, before.path) from error
 
 
-def keep(before: Snapshot, run: str, *, now: Clock = _now, token: Token = new_run) -> Backup:
+def keep(
+    before: Snapshot,
+    run: str,
+    *,
+    now: Clock = _now,
+    token: Token = new_run,
+    around: Folder | None = None,
+) -> Backup:
     """Save what was read, before it is replaced; durable when it returns."""
     manifests.require_run(run)
-    with files.blaming(before.path), made_beside(before.path, Owner(before.uid, before.gid)) as own:
+    owner = Owner(before.uid, before.gid)
+    with files.blaming(before.path), made_beside(before.path, owner, around) as own:
         backup = manifests.new(before.path, run, now(), token(), own)
         manifests.create(backup, before.data, own)
     known = msgspec.structs.replace(
@@ -190,7 +198,7 @@ def _everywhere(
     elif not Path(where).is_dir():
         yield from listed(where)
     else:
-        for folder, inner, names in os.walk(where, onerror=partial(_unread, declined)):
+        for folder, inner, names in walk(str(where), partial(_unread, declined)):
             if FOLDER in inner:
                 inner.remove(FOLDER)
                 try:

@@ -56,7 +56,7 @@ def snapshot(
     name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
     _require_no_link(name, folder)
     with inputs.opened(name, disk.READING, folder) as handle:
-        found = os.fstat(handle)
+        found = inputs.status_of(handle)
         data = inputs.read(handle)
     return Snapshot(
         path=name,
@@ -234,6 +234,11 @@ class Reopened:
         self.old = old
         self.patience = patience
         self.is_replaced = False
+
+    @property
+    def folder(self) -> Folder:
+        """The folder that it is in."""
+        return self.old.folder
 
     def replace(self, data: bytes) -> Replaced:
         """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""

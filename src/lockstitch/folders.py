@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -147,6 +147,34 @@ def folder_at(path: str | Path) -> Iterator[Folder]:
         yield found
     finally:
         found.close()
+
+
+def walk(
+    top: str, onerror: Callable[[OSError], object]
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk through a folder as ``os.walk`` does, which cannot go a thousand deep everywhere."""
+    left = [top]
+    while left:
+        root = left.pop()
+        inner: list[str] = []
+        names: list[str] = []
+        try:
+            with os.scandir(root) as entries:
+                for entry in entries:
+                    (inner if _is_folder(entry) else names).append(entry.name)
+        except OSError as error:
+            onerror(error)
+            continue
+        yield root, inner, names
+        below = (os.path.join(root, name) for name in reversed(inner))  # noqa: PTH118 - many
+        left += [path for path in below if not os.path.islink(path)]  # noqa: PTH114 - as above
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 @cache

@@ -31,6 +31,8 @@ NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # From so many bytes on, a look at the memory that is left costs less than it may save.
 LARGE = 1 << 25
 _CHUNK = 1 << 20
+_UNPACKED = 1 << 28
+_RATIO = 32
 # What may be appended while a file is read: no file is read for ever.
 _GROWTH = 1 << 26
 _KINDS = (
@@ -56,6 +58,16 @@ def budget() -> int:
     if not given.isascii() or not given.isdecimal() or not int(given):
         raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
     return int(given)
+
+
+def unpacked_budget(size: int) -> int:
+    """Return how many bytes a packed input of a size may have once it is unpacked.
+
+    256 MiB, or 32 times its size if that is more; or what the environment says.
+    """
+    if os.environ.get(VARIABLE):
+        return budget()
+    return min(LIMIT, max(_UNPACKED, size * _RATIO))
 
 
 def content(path: str | os.PathLike[str]) -> bytes:
@@ -91,7 +103,7 @@ def opened(
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     try:
-        require_regular(os.fstat(handle))
+        require_regular(status_of(handle))
         yield handle
     finally:
         close(handle)
@@ -106,11 +118,18 @@ def close(handle: int) -> None:
     for kept, found in list(_left.items()):
         if not _is_open(found) and _left.pop(kept, None) is not None:
             os.close(kept)
-    found = _identity(os.fstat(handle))
-    if _may_be_database(handle) and _is_open(found, handle):
-        _left[handle] = found
-    else:
-        os.close(handle)
+    with suppress(OSError):
+        found = _identity(os.fstat(handle))
+        if _may_be_database(handle) and _is_open(found, handle):
+            _left[handle] = found
+            return
+    os.close(handle)
+
+
+def status_of(handle: int) -> os.stat_result:
+    """Return the status of an open file; raises Unreadable."""
+    with told():
+        return os.fstat(handle)
 
 
 def _may_be_database(handle: int) -> bool:
@@ -169,7 +188,7 @@ def require_room(size: int) -> None:
 def read(handle: int) -> bytes:
     """Return all of an open regular file, which is over no budget."""
     with told():
-        size = os.fstat(handle).st_size
+        size = status_of(handle).st_size
         require_size(size)
         require_room(size)
         pieces: list[bytes] = []

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from queue import SimpleQueue
@@ -80,6 +80,8 @@ def tried(task: Task, advance: Callable[[int], None] = lambda _: None) -> Outcom
             event = events.get()
             if event is None:
                 running -= 1
+            elif isinstance(event, Exception):
+                raise event
             elif isinstance(event, tuple):
                 outcome.add(*event)
             else:
@@ -115,12 +117,14 @@ def _share(task: Task, numbers: list[int], folder: Path, events: SimpleQueue[Any
                 elif "done" in fact:
                     done = True
                 elif at is None:
-                    raise RuntimeError(f"a process ended before its first mutant: {said}")
+                    events.put(RuntimeError(f"a process ended before its first mutant: {said}"))
                 elif not done:
                     kind = ENDS.get(code, f"the process ended with {code}")
                     events.put((at, Failure(kind, _innermost(said), said[-4000:])))
             events.put(1)
             left = [] if done or at is None else left[left.index(at) + 1 :]
+    except Exception as error:  # noqa: BLE001  raised by whoever waits for this thread
+        events.put(error)
     finally:
         events.put(None)
 
@@ -150,8 +154,9 @@ def _facts(task: Task, root: Path, **more: Any) -> Iterator[tuple[dict[str, Any]
     ):
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(given).encode() + b"\n")
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # one that cannot even begin says why at its end
+            process.stdin.write(json.dumps(given).encode() + b"\n")
+            process.stdin.close()
         for line in process.stdout:
             yield json.loads(line), 0, ""
         code = process.wait()

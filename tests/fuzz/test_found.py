@@ -119,6 +119,61 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         lines({**SESSION, "timestamp": "2026-09-01T10:00:00.000Z", "cwd": "/home\0/ada"}) + b"{",
         (),
     ),
+    "a folder with half a character in its name": (
+        "pi",
+        "2026-09-01T10-00-00-000Z_019f1728-c1c1-7ed4-8f40-5250cbcb22e2.jsonl",
+        lines({**SESSION, "timestamp": "2026-09-01T10:00:00.000Z", "cwd": "/\ud83d"}) + b"{",
+        (),
+    ),
+    "half a character in the id of a session of pi": (
+        "pi",
+        "2026-09-01T10-00-00-000Z_019f1728-c1c1-7ed4-8f40-5250cbcb22e2.jsonl",
+        lines(
+            {**SESSION, "id": "\ud83d", "timestamp": "2026-09-01T10:00:00.000Z", "cwd": "/x"},
+            {
+                "type": "message",
+                "id": "1",
+                "parentId": None,
+                "message": {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "toolCall", "id": "toolu_1", "name": "x", "arguments": {}}
+                    ],
+                },
+            },
+        ),
+        (),
+    ),
+    "half a character in the id of a record of Claude Code": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a\ud83d", None, "user", "Go."),
+            claude("b\ud83d", "a\ud83d", "assistant", [call("toolu_1")], id="msg_1"),
+            claude("c", "b\ud83d", "user", "Well?"),
+        ),
+        (),
+    ),
+    "half a character in the id of a message of Gemini CLI": (
+        "gemini-cli",
+        "session-2026-09-01T10-00-6a49c5a2.jsonl",
+        lines(
+            {"sessionId": "\ud83d", "projectHash": "x", "startTime": "x", "lastUpdated": "x"},
+            {"id": "\ud83d", "type": "gemini", "content": "Done."},
+        ),
+        (),
+    ),
+    "a session behind a bracket": (
+        "gemini-cli",
+        "session-2026-09-01T10-00-6a49c5a2.jsonl",
+        b"[]"
+        + lines(
+            {"sessionId": "6a49", "projectHash": "x", "startTime": "x", "lastUpdated": "x"},
+            {"id": "319d20", "type": "user", "content": [{"text": "Run."}]},
+            {"id": "a5", "type": "gemini", "content": "So", "toolCalls": [{"name": "run"}]},
+        ),
+        (),
+    ),
     "an export with values of other kinds everywhere": (
         "opencode-export",
         "it.json",

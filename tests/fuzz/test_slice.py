@@ -77,6 +77,12 @@ def test_what_does_not_fail_exits_with_zero(capsys: pytest.CaptureFixture[str]) 
     assert "3 mutants      0 failed" in capsys.readouterr().out
 
 
+def test_a_process_that_cannot_begin_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign.sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="ended before its first mutant"):
+        campaign.tried(Task("requests", 3, SEED, jobs=1))
+
+
 def test_real_files_can_be_the_seeds(tmp_path: Path) -> None:
     chosen = seeds("codex")[0]
     (tmp_path / "real.jsonl").write_bytes(chosen.data)

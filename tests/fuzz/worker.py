@@ -7,6 +7,7 @@ started it knows by then which one it was. ``python -m tests.fuzz`` starts it.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -37,6 +38,8 @@ def main() -> None:
     if task["fault"]:
         faults.plant(task["fault"])
     watch = Watch()
+    gc.freeze()  # what was imported is never garbage
+    gc.set_threshold(100_000, 20, 20)
     if task["saved"]:
         _shrink(task, root, watch, out)
     else:

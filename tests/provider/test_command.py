@@ -143,7 +143,7 @@ def test_replies_that_are_none(tmp_path: Path, text: str, why: str) -> None:
 
 
 def test_a_file_of_replies_that_is_not_there(tmp_path: Path) -> None:
-    assert "No such file" in failed("--reply", tmp_path / "none.json")
+    assert "no such file" in failed("--reply", tmp_path / "none.json")
 
 
 def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:

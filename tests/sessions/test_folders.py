@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,6 +190,22 @@ def test_folders_in_circles_are_walked_once(folder: Path) -> None:
     (deep / "x.jsonl").write_text(claude.broken(), encoding="utf-8")
     done = run("scan", "--json", folder)
     assert len(json.loads(done.stdout)["sessions"]) == 3
+
+
+def test_folders_a_thousand_deep_are_walked_to_the_end(folder: Path) -> None:
+    here = Path.cwd()
+    try:
+        os.chdir(folder)
+        for _ in range(1200):
+            os.mkdir("d")  # noqa: PTH102 - by steps, since the path is too long for some calls
+            os.chdir("d")
+        Path("x.jsonl").write_text(claude.broken(), encoding="utf-8")
+    finally:
+        os.chdir(here)
+    done = run("scan", "--json", folder)
+    assert len(json.loads(done.stdout)["sessions"]) == 3
+    assert run("undo", "--list", folder).returncode == 0
+    subprocess.run(["/bin/rm", "-rf", str(folder)], check=True)
 
 
 # Budgets.

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch import files
+from lockstitch.sessions import repairing
 from tests import tools
 from tests.sessions import claude
 from tests.sessions.command import LOCKSTITCH, run
@@ -294,3 +296,17 @@ def test_what_was_exported_is_one_list_whatever_its_lines(
     path.write_text(plain, encoding="utf-8")
     assert run("repair", "--yes", path).returncode == 0
     assert path.read_text(encoding="utf-8") == plain
+
+
+def test_the_time_of_a_file_behind_a_link_is_left_alone(tmp_path: Path) -> None:
+    """Somebody puts a link in the place of the session right after it was repaired."""
+    victim, path = tmp_path / "victim", tmp_path / "session.jsonl"
+    for one in (victim, path):
+        one.write_text(claude.broken(), encoding="utf-8")
+    os.utime(path, (1, 1))
+    before = files.snapshot(path)
+    path.unlink()
+    path.symlink_to(victim)
+    changed = victim.stat().st_mtime_ns
+    repairing._keep_time(before)  # noqa: SLF001
+    assert victim.stat().st_mtime_ns == changed

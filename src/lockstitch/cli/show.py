@@ -16,7 +16,6 @@ from lockstitch.cli.transcript import around, lines, paged, tail
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
 from lockstitch.lists import plan_stored
-from lockstitch.places import public
 from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
 from lockstitch.unread import is_index
@@ -61,7 +60,7 @@ def _show_journal(
         chosen = conversation.around(journal, _number(place, "--around takes a record's number"))
     width = shutil.get_terminal_size((100, 24)).columns
     shown = conversation.lines(journal, width, chosen=chosen, full=full)
-    paged(chain(_journal_head(public(target), journal), shown))
+    paged(chain(_journal_head(target, journal), shown))
     return FINDINGS if journal.fault else CLEAN
 
 

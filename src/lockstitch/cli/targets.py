@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli.reading import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
-from lockstitch.inputs import head
+from lockstitch.inputs import content, head
 from lockstitch.places import is_postgres, public
 from lockstitch.report import OWN
 
@@ -147,7 +147,11 @@ def _starts_as_list(target: str) -> bool:
     """Whether a file is one JSON list, as against lines of which the first happens to be one."""
     start = _head(target, 4096).lstrip()
     first, newline, rest = start.partition(b"\n")
-    return start.startswith(b"[") and not (newline and rest.strip() and _is_whole(first))
+    if not start.startswith(b"[") or (newline and rest.strip() and _is_whole(first)):
+        return False
+    # Whole records on later lines are a session's whose first line is damaged, if not a list's.
+    has_records = any(line[:1] == b"{" and _is_whole(line) for line in rest.split(b"\n"))
+    return not has_records or _is_whole(content(target))
 
 
 def _head(target: str, size: int) -> bytes:

@@ -171,7 +171,10 @@ class Format(ABC):
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         """Give the processes that have a session's file open, as far as can be told."""
-        place = os.path.realpath(project if project and "\0" not in project else path)
+        try:
+            place = os.path.realpath(project or path)
+        except ValueError:  # no folder has such a name: a NUL in it, or half a character
+            place = os.path.realpath(path)
         return working(self.programs, path, lambda folder: folder == place)
 
     def sorting(self, transcript: Transcript) -> Sorting:

@@ -160,7 +160,9 @@ class _Stitcher:
         near = self.owners[anchor] if anchor is not None else None
         near = near or self._first()
         seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
-        value: dict[str, Any] = {"id": str(uuid5(NAMESPACE_URL, seed))}
+        value: dict[str, Any] = {
+            "id": str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))
+        }
         if near is not None:
             value["timestamp"] = near.value.get("timestamp")
         kind = "gemini" if slot.role == MODEL else USER

@@ -23,7 +23,8 @@ from lockstitch.formats.lines import decode
 from lockstitch.formats.openclaw_tree import Tree
 from lockstitch.formats.pi_session import is_prompt
 from lockstitch.formats.records import JSON, TORN, Record, as_str
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table
+from lockstitch.formats.sqlite import bound
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, sorting
 from lockstitch.formats.untrusted import tables_of
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
@@ -49,6 +50,7 @@ _BESIDE = (
 )
 # OpenClaw packs no event that is larger.
 _EVENT_LIMIT = 1 << 22
+_COLD_DAMAGE = "is in cold storage, in an archive that is damaged"
 _HELP = (
     "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
 )
@@ -81,7 +83,8 @@ class OpenClaw(RowFormat):
     def rows(self, base: Connection, session: str) -> list[Row]:
         found: list[Row] = []
         start = 0
-        for key, raw in (*_stored(base, session), *_archived(base, session)):
+        stored = sorted(_stored(base, session), key=lambda event: sorting(event[0]))
+        for key, raw in (*stored, *_archived(base, session)):
             row = _row(key, raw, start)
             start = row.end + 1
             found.append(row)
@@ -142,31 +145,34 @@ def _found(code: str, record: Record, text: str, severity: str) -> Finding:
 
 def _stored(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
     """Return the events that are rows, in their order."""
-    where = f"FROM {_EVENTS} WHERE session_id = ? ORDER BY seq"
+    where = f"FROM {_EVENTS} WHERE session_id = CAST(? AS TEXT)"
     columns = {row[1] for row in base.execute(f"PRAGMA table_info({_EVENTS})")}
     if "event_zstd" not in columns:
-        for key, text in base.execute(f"SELECT seq, event_json {where}", (session,)):
+        for key, text in base.execute(f"SELECT seq, event_json {where}", bound((session,))):
             yield key, _bytes(text)
         return
     query = f"SELECT seq, event_json, event_zstd {where}"
-    for key, text, blob in base.execute(query, (session,)):
-        yield key, _bytes(text) if blob is None else _unpacked(blob, _EVENT_LIMIT)
+    for key, text, blob in base.execute(query, bound((session,))):
+        yield key, _bytes(text) if blob is None else _unpacked(base, blob, _EVENT_LIMIT)
 
 
 def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
     """Return the events of a session in cold storage, which has no rows any more."""
     if _COLD not in tables_of(base):
         return
-    query = f"SELECT storage, archive_name, archive_blob FROM {_COLD} WHERE session_id = ?"  # noqa: S608
-    for storage, name, blob in base.execute(query, (session,)):
+    columns = "storage, archive_name, archive_blob"
+    query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"  # noqa: S608
+    for storage, name, blob in base.execute(query, bound((session,))):
         raw = blob if storage == "sqlite" else _file(base, str(name))
-        lines = _unpacked(raw, inputs.budget())
+        lines = _unpacked(base, raw, inputs.unpacked_budget(len(raw or b"")))
         if lines is None:
-            raise Unreadable("is in cold storage, in an archive that is damaged")
-        for line in lines.splitlines():
-            record = decode(line)
-            if record.get("kind") == "event":
-                yield record["row"]["seq"], _bytes(record["row"]["event_json"])
+            raise Unreadable(_COLD_DAMAGE)
+        try:
+            records = [decode(line) for line in lines.splitlines()]
+            rows = [record["row"] for record in records if record.get("kind") == "event"]
+            yield from [(row["seq"], _bytes(row["event_json"])) for row in rows]
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            raise Unreadable(_COLD_DAMAGE) from None
 
 
 def _file(base: Connection, name: str) -> bytes:
@@ -184,8 +190,12 @@ def _bytes(text: Any) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if type(text) is str else None
 
 
-def _unpacked(blob: bytes, limit: int) -> bytes | None:
-    found = packed.unpack(blob, limit)
+def _unpacked(base: Connection, blob: Any, limit: int) -> bytes | None:
+    """Return what was packed, None if it cannot be unpacked; all that is must fit into a budget."""
+    if type(blob) is not bytes:
+        return None
+    found = packed.unpack(blob, min(limit, base.budget.unpackable))
+    base.budget.unpackable -= len(found.data)
     return found.data if found.whole else None
 
 

@@ -34,7 +34,7 @@ from lockstitch.formats.opencode_history import (
 )
 from lockstitch.formats.opencode_stitch import stitch
 from lockstitch.formats.records import Record, as_str
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, new_row, put
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, moment, new_row, put
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
@@ -287,8 +287,7 @@ class _Editor:
         near = self.source[after.number].value if after else rows[0]
         fresh = self.added.setdefault(after.number if after else -1, [])
         name = f"{near['id']}{len(fresh) + 1:02d}" if after else f"msg_0{len(fresh):02d}"
-        time = near.get("time_created")
-        time = (time if type(time) in (int, float) else 0) - (after is None)
+        time = moment(near.get("time_created"), before=after is None)
         like: Fields = next((r["data"] for r in rows if _role(r["data"]) == role), {})
         times = {"created": time} | ({"completed": time} if role == ASSISTANT else {})
         taken = {key: like[key] for key in _TAKEN if key in like}

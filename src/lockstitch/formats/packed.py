@@ -54,7 +54,7 @@ def is_hidden(path: str) -> bool:
 def unpack(data: bytes, limit: int | None = None) -> Unpacked:
     """Return what was packed; raises Unreadable if it is over the limit, that of any input."""
     library = _library()
-    limit = inputs.budget() if limit is None else limit
+    limit = inputs.unpacked_budget(len(data)) if limit is None else limit
     pieces: list[bytes] = []
     size = 0
     whole = False
@@ -64,7 +64,10 @@ def unpack(data: bytes, limit: int | None = None) -> Unpacked:
             size += len(piece)
             whole = ended
             if size > limit:
-                raise Unreadable(f"is over the limit of {limit} bytes once it is unpacked")
+                raise Unreadable(
+                    f"is over the limit of {limit} bytes once it is unpacked: "
+                    f"{inputs.VARIABLE} sets another limit"
+                )
     except library.ZstdError:
         whole = False
     return Unpacked(b"".join(pieces), whole)

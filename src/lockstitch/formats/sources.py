@@ -15,6 +15,7 @@ from msgspec import Struct
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import Snapshot, snapshot
+from lockstitch.folders import walk
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import DOCUMENT, LINES, SQLITE, Context, Format, Transcript
 from lockstitch.formats.cut_off import close
@@ -101,7 +102,7 @@ def files_below(folder: str) -> Iterator[str]:
     A folder that cannot be looked into is given, too, so that whoever opens it says so.
     """
     closed: list[str] = []
-    for root, folders, names in os.walk(folder, onerror=lambda e: closed.append(str(e.filename))):
+    for root, folders, names in walk(folder, lambda error: closed.append(str(error.filename))):
         folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
         for name in sorted(names):
             path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names

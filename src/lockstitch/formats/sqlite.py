@@ -74,6 +74,10 @@ def writing(path: str | Path, *, follow: bool) -> Iterator[Connection]:
         base.execute("COMMIT")
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise said(error, real, base, writing=True) from error
+    except OverflowError as error:
+        raise Unreadable("has a number next to the last that there is; nothing was written") from (
+            error
+        )
     finally:
         if base is not None:
             with suppress(sqlite3.Error):

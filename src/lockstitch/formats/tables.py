@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lockstitch.formats.untrusted import Connection
 
 Columns = dict[str, Any]
+# The least number that a column can hold.
+_FIRST = -(1 << 63)
 
 
 class Table(Struct, frozen=True):
@@ -223,6 +225,12 @@ def settled(
 
 def _spot(table: Table, columns: Columns) -> list[tuple[int, Any]]:
     return [sorting(columns.get(name)) for name in table.order]
+
+
+def moment(value: Any, before: bool = False) -> int | float:
+    """Return the time in a column, 0 if it is none, or one right ``before`` it."""
+    time = value if type(value) in (int, float) else 0
+    return max(time - 1, _FIRST) if before else time
 
 
 def sorting(value: Any) -> tuple[int, Any]:

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lockstitch import inputs
 from lockstitch.errors import Unreadable
 
 # A value cannot be longer than its file; a column that was added later may have a default value
@@ -116,6 +117,8 @@ class Budget:
         self._rows = self.size // _LEAST_ROW + _ROWS_MORE
         self._steps = self.size * _STEPS_EACH + _STEPS_MORE
         seconds = _SECONDS_MORE + _SECONDS_A_MEGABYTE * (self.size >> 20)
+        # What is packed in it may unpack to so much in all.
+        self.unpackable = inputs.unpacked_budget(self.size)
         self._deadline = time.monotonic() + seconds
 
     @property

@@ -13,7 +13,6 @@ from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.reading import Readers
 from lockstitch.stores.sqlite.rows import SessionRow
 
-_BLOBS = 16
 _MOST = 100
 
 
@@ -120,13 +119,15 @@ def _blobs(readers: Readers) -> Iterator[Fault]:
     while True:
         try:
             with readers.snapshot() as connection:
-                found = rows.all_blobs(connection, name, _BLOBS)
+                found = rows.next_blob(connection, name)
         except LockstitchError as error:
             yield Fault("", 0, f"large values behind {name.hex()} cannot be read: {error}")
             return
-        for name, value in found:
-            if blob_name(value) != name.hex():
-                told = f"the large value {name.hex()} is not what was written (checksum)"
-                yield Fault("", 0, told)
-        if not found:
+        if found is None:
             return
+        name, value = found
+        if isinstance(value, Damaged):
+            yield Fault("", 0, str(value))
+        elif blob_name(value) != name.hex():
+            told = f"the large value {name.hex()} is not what was written (checksum)"
+            yield Fault("", 0, told)

@@ -15,12 +15,14 @@ import weakref
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from lockstitch.errors import Busy, Damaged, LockstitchError, Unreadable, Unsure
+from lockstitch.stores.sqlite.inflating import MOST, inflated
 
 APPLICATION = int.from_bytes(b"lstj")
 # Of new databases. Records go on where a page ends, so no size of theirs leaves holes, and a
@@ -39,6 +41,15 @@ _USES = 2
 # The version that knows of forks, and keeps records in pieces.
 FORKS = 5
 _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
+
+_RUNNING = """
+select type, name, sql from sqlite_master
+ where type in ('trigger', 'view') or sql like 'create virtual%'
+union all
+select 'computed column', m.name || '.' || x.name, ''
+  from sqlite_master as m, pragma_table_xinfo(m.name) as x
+ where m.type = 'table' and x.hidden <> 0
+"""
 
 Connection = sqlite3.Connection
 Connect = Callable[[str], Connection]
@@ -141,7 +152,7 @@ def _note_uses(connection: Connection) -> None:
         return
     for session, codec, body in connection.execute("select session, codec, body from events"):
         with suppress(zlib.error, TypeError):
-            for name in _NAMES.findall(zlib.decompress(body) if codec else body):
+            for name in _NAMES.findall(inflated(body, MOST) if codec else body):
                 connection.execute(
                     "insert or ignore into uses (name, session) values (?, ?)",
                     (bytes.fromhex(name.decode()), session),
@@ -169,6 +180,33 @@ def check_kind(connection: Connection, path: Path) -> None:
             f"{path}: was written by a later version of Lockstitch (format {version}, this one"
             f" reads up to {newest}); nothing was changed"
         )
+    check_schema(connection, path)
+
+
+def check_schema(connection: Connection, path: Path) -> None:
+    """Refuse a store with anything that runs when it is used but the triggers that we made."""
+    connection.execute("pragma trusted_schema=off")
+    for kind, name, text in connection.execute(_RUNNING).fetchall():
+        if kind == "trigger" and _spaced(str(text)) in _triggers():
+            continue
+        shown = str(name).encode("ascii", "replace").decode()
+        raise Unreadable(
+            f"{path}: has a {kind} {shown[:60]!r}, which no version of Lockstitch makes and which"
+            " would run when the store is used; nothing was read or changed"
+        )
+
+
+@cache
+def _triggers() -> frozenset[str]:
+    """Return the texts of all triggers that any version makes."""
+    made = (_spaced(one) for _, script in migrations() for one in _statements(script))
+    return frozenset(one for one in made if one.startswith("create trigger"))
+
+
+def _spaced(text: str) -> str:
+    """Return a statement without comments, and as SQLite keeps it, whatever its spaces are."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    return " ".join(" ".join(lines).split()).rstrip(";").replace("CREATE TRIGGER", "create trigger")
 
 
 def check_library() -> None:

@@ -11,6 +11,7 @@ and a key of 24 hexadecimal digits, 39 bytes. Where something does not fit, ther
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,14 @@ import msgspec
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import Record
 from lockstitch.stores.sqlite.connections import Connection, ask
+from lockstitch.stores.sqlite.inflating import (
+    DENSEST,
+    MOST_OF_RECORDS,
+    RATIO,
+    Overfull,
+    inflated,
+    too_much,
+)
 
 PACKED = 1
 # So many pieces are made one where records are to be kept compressed.
@@ -32,6 +41,7 @@ _LAST = (1 << _SHIFT) - 1
 # What a page has besides the body of a piece: its own head and that of the row.
 _HEAD = 64
 _BATCH = 64
+_BATCH_BYTES = 1 << 23
 _NEAR = 16
 
 _SHORT = Struct("<BHHIH16s12s")
@@ -106,6 +116,19 @@ def decoded(data: bytes, seq: int, upto: int) -> tuple[list[Record], int]:
         add(Record(seq, epoch, key, at, data[begin:end], digest))
         place = end
     return records, place
+
+
+def length_at(data: bytes, place: int) -> int:
+    """Say how long the record is that begins at a place, 0 if none begins there."""
+    head = data[place : place + max(_SIZE, _LONG_SIZE)]
+    if not head:
+        return 0
+    head += _PADDING
+    if not head[0]:
+        return _SIZE + int(_SHORT.unpack_from(head)[2])
+    tag, _, size, _, _, count = _LONG.unpack_from(head)
+    key = data[place + _LONG_SIZE : place + _LONG_SIZE + count]
+    return _LONG_SIZE + count + int(size) if tag == 1 and key.isascii() else 0
 
 
 def as_short(data: bytes, seq: int) -> Record | None:
@@ -201,7 +224,8 @@ def seal(connection: Connection, number: int, *, last: bool = False) -> None:
     young, before = rows[0 if last else 1 : count][::-1], rows[count : count + 1]
     if last and before and len(before[0][4]) < _room(connection) * SEALED // 4:
         young = before + young
-    body = b"".join(_plain(row[1:]) for row in young)
+    most = most_of(connection)
+    body = b"".join(_plain(row[1:], most) for row in young)
     connection.execute("delete from pieces where id between ? and ?", (young[0][0], young[-1][0]))
     _insert(connection, (*young[0][:3], PACKED, zlib.compress(body, _LEVEL)))
 
@@ -219,10 +243,16 @@ def records(
         (piece, span(number)[1]),
     )
     seq, rest, skip = -1, b"", 0
-    while seq < upto and (rows := cursor.fetchmany(_BATCH)):
+    most, longest = most_of(connection), longest_of(connection)
+    while seq < upto and (row := cursor.fetchone()):
         if seq < 0:
-            seq, skip = _checked_start(rows[0], after, where)
-        data = b"".join((rest, *(_plain(row) for row in rows)))
+            seq, skip = _checked_start(row, after, where)
+        try:
+            data = b"".join((rest, *_batch(cursor, row, len(rest), most)))
+        except Overfull:
+            raise too_much(where, f"what is kept behind record {seq}", most) from None
+        if len(rest) > longest:
+            raise too_much(where, f"record {seq + 1}", longest)
         if skip:
             data, skip = data[skip:], max(skip - len(data), 0)
         try:
@@ -235,6 +265,34 @@ def records(
         seq += len(found)
     if rest and seq < upto:
         raise _damaged(where, seq + 1)
+
+
+def _batch(cursor: sqlite3.Cursor, row: Any, length: int, most: int) -> Iterator[bytes]:
+    """Give the bytes of a row and of some more, at least as many as there are already.
+
+    So a record that goes on and on is not put together anew with every row.
+    """
+    size = count = 0
+    while row:
+        part = _plain(row, most)
+        yield part
+        size += len(part)
+        count += 1
+        if size >= max(_BATCH_BYTES, length) or (count >= _BATCH and size >= length):
+            return
+        row = cursor.fetchone()
+
+
+def most_of(connection: Connection) -> int:
+    """Say what a piece can unpack to: a quarter of a sealed one, and all that is added to it."""
+    room = _room(connection)
+    return SEALED // 4 * room * DENSEST + (2 * SEALED + 2) * room
+
+
+def longest_of(connection: Connection) -> int:
+    """Say how long a record can be: its large values are kept elsewhere."""
+    size = int(ask(connection, "pragma page_size")) * int(ask(connection, "pragma page_count"))
+    return max(MOST_OF_RECORDS, size * RATIO)
 
 
 def _begin(connection: Connection, number: int, seq: int) -> int:
@@ -266,15 +324,20 @@ def _checked_start(row: Sequence[Any], after: int, where: str) -> tuple[int, int
     return first - 1, start
 
 
-def _plain(row: Sequence[Any]) -> bytes:
-    """Give the bytes of a piece; what cannot be unpacked is left out, and will be missed."""
+def _plain(row: Sequence[Any], most: int) -> bytes:
+    """Give the bytes of a piece; what cannot be unpacked is left out, and will be missed.
+
+    Raises Overfull if it stands for more than it can.
+    """
     codec, body = row[2], row[3]
     if type(body) is not bytes or type(codec) is not int or codec not in (0, PACKED):
         return b""
     if not codec:
         return body
     try:
-        return zlib.decompress(body)
+        return inflated(body, most)
+    except Overfull:
+        raise
     except zlib.error:
         return b""
 
@@ -292,7 +355,7 @@ def cut(connection: Connection, number: int, upto: int) -> None:
     ).fetchone()
     keeps = bool(upto) and row is not None and row[0] <= upto + 1
     if keeps:
-        data = _plain(row)
+        data = _plain(row, most_of(connection))
         seq, start = row[0] - 1, row[1]
         _, place = decoded(data[start:], seq, upto)
         kept = data[: start + place]

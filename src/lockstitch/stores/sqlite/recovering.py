@@ -18,6 +18,7 @@ from lockstitch.journal.records import START, Record, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remnant, flipped
 from lockstitch.stores.sqlite import pieces
 from lockstitch.stores.sqlite.connections import Connection
+from lockstitch.stores.sqlite.inflating import RATIO, beginning, inflated
 
 _ROW = (
     "select id, first, start, codec, cast(body as blob), typeof(body) = 'blob' from pieces"
@@ -25,6 +26,8 @@ _ROW = (
 )
 _ZLIB = b"\x78"
 _LONGEST = 128
+# What a piece may unpack to: one that is whole, one that is damaged, one that is tried often.
+_WHOLE, _BEGUN, _TRIED = 1 << 25, 1 << 22, 1 << 18
 
 
 class _Run(Struct):
@@ -46,6 +49,7 @@ class Recovery:
         self._connection = connection
         self._number = number
         self._last = last
+        self._most = pieces.longest_of(connection)
         self.is_torn = False
 
     def remnants(self) -> Iterator[Remnant]:
@@ -66,6 +70,9 @@ class Recovery:
                 yield run
                 run = _Run()
             data, is_whole, is_plain = _unpacked(codec, body)
+            if len(run.data) + len(data) > self._most:
+                # No more of it can be right: what is compressed may stand for anything.
+                data, is_whole = b"", False
             if type(first) is int and type(start) is int and first > 0 <= start:
                 run.anchors.append((len(run.data) + start, first))
             run.data += data
@@ -106,30 +113,20 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
     # The checksum that zlib keeps itself tells which bit has changed.
     if len(body) <= SEARCHED:
         for one in flipped(body):
-            whole = _inflated(one)
+            # It is tried so often that it must be quick: what stands for much more is left out.
+            whole = _inflated(one, max(_TRIED, len(body) * RATIO))
             if whole is not None:
                 return whole, True, False
-    return _beginning(body), False, False
+    return beginning(body, _BEGUN), False, False
 
 
-def _inflated(body: bytes) -> bytes | None:
+def _inflated(body: bytes, most: int = _WHOLE) -> bytes | None:
     if not body.startswith(_ZLIB):
         return None
     try:
-        return zlib.decompress(body)
+        return inflated(body, max(most, len(body) * RATIO))
     except zlib.error:
         return None
-
-
-def _beginning(body: bytes) -> bytes:
-    """Unpack what stands before the damage."""
-    unpacking, found = zlib.decompressobj(), b""
-    try:
-        for place in range(0, len(body), 64):
-            found += unpacking.decompress(body[place : place + 64])
-    except zlib.error:
-        pass
-    return found
 
 
 def _in_run(run: _Run, before: bytes | None, last: int) -> Iterator[Remnant]:
@@ -160,15 +157,13 @@ class _Part:
         self._first = first
         self._count = count
         self._is_altered = is_altered
+        self._counts: dict[int, int | None] = {}
 
     def settle(self) -> None:
         """Go by the bytes where they can be read to the end: how many were said may be wrong."""
-        try:
-            found, length = pieces.decoded(self._data, 0, len(self._data))
-        except ValueError:
-            return
-        if length == len(self._data):
-            self._count = len(found)
+        found = self._until_end(0)
+        if found is not None:
+            self._count = found
 
     def remnants(self, before: bytes | None) -> Iterator[Remnant]:
         """Give what is left of them; ``before`` is the checksum of the record before, if known."""
@@ -200,20 +195,37 @@ class _Part:
             place, seq = end, seq + 1
 
     def _record(self, place: int, seq: int) -> tuple[Record | None, int]:
+        end = place + pieces.length_at(self._data, place)
         try:
-            found, length = pieces.decoded(self._data[place:], seq - 1, seq)
+            found, length = pieces.decoded(self._data[place:end], seq - 1, seq)
         except ValueError:
             return None, place
         return (found[0], place + length) if found else (None, place)
 
     def _fits(self, place: int, count: int | None) -> bool:
         """Whether exactly so many records stand from a place to the end."""
-        while place < len(self._data) and count != 0:
-            record, end = self._record(place, 1)
-            if record is None:
-                return count is None and place > 0
-            place, count = end, None if count is None else count - 1
-        return place == len(self._data) and not count
+        if count is None:
+            return True
+        return self._until_end(place) == count
+
+    def _until_end(self, place: int) -> int | None:
+        """Say how many records stand from a place to the end, None if what stands there is none.
+
+        What was found out once is remembered: it is asked for every place, again and again.
+        """
+        walked: list[int] = []
+        while place < len(self._data) and place not in self._counts:
+            walked.append(place)
+            size = pieces.length_at(self._data, place)
+            if not size or place + size > len(self._data):
+                self._counts[place] = None
+                break
+            place += size
+        count = 0 if place == len(self._data) else self._counts.get(place)
+        for one in reversed(walked):
+            count = None if count is None else count + 1
+            self._counts[one] = count
+        return count
 
     def _next(self, place: int, count: int | None) -> int:
         """Find where the next record begins behind one whose length cannot be right."""

@@ -14,6 +14,14 @@ from lockstitch.errors import Damaged
 from lockstitch.journal.records import DIGEST_SIZE, Head, Record
 from lockstitch.stores.holders import Holder
 from lockstitch.stores.sqlite.connections import Connection
+from lockstitch.stores.sqlite.inflating import (
+    MOST,
+    MOST_OF_RECORDS,
+    RATIO,
+    Overfull,
+    inflated,
+    too_much,
+)
 
 COMPRESSED = 1
 SMALL = 512
@@ -261,11 +269,13 @@ def _plain(rows: Sequence[Sequence[Any]]) -> list[Record] | None:
     if [{*map(type, column)} for column in columns] != _COLUMN_TYPES:
         return None
     seqs, epochs, keys, ats, bodies, digests, codecs = columns
+    if any(codecs):
+        # One by one: together they may be too much.
+        return None
     names = map(bytes.decode, keys, repeat("ascii"))
-    whole = map(unpacked, codecs, bodies) if any(codecs) else bodies
     try:
-        return list(map(Record, seqs, epochs, names, ats, whole, digests))
-    except (ValueError, zlib.error):
+        return list(map(Record, seqs, epochs, names, ats, bodies, digests))
+    except ValueError:
         return None
 
 
@@ -280,6 +290,8 @@ def _record(row: Sequence[Any], expected: int, where: str) -> Record:
             raise Damaged(f"{where}: record {expected} is not what was written (types)")
         seq, epoch, key, at, body, digest, codec = row
         return Record(seq, epoch, key.decode("ascii"), at, unpacked(codec, body), digest)
+    except Overfull as error:
+        raise too_much(where, f"record {expected}", error.args[0]) from None
     except (ValueError, zlib.error):
         raise Damaged(f"{where}: record {expected} is not what was written (form)") from None
 
@@ -317,7 +329,7 @@ def blob(connection: Connection, name: str) -> bytes | None:
     except ValueError:
         return None
     row = connection.execute("select codec, body from blobs where name = ?", (key,)).fetchone()
-    return None if row is None else _value(*row)
+    return None if row is None else _value(row[0], row[1], name)
 
 
 def blob_size(connection: Connection, name: str) -> int | None:
@@ -339,21 +351,29 @@ def blob_ends(
     return None if row is None else (row[0][:head], row[0][len(row[0]) - tail :])
 
 
-def all_blobs(connection: Connection, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
-    """Give the next large values in the order of their names."""
-    rows = connection.execute(
-        "select cast(name as blob), codec, body from blobs where name > ? order by name limit ?",
-        (after, count),
-    )
-    return [(name or b"", _value(codec, body)) for name, codec, body in rows]
+def next_blob(connection: Connection, after: bytes) -> tuple[bytes, bytes | Damaged] | None:
+    """Give the next large value in the order of their names, or why it cannot be read."""
+    row = connection.execute(
+        "select cast(name as blob), codec, body from blobs where name > ? order by name limit 1",
+        (after,),
+    ).fetchone()
+    if row is None:
+        return None
+    name, codec, body = row
+    try:
+        return name or b"", _value(codec, body, (name or b"").hex())
+    except Damaged as error:
+        return name or b"", error
 
 
-def _value(codec: object, body: object) -> bytes:
+def _value(codec: object, body: object, name: str) -> bytes:
     """A value that cannot be unpacked is given as it is: its checksum will tell."""
     if not isinstance(codec, int) or not isinstance(body, bytes):
         return b""
     try:
-        return unpacked(codec, body)
+        return unpacked(codec, body, MOST)
+    except Overfull as error:
+        raise too_much(f"the large value {name}", "it", error.args[0]) from None
     except (ValueError, zlib.error):
         return body
 
@@ -367,10 +387,10 @@ def packed(body: bytes, *, compress: bool) -> tuple[int, bytes]:
     return 0, body
 
 
-def unpacked(codec: int, body: bytes) -> bytes:
-    """Undo ``packed``."""
+def unpacked(codec: int, body: bytes, most: int = MOST_OF_RECORDS) -> bytes:
+    """Undo ``packed``; raises Overfull above a limit, which is more for a body that is large."""
     if codec == COMPRESSED:
-        return zlib.decompress(body)
+        return inflated(body, max(most, len(body) * RATIO))
     if codec:
         raise ValueError("unknown codec")
     return body

@@ -17,8 +17,12 @@ from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flipped
 from lockstitch.stores.base import Listed
 from lockstitch.stores.sqlite import lineage, rows
 from lockstitch.stores.sqlite.connections import FORKS, Connection, version_of
+from lockstitch.stores.sqlite.inflating import MOST_OF_RECORDS, RATIO, inflated
 from lockstitch.stores.sqlite.recovering import Recovery
 from lockstitch.stores.sqlite.rows import SessionRow
+
+# What is tried again and again stands for no more than this.
+_TRIED = 1 << 18
 
 
 def _whole(column: str) -> str:
@@ -278,14 +282,14 @@ def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
         yield right[0], True
         return
     # The checksum that zlib keeps itself tells which bit has changed.
-    found = _inflated(flipped(body)) if len(body) <= SEARCHED else iter(())
+    found = _inflated(flipped(body), _TRIED) if len(body) <= SEARCHED else iter(())
     yield next(found, body), False
     yield body, False
 
 
-def _inflated(bodies: Iterable[bytes]) -> Iterator[bytes]:
+def _inflated(bodies: Iterable[bytes], most: int = MOST_OF_RECORDS) -> Iterator[bytes]:
     for body in bodies:
         try:
-            yield zlib.decompress(body)
+            yield inflated(body, max(most, len(body) * RATIO))
         except zlib.error:
             continue
