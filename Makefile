@@ -98,6 +98,8 @@ bench:
 	.venv-bench/bin/python benchmarks/sessions.py --keep
 	.venv-bench/bin/python benchmarks/stores.py --keep
 	.venv-bench/bin/python benchmarks/checkpoints.py --keep
+	.venv-bench/bin/python benchmarks/redaction.py --keep
+	.venv-bench/bin/python benchmarks/doubling.py --keep
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

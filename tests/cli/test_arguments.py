@@ -36,6 +36,10 @@ def test_what_the_everyday_parser_accepts_typer_reads_the_same(
         ("heal", ["a", "-o", "b", "--diff"], {"file": "a", "output": "b", "diff": True}),
         ("heal", [], {"file": None, "output": None, "model": None}),
         ("explain", ["LS101"], {"code": "LS101"}),
+        ("export", ["--redact", "a"], {"target": "a", "redact": "secrets"}),
+        ("export", ["a", "--redact", "-o", "b"], {"redact": "secrets", "output": "b"}),
+        ("export", ["--redact=all", "a"], {"target": "a", "redact": "all"}),
+        ("export", ["a"], {"redact": None}),
     ],
 )
 def test_everyday_calls(name: str, words: list[str], expected: dict[str, object]) -> None:
@@ -55,7 +59,18 @@ def test_everyday_calls(name: str, words: list[str], expected: dict[str, object]
         ("check", ["--json=yes"]),
         ("check", ["--", "-file"]),
         ("heal", ["a", "b"]),
+        ("export", ["--redact=everything", "a"]),
     ],
 )
 def test_everything_else_is_left_to_typer(name: str, words: list[str]) -> None:
     assert command(name).parse(words) is None
+
+
+def test_an_option_that_may_stand_alone_never_takes_the_next_word() -> None:
+    export = command("export")
+    for words in (["--redact", "a"], ["a", "--redact"], ["--redact", "--raw", "a"]):
+        found = manual.parse(["export", *words], DECLARED)
+        assert not isinstance(found, int)
+        assert found[0] is export
+        assert (found[1]["target"], found[1]["redact"]) == ("a", "secrets")
+    assert manual.parse(["export", "--redact=everything", "a"], DECLARED) == 2

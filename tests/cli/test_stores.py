@@ -482,6 +482,25 @@ def test_export_without_secrets(here: Any, store: str, tmp_path: Path) -> None:
         assert b"Redacted 1 place." in done.stderr
 
 
+def test_export_without_secrets_tells_two_of_them_apart(here: Any, store: str) -> None:
+    first, second = ("ghp_" + mark * 9 for mark in ("a1B2", "c3D4"))
+    last = said(f"{second}, not {first}")
+    write(store, "two", said(f"{first} and then"), replied("Which?"), last)
+    for words in ((), ("--raw",)):
+        done = here("export", store, "--session", "two", "--redact", *words)
+        assert b"[redacted:github-token:1] and then" in done.stdout
+        assert b"[redacted:github-token:2], not [redacted:github-token:1]" in done.stdout
+
+
+def test_export_without_personal_data(here: Any, store: str) -> None:
+    write(store, "person", said("I am ada@corp.io in /home/ada"), replied("Hello."))
+    kept = here("export", store, "--session", "person", "--redact")
+    assert b"ada@corp.io in /home/ada" in kept.stdout
+    for words in ((), ("--raw",)):
+        done = here("export", store, "--session", "person", "--redact=all", *words)
+        assert b"I am [redacted:mail:1] in /home/[redacted:user:1]" in done.stdout
+
+
 def test_export_of_what_is_left(here: Any, store: str) -> None:
     damage(store, "ticket-42", 12)
     done = here("export", store, "--session", "ticket-42")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
+import time
 from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
@@ -191,3 +193,25 @@ def test_ids_are_the_same_each_run_and_differ_as_the_history_grows(provider: Sta
 
 def test_providers_run_side_by_side(provider: Start) -> None:
     assert provider().url != provider().url
+
+
+def test_others_are_served_while_a_large_request_is_judged(provider: Start, tmp_path: Path) -> None:
+    running = provider(records=tmp_path)
+    call = {"type": "tool_use", "name": "bash", "input": {}}
+    large = [
+        message
+        for number in range(20_000)
+        for message in (
+            {"role": "user", "content": WORDS},
+            {"role": "assistant", "content": [{**call, "id": f"toolu_{number}"}]},
+        )
+    ]
+    body = {**BODIES["/v1/messages"], "messages": large}
+    sending = threading.Thread(target=send, args=(running, "/v1/messages", body))
+    sending.start()
+    # What came is kept before it is judged.
+    while not list(tmp_path.glob("*.json")):
+        time.sleep(0.001)
+    assert send(running, "/v1/messages", BODIES["/v1/messages"])[0] == 200
+    sending.join()
+    assert [entry.messages for entry in running.log] == [1, len(large)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from collections.abc import Callable
@@ -24,7 +25,10 @@ def repeated(piece: str, size: int) -> str:
     return (piece * (size // len(piece) + 1))[:size]
 
 
+ENCODED = base64.b64encode(b"password=hunter2xyz and more text, ").decode()
 HOSTILE = [
+    *("\\u0041", "%2541", "\x1b[", "mysql -pabcd ", "cookie: a=b; ", "a:5432:b:c:", "$6$"),
+    *("passphrase: aa bb ", f"{ENCODED} "),
     *(
         "a",
         "A",

@@ -15,8 +15,8 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.desk import Answer, Desk
-from lockstitch.provider.judge import chosen
+from lockstitch.provider.desk import Answer, Asked, Desk
+from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
 from lockstitch.provider.wire import Wire
@@ -115,9 +115,12 @@ class Provider(Desk):
         self.refusals: list[Any] = []
         super().__init__(chosen([]), self.model, clock=lambda: 1_700_000_000.5)
 
-    def sampled(self, wire: Wire, data: bytes) -> Answer:
+    def received(self, wire: Wire, data: bytes, count: str = "") -> Asked:
         self.model.body = json.loads(data)
-        answer = super().sampled(wire, data)
+        return super().received(wire, data, count)
+
+    def answered(self, asked: Asked, verdict: Verdict) -> Answer:
+        answer = super().answered(asked, verdict)
         self.refusals += [answer.body] if answer.status != 200 else []
         return answer
 

@@ -105,7 +105,7 @@ def _annotation(option: Option) -> Any:
         return Annotated[bool, typer.Option(*option.flags, help=option.help)]
     described = typer.Option(
         *option.flags,
-        metavar=option.metavar,
+        metavar=f"[={option.metavar}]" if option.implied else option.metavar,
         help=option.help,
         callback=_choice(option) if option.choices else None,
         show_default=False,
@@ -113,9 +113,9 @@ def _annotation(option: Option) -> Any:
     return Annotated[str | None, described]
 
 
-def _choice(option: Option) -> Callable[[str], str]:
-    def allowed(value: str) -> str:
-        if value not in option.choices:
+def _choice(option: Option) -> Callable[[str | None], str | None]:
+    def allowed(value: str | None) -> str | None:
+        if value is not None and value not in option.choices:
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(option.choices)}")
         return value
 

@@ -111,7 +111,7 @@ def _is_near_its_call(steps: list[str], transcript: Transcript) -> bool:
     messages, chain = transcript.history.messages, transcript.state[0]
     number = int(steps[1])
     wanted = _ids(messages[number], "tool_use_id") or _ids(messages[number], "id")
-    known = chain.spans
+    known: _Spans | None = chain.spans
     if known is None or known.messages is not messages:
         known = chain.spans = _Spans(messages)
     return known.is_near(wanted)

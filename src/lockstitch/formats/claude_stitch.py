@@ -7,10 +7,9 @@ times that grow towards the leaf. It is the one layout that every version resume
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from msgspec import Struct, structs
@@ -29,6 +28,7 @@ from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.history import NEW, Strand
 from lockstitch.formats.records import Record, amended, new_record
+from lockstitch.formats.slots import Earlier
 
 PROGRESS = "progress"
 # What a new record takes over from its neighbour, in the order in which the program writes it.
@@ -344,7 +344,10 @@ class _Stitcher:
     def _file(self, line: Sequence[Unit]) -> list[Record]:
         """Put the lines back into the file, new and moved ones behind the one they follow."""
         lost = self._lost()
-        earlier = _Earlier(line)
+        earlier = Earlier(
+            (unit.number for unit in line if unit.number > NEW),
+            {unit.number: unit for unit in line},
+        )
         spots = {unit.number: unit.record for unit in line if unit.number != NEW}
         follow: dict[int, list[Record]] = {}
         moved: set[int] = set()
@@ -371,7 +374,7 @@ class _Stitcher:
             return unit.number >= self.chain.boundary
         return after is not None and NEW < after.number < unit.number and after.number > anchor
 
-    def _rehung(self, record: Record, lost: set[int], earlier: _Earlier) -> Record:
+    def _rehung(self, record: Record, lost: set[int], earlier: Earlier[Unit]) -> Record:
         """Hang what hung on a line that is gone on the line before that one."""
         if not record.is_record or not lost:
             return record
@@ -380,18 +383,3 @@ class _Stitcher:
             return record
         before = earlier.than(parent.number)
         return amended(self.data, record, ("parentUuid",), before.uuid if before else None)
-
-
-class _Earlier:
-    """Looks for the last line of a conversation that stood before a record in the old file."""
-
-    def __init__(self, line: Sequence[Unit]) -> None:
-        old = sorted((unit.number, place) for place, unit in enumerate(line) if unit.number > NEW)
-        self.line = line
-        self.numbers = [number for number, _ in old]
-        self.places = list(accumulate((place for _, place in old), max))
-
-    def than(self, number: int) -> Unit | None:
-        """Return that line; None if there is none."""
-        at = bisect_left(self.numbers, number)
-        return self.line[self.places[at - 1]] if at else None

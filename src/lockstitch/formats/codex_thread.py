@@ -8,6 +8,7 @@ the summary; a rollback drops the last turns; and in a paginated file nothing be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from lockstitch.formats.codex_head import META, is_whole
@@ -150,7 +151,7 @@ class Thread:
             if record.is_record and is_read(record.value) and not misspelled(record.value):
                 self._replay(number, record.value)
 
-    @property
+    @cached_property
     def hidden(self) -> list[int]:
         """Give the records with items that stand before the last ``session_meta``."""
         return [

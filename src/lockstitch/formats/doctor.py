@@ -20,7 +20,7 @@ from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave
 from lockstitch.formats.records import BOM, DOCUMENT, JSON, NUL, TORN, Record
 from lockstitch.lists import Plan, plan_request, plan_stored
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Path
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Message, Path
 from lockstitch.repair.edits import diff
 from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
@@ -99,7 +99,10 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
     plan = plan_history(history, form.tolerated)
     found = (form.named(finding, transcript) for finding in plan.findings)
     if transcript.waiting:
-        found = (_unfixable(finding) for finding in found if not _is_asked(finding, history))
+        views = new_dialect(history.dialect).read(history.messages)
+        batches = [number for number, view in enumerate(views) if view.has(CALL)]
+        last = max(batches, default=len(views))
+        found = (_unfixable(finding) for finding in found if not _is_asked(finding, last, views))
     return [
         structs.replace(
             finding,
@@ -111,13 +114,11 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
     ]
 
 
-def _is_asked(finding: Finding, history: History) -> bool:
-    """Tell whether a finding is on the last batch of calls, or behind it: what a person answers."""
-    views = new_dialect(history.dialect).read(history.messages)
-    batches = [number for number, view in enumerate(views) if view.has(CALL)]
+def _is_asked(finding: Finding, last: int, views: Sequence[Message]) -> bool:
+    """Whether a finding is on the last batch of calls, or behind it: what a person answers."""
     steps = finding.place.split(".")
     number = int(steps[1]) if len(steps) > 1 and is_index(steps[1]) else len(views)
-    return number >= max(batches, default=len(views))
+    return number >= last
 
 
 def _unfixable(finding: Finding) -> Finding:

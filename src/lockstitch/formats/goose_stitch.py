@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -44,11 +45,12 @@ class _Stitcher:
         self.homes = {id(block): turn.items[at] for turn in talk.turns for at, block in turn.blocks}
         self.sent = {turn.number for turn in talk.turns if turn.is_sent and turn.blocks}
         self.names = {spelled(own): own for own in _ids(talk)}
+        self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
 
     def stitch(self, strands: Sequence[Strand]) -> list[Record]:
         lines = [line for strand in strands for line in self._lines(strand)]
-        stay = steady([self._home(line, lines[:place]) for place, line in enumerate(lines)])
+        stay = steady(self._homes(lines))
         out: dict[int, list[Record]] = {NEW: []}
         kept: set[int] = set()
         anchor = NEW
@@ -66,11 +68,16 @@ class _Stitcher:
         for (source, _), run in groupby(strand.parts, key=_run):
             yield Line(source, role, [block for _, block in run])
 
-    def _home(self, line: Line, before: Sequence[Line]) -> int:
-        """Give the record that a message may stay in: its own role's, and only once."""
-        turn = self.turns.get(line.number)
-        fits = turn is not None and turn.role == line.role
-        return line.number if fits and all(o.number != line.number for o in before) else NEW
+    def _homes(self, lines: Sequence[Line]) -> list[int]:
+        """Give the records that messages may stay in: of their own role, and only once."""
+        homes: list[int] = []
+        seen: set[int] = set()
+        for line in lines:
+            turn = self.turns.get(line.number)
+            fits = turn is not None and turn.role == line.role and line.number not in seen
+            homes.append(line.number if fits else NEW)
+            seen.add(line.number)
+        return homes
 
     def _all(self, out: dict[int, list[Record]], kept: set[int]) -> Iterator[Record]:
         """Put the messages among what is not sent, which stays where it is."""
@@ -101,12 +108,12 @@ class _Stitcher:
         """Give the items of a message: those that are sent, among those that are not."""
         places = {id(block): at for at, block in turn.blocks}
         told = {at for at, _ in turn.blocks}
-        rest = [at for at in range(len(turn.items)) if at not in told]
+        rest = deque(at for at in range(len(turn.items)) if at not in told)
         items: list[Any] = []
         for block in blocks:
             at = places.get(id(block))
             while at is not None and rest and rest[0] < at:
-                items.append(turn.items[rest.pop(0)])
+                items.append(turn.items[rest.popleft()])
             items.append(self._item(block, turn))
         return [*items, *(turn.items[at] for at in rest)]
 
@@ -117,10 +124,17 @@ class _Stitcher:
     def _item(self, block: Fields, turn: Turn | None) -> Any:
         if id(block) in self.homes:
             return self.homes[id(block)]
-        requests = [i for i in turn.items if type(i) is dict] if turn else []
         own = self.names.get(str(block.get("id")))
-        old = next((item for item in requests if own and item.get("id") == own), None)
+        old = self._requests(turn).get(own) if turn and own else None
         return item_of(block, old, self.names)
+
+    def _requests(self, turn: Turn) -> dict[str, Any]:
+        """Return the items of a message by their ids, of several the first."""
+        if turn.number not in self.requests:
+            items = [item for item in turn.items if type(item) is dict]
+            named = [item for item in items if type(item.get("id")) is str]
+            self.requests[turn.number] = {item["id"]: item for item in reversed(named)}
+        return self.requests[turn.number]
 
     def _with(self, record: Record, items: list[Any]) -> Record:
         if isinstance(record, Row):

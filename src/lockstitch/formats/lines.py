@@ -22,6 +22,8 @@ _BOM = b"\xef\xbb\xbf"
 _NULS = re.compile(rb"\0+")
 _START = re.compile(r'\{[ \t]*"')
 _SPACE = " \t\r\n"
+_SPACES = b" \t\r\n\x0b\x0c"
+_BLANKS = re.compile(rb"(?:[ \t\r\x0b\x0c]*\n)+")
 # A hostile line must not cost more than this many attempts to find a record in it.
 _ATTEMPTS = 2000
 # Of one stretch that is nested deeply, this many: each may read all of it.
@@ -29,6 +31,9 @@ _DEEP_ATTEMPTS = 8
 # A record that was written over several lines may take this many, and this many bytes.
 _MOST_LINES = 5000
 _MOST_BYTES = 4 << 20
+# So much is read of what may be one at first, and no token but a text is longer than this.
+_FIRST_LOOK = 256
+_TOKEN = 400
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _CONTROLS = re.compile(rb"[\0-\x1f]")
 
@@ -44,6 +49,7 @@ def read(data: bytes, is_record: IsRecord, decode_at: Decode | None = None) -> l
     ``decode_at`` decodes a line that starts at some byte, in place of decoding all of it.
     """
     records: list[Record] = []
+    joining = _Joining(data, is_record)
     start = 0
     number = 0
     if data[:3] == _BOM:
@@ -51,11 +57,18 @@ def read(data: bytes, is_record: IsRecord, decode_at: Decode | None = None) -> l
         start = 3
     while start < len(data):
         number += 1
+        blank = _BLANKS.match(data, start) if data[start] in _SPACES else None
+        if blank is not None:
+            # however many there are in a row, they are one piece
+            records.append(Record(str(number), None, BLANK, start, blank.end() - 1))
+            number += data.count(b"\n", start, blank.end()) - 1
+            start = blank.end()
+            continue
         stop = data.find(b"\n", start)
         stop = len(data) if stop < 0 else stop
         found = _line(data, (start, stop), str(number), decode_at)
         if found is None:
-            joined = _joined(data, start, number, is_record)
+            joined = joining.joined(start, number)
             if joined is None:
                 found = [*_salvaged(data, start, stop, str(number), is_record)]
             else:
@@ -119,47 +132,78 @@ def _note_missing_newline(records: list[Record]) -> None:
         last.codes = (*last.codes, "LS608")
 
 
-def _joined(data: bytes, start: int, number: int, is_record: IsRecord) -> Record | None:
-    """Read a record that stands on several lines.
+class _Joining:
+    """Reads records that stand on several lines; what it learns of a line it learns once."""
 
-    Its text holds raw line breaks (LS609), or line breaks stand between its tokens (LS612).
-    """
-    if not data[start : start + 80].lstrip().startswith(b"{"):
-        return None
-    end = _reach(data, start)
-    # Latin-1 keeps every byte at its own index.
-    text = data[start:end].decode("latin-1")
-    try:
-        begin = len(text) - len(text.lstrip())
-        stop = start + unread.raw_decode(text, begin, strict=False)[1]
-    except ValueError:
-        return None
-    line_end = data.find(b"\n", stop)
-    rest = data[stop : line_end if line_end >= 0 else len(data)]
-    found = _escaped_reading(data[start:stop])
-    if rest.strip() or b"\n" not in data[start:stop] or found is None or not is_record(found[0]):
-        return None
-    stop += len(rest)
-    codes = ("LS612" if _is_json(data[start:stop]) else "LS609", *found[1])
-    fresh = _on_one_line(data[start:stop])
-    return Record(str(number), found[0], JSON, start, stop, fresh=fresh, codes=codes)
+    def __init__(self, data: bytes, is_record: IsRecord) -> None:
+        self.data = data
+        self.is_record = is_record
+        self.whole: dict[int, bool] = {}
 
+    def joined(self, start: int, number: int) -> Record | None:
+        """Read a record that starts here.
 
-def _reach(data: bytes, start: int) -> int:
-    """Return where lines end that may belong to one record: at the next that is whole by itself."""
-    stop = data.find(b"\n", start)
-    for _ in range(_MOST_LINES):
-        if stop < 0 or stop - start > _MOST_BYTES or _starts_record(data, stop + 1):
-            break
-        stop = data.find(b"\n", stop + 1)
-    return len(data) if stop < 0 else stop
+        Its text holds raw line breaks (LS609), or line breaks stand between its tokens (LS612).
+        """
+        data = self.data
+        if not data[start : start + 80].lstrip().startswith(b"{"):
+            return None
+        stop = self._end_of_value(start)
+        if stop is None:
+            return None
+        line_end = data.find(b"\n", stop)
+        rest = data[stop : line_end if line_end >= 0 else len(data)]
+        found = _escaped_reading(data[start:stop])
+        if rest.strip() or b"\n" not in data[start:stop] or found is None:
+            return None
+        if not self.is_record(found[0]):
+            return None
+        stop += len(rest)
+        codes = ("LS612" if _is_json(data[start:stop]) else "LS609", *found[1])
+        fresh = _on_one_line(data[start:stop])
+        return Record(str(number), found[0], JSON, start, stop, fresh=fresh, codes=codes)
 
+    def _end_of_value(self, start: int) -> int | None:
+        """Return where a value ends; as little is read as tells that none does."""
+        size = _FIRST_LOOK
+        while True:
+            end, is_all = self._reach(start, size)
+            # Latin-1 keeps every byte at its own index.
+            text = self.data[start:end].decode("latin-1")
+            begin = len(text) - len(text.lstrip())
+            try:
+                return start + unread.raw_decode(text, begin, strict=False)[1]
+            except json.JSONDecodeError as error:
+                is_cut = error.pos + _TOKEN >= len(text) or error.msg.startswith("Unterminated")
+            except unread.TooDeep as error:
+                is_cut = error.reached + _TOKEN >= len(text)
+            if is_all or not is_cut:
+                return None
+            size *= 8
 
-def _starts_record(data: bytes, start: int) -> bool:
-    """Whether the next line is a whole object of its own, so that nothing runs into it."""
-    stop = data.find(b"\n", start)
-    text = data[start : stop if stop >= 0 else len(data)]
-    return text.startswith(b'{"') and text.rstrip().endswith(b"}") and _is_json(text)
+    def _reach(self, start: int, size: int) -> tuple[int, bool]:
+        """Return where lines end that may belong to one record, and whether those are all.
+
+        They end at the next line that is whole by itself; no more is looked at than asked for.
+        """
+        data = self.data
+        stop = data.find(b"\n", start)
+        for _ in range(_MOST_LINES):
+            if stop < 0 or stop - start > _MOST_BYTES or self._starts_record(stop + 1):
+                break
+            if stop - start > size:
+                return stop, False
+            stop = data.find(b"\n", stop + 1)
+        return len(data) if stop < 0 else stop, True
+
+    def _starts_record(self, start: int) -> bool:
+        """Whether the next line is a whole object of its own, so that nothing runs into it."""
+        if start not in self.whole:
+            stop = self.data.find(b"\n", start)
+            text = self.data[start : stop if stop >= 0 else len(self.data)]
+            is_object = text.startswith(b'{"') and text.rstrip().endswith(b"}")
+            self.whole[start] = is_object and _is_json(text)
+        return self.whole[start]
 
 
 def _is_json(text: bytes) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +19,7 @@ from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)
+_NONE: Mapping[int, str] = {}
 _HEAD_HELP = (
     "repair moves the head to the start of the file, or writes it anew from what is left of it "
     "and the name of the file"
@@ -45,12 +47,13 @@ def findings(session: Session, left: int, context: Context) -> Iterator[Finding]
         yield find("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
     for node in _dangling(session):
-        on_path = node.number == cuts
-        text = "the parent of this record is missing" + (turns if on_path else "")
-        severity = ERROR if on_path else WARNING
+        is_cut = node.number == cuts
+        text = "the parent of this record is missing" + (turns if is_cut else "")
+        severity = ERROR if is_cut else WARNING
         yield find("LS701", records[node.number].place, text, severity)
+    on_path = set(session.path)
     for node in _circles(session):
-        severity = ERROR if node.number in session.path else WARNING
+        severity = ERROR if node.number in on_path else WARNING
         text = "the parents of this record are a circle"
         yield find("LS702", records[node.number].place, text, severity)
     number = _cut_off(session)
@@ -220,10 +223,11 @@ class _Round:
     def note(self, code: str, action: str, number: int, text: str) -> None:
         self.ledger.note(RULES[code], action, self.session.records[number].place, text)
 
-    def link(self, code: str, number: int) -> None:
-        """Hang an entry on the one before it in the file."""
+    def link(self, code: str, number: int, names: Mapping[int, str] = _NONE) -> None:
+        """Hang an entry on the one before it in the file, which may have another name by now."""
         node = self.session.graph.before(number, lambda other: other.number not in self.gone)
-        self.set(number, ("parentId",), node.id if node else None)
+        name = names.get(node.number, node.id) if node else None
+        self.set(number, ("parentId",), name)
         place = f"line {self.session.records[node.number].place}" if node else "no record"
         self.note(code, "linked", number, f"hangs on {place} now")
 
@@ -260,15 +264,20 @@ class _Round:
 
     def rename_repeats(self) -> None:
         """Give a second entry with an id its own, and hang on it what was written behind it."""
-        for node, _ in _repeats(self.session)[:1]:
-            name = new_id(self.session, node.id, node.number)
+        second: dict[str, int] = {}
+        names: dict[int, str] = {}
+        for node, _ in _repeats(self.session):
+            name = names[node.number] = new_id(self.session, node.id, node.number)
             self.set(node.number, ("id",), name)
-            for child in self.session.graph.children.get(node.id, ()):
-                if child.number > node.number:
-                    self.set(child.number, ("parentId",), name)
+            children = self.session.graph.children.get(node.id, ())
+            if node.id not in second:
+                second[node.id] = node.number
+                for child in children:
+                    if child.number > node.number:
+                        self.set(child.number, ("parentId",), name)
             self.note("LS703", "rewritten", node.number, "got an id of its own")
-            if _is_last(self.session, node) and _goes_on(self.session, node):
-                self.link("LS703", node.number)
+            if _is_last(self.session, node) and any(c.number < second[node.id] for c in children):
+                self.link("LS703", node.number, names)
 
     def mend_malformed(self) -> None:
         for number in _malformed(self.session):
@@ -305,9 +314,18 @@ class _Round:
 
     def _keep_from(self, name: Any, node: Node) -> None:
         """Let a compaction keep from here on what it kept from an entry that is gone."""
+        for number in self._keeping.get(name, ()) if name is not None else ():
+            self.set(number, ("firstKeptEntryId",), node.id)
+
+    @cached_property
+    def _keeping(self) -> dict[str, list[int]]:
+        """The compactions, by the entry from which they keep what was said."""
+        found: dict[str, list[int]] = {}
         for number in self.session.entries:
-            if name is not None and self.session.value(number).get("firstKeptEntryId") == name:
-                self.set(number, ("firstKeptEntryId",), node.id)
+            name = self.session.value(number).get("firstKeptEntryId")
+            if type(name) is str:
+                found.setdefault(name, []).append(number)
+        return found
 
     def link_danglers(self) -> None:
         for node in _dangling(self.session):
@@ -341,16 +359,16 @@ class _Round:
     def _with_parents(self, number: int, done: Container[int]) -> list[int]:
         """Return an entry with those of its ancestors that are not done yet, from the root on."""
         node = self.session.graph.by_number.get(number)
-        trail: list[int] = [] if node is not None or number in done else [number]
+        trail: dict[int, None] = {} if node is not None or number in done else {number: None}
         while node is not None and node.number not in done and node.number not in trail:
-            trail.append(node.number)
+            trail[node.number] = None
             node = self.session.graph.by_id.get(node.parent) if node.parent else None
-        return trail[::-1]
+        return list(trail)[::-1]
 
 
 def new_id(session: Session, *names: object) -> str:
     """Make an id as pi does, the same in every run of the same repair, that no entry has."""
-    known = {node.id for node in session.graph.nodes}
+    known = session.graph.by_id
     for count in range(len(known) + 1):
         text = ":".join(map(str, ("lockstitch", session.head.get("id"), *names, count)))
         name = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from lockstitch.formats.pi_blocks import (
 from lockstitch.formats.pi_repair import new_id
 from lockstitch.formats.pi_session import COMPACTION, Session, is_result
 from lockstitch.formats.records import Record, amended, new_record
-from lockstitch.formats.slots import steady
+from lockstitch.formats.slots import Earlier, steady
 from lockstitch.model.parts import Path
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import RULES
@@ -70,8 +71,8 @@ class _Stitcher:
 
     def stitch(self, strands: Sequence[Strand]) -> list[Record]:
         units = [unit for strand in strands for unit in self._units(strand)]
-        for unit in units:
-            unit.record = self._fresh(unit, units) if unit.is_new else self._kept(unit)
+        for unit, near in zip(units, self._neighbours(units), strict=True):
+            unit.record = self._fresh(unit, near) if unit.is_new else self._kept(unit)
         line = self._with_controls(units)
         first = self._first_kept(line, units)
         if not self.session.is_linear:
@@ -140,25 +141,23 @@ class _Stitcher:
 
     def _items(self, unit: Unit, content: list[Any]) -> list[Any]:
         """Give the content of a message: what was never sent stays, what is gone goes."""
-        sent = [path[-1] for _, path in self.homes[unit.number]]
-        spare = [place for place in sent if not self._is_kept(unit, place)]
-        silent = [place for place in range(len(content)) if place not in sent]
+        sent = {path[-1]: None for _, path in self.homes[unit.number]}
+        homes = [self.session.kept.get(id(block)) for block in unit.blocks]
+        kept = {h[1][-1] for h in homes if h is not None and h[0] == unit.number}
+        spare = deque(place for place in sent if place not in kept)
+        silent = deque(place for place in range(len(content)) if place not in sent)
         items: list[Any] = []
         for block in unit.blocks:
             home = self.session.kept.get(id(block))
             own = home is not None and home[0] == unit.number
             place = int(home[1][-1]) if home is not None and own else NEW
             if not own and spare:
-                place = int(spare.pop(0))
-            items += [content[n] for n in silent if n < place]
-            silent = [n for n in silent if n > place]
+                place = int(spare.popleft())
+            while silent and silent[0] < place:
+                items.append(content[silent.popleft()])
             old = content[place] if place != NEW else None
             items.append(old if own else item_of(block, self.ids, old))
         return [*items, *(content[n] for n in silent)]
-
-    def _is_kept(self, unit: Unit, place: Any) -> bool:
-        homes = (self.session.kept.get(id(block)) for block in unit.blocks)
-        return any(h is not None and h[0] == unit.number and h[1][-1] == place for h in homes)
 
     def _amended_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
         old = result_block(message)
@@ -176,8 +175,7 @@ class _Stitcher:
 
     # New entries.
 
-    def _fresh(self, unit: Unit, units: Sequence[Unit]) -> Record:
-        near = self._neighbour(unit, units)
+    def _fresh(self, unit: Unit, near: dict[str, Any]) -> Record:
         if unit.role == RESULT:
             message = result_of(unit.blocks[0], self.ids, self.names)
         else:
@@ -192,11 +190,13 @@ class _Stitcher:
             value |= {"id": unit.id, "parentId": None}
         return new_record("", {**value, "timestamp": near.get("timestamp"), "message": message})
 
-    def _neighbour(self, unit: Unit, units: Sequence[Unit]) -> dict[str, Any]:
-        place = units.index(unit)
-        around = [*reversed(units[:place]), *units[place:]]
-        number = next((u.number for u in around if not u.is_new), self.session.entries[0])
-        return self.session.value(number)
+    def _neighbours(self, units: Sequence[Unit]) -> Iterator[dict[str, Any]]:
+        """Give for each entry the old one before it, or the first that there is."""
+        old = (unit.number for unit in units if not unit.is_new)
+        last = next(old, self.session.entries[0])
+        for unit in units:
+            yield self.session.value(last)
+            last = last if unit.is_new else unit.number
 
     def _made_by(self, unit: Unit, near: dict[str, Any]) -> dict[str, Any]:
         """Give the fields that a message of the model must have."""
@@ -316,23 +316,24 @@ class _Stitcher:
         moved = {unit.number for units in follow.values() for unit in units}
         gone = self._lost()
         front = next((n for n in session.path if n in spots), len(session.records))
+        earlier = Earlier((n for n in session.path if n in spots), spots)
         for number, record in enumerate(session.records):
             if number == front:
                 yield from ((unit.number, _ended(unit)) for unit in follow.get(NEW, ()))
             if number in spots:
                 yield number, _record(spots[number])
             elif number not in moved and number not in gone:
-                yield number, self._rehung(record, gone, spots)
+                yield number, self._rehung(record, gone, earlier)
             yield from ((unit.number, _ended(unit)) for unit in follow.get(number, ()))
 
-    def _rehung(self, record: Record, gone: set[int], spots: dict[int, Unit]) -> Record:
+    def _rehung(self, record: Record, gone: set[int], earlier: Earlier[Unit]) -> Record:
         """Hang what hung on an entry that is gone on the entry before that one."""
         parent = record.value.get("parentId") if record.is_record else None
         node = self.session.last.get(parent) if type(parent) is str else None
         if node is None or node.number not in gone:
             return record
-        before = [n for n in self.session.path if n in spots and n < node.number]
-        name = spots[before[-1]].id if before else None
+        before = earlier.than(node.number)
+        name = before.id if before else None
         return amended(self.data, record, ("parentId",), name)
 
     def _counted(self, laid: Sequence[tuple[int, Record]], first: Unit | None) -> list[Record]:

@@ -7,8 +7,9 @@ What keeps its order stays in its place, and what is new or moved goes behind wh
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
@@ -62,6 +63,25 @@ def steady(origins: Sequence[int]) -> set[int]:
         kept.add(at)
         at = before[at]
     return kept
+
+
+T = TypeVar("T")
+
+
+class Earlier(Generic[T]):
+    """Looks for the last of some records, in the order given, that stood before another one."""
+
+    def __init__(self, numbers: Iterable[int], values: Mapping[int, T]) -> None:
+        order = list(numbers)
+        old = sorted((number, place) for place, number in enumerate(order))
+        self.order, self.values = order, values
+        self.numbers = [number for number, _ in old]
+        self.places = list(accumulate((place for _, place in old), max))
+
+    def than(self, number: int) -> T | None:
+        """Return what that record became; None if there is none."""
+        at = bisect_left(self.numbers, number)
+        return self.values[self.order[self.places[at - 1]]] if at else None
 
 
 def lay(

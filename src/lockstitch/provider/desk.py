@@ -39,6 +39,15 @@ class Answer(Struct, frozen=True):
     turn: Turn | None = None
 
 
+class Asked(Struct, frozen=True):
+    """A request that came; ``count`` is the path it came to if it asks for tokens only."""
+
+    wire: Wire
+    data: bytes
+    count: str
+    record: str | None
+
+
 class Records:
     """A folder that keeps every request body under its number, for its owner's eyes only."""
 
@@ -81,26 +90,27 @@ class Desk:
         self._records = records
         self._number = 0
 
-    def sampled(self, wire: Wire, data: bytes) -> Answer:
-        """Answer a request for a message."""
-        record = self._kept(wire.dialect, data)
-        verdict = judge(data, wire, self._rules[wire.dialect])
-        answer = self._refused(wire, data, verdict) or self._answered(wire, data, verdict)
-        self._note(wire, wire.path, verdict, answer, record)
-        return answer
+    def received(self, wire: Wire, data: bytes, count: str = "") -> Asked:
+        """Take a request for a message, or for the number of tokens only, at the path *count*."""
+        name = f"{wire.dialect}-count" if count else wire.dialect
+        record = None if self._records is None else self._records.keep(name, data)
+        return Asked(wire, data, count, record)
 
-    def counted(self, wire: Wire, path: str, data: bytes) -> Answer:
-        """Answer a request for the number of tokens only."""
-        record = self._kept(f"{wire.dialect}-count", data)
-        verdict = judge(data, wire, self._rules[wire.dialect], sampled=False)
-        answer = self._refused(wire, data, verdict) or Answer(
-            200, {"input_tokens": tokens_in(data)}
-        )
-        self._note(wire, path, verdict, answer, record)
-        return answer
+    def judged(self, asked: Asked) -> Verdict:
+        """Judge a request; it touches nothing of the desk, and may take its time elsewhere."""
+        profile = self._rules[asked.wire.dialect]
+        return judge(asked.data, asked.wire, profile, sampled=not asked.count)
 
-    def _kept(self, name: str, data: bytes) -> str | None:
-        return None if self._records is None else self._records.keep(name, data)
+    def answered(self, asked: Asked, verdict: Verdict) -> Answer:
+        """Answer a request that was judged."""
+        wire, data = asked.wire, asked.data
+        answer = self._refused(wire, data, verdict)
+        if answer is None and asked.count:
+            answer = Answer(200, {"input_tokens": tokens_in(data)})
+        elif answer is None:
+            answer = self._answered(wire, data, verdict)
+        self._note(wire, asked.count or wire.path, verdict, answer, asked.record)
+        return answer
 
     def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
         if verdict.refusal is None:

@@ -11,13 +11,15 @@ from contextlib import contextmanager, suppress
 from aiohttp import web
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.desk import Answer, Desk
+from lockstitch.provider.desk import Answer, Asked, Desk
 from lockstitch.provider.judge import WIRES
 from lockstitch.provider.wire import Wire
 
 HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")
 _LARGEST = 64 << 20
+# What is larger takes a while to judge: that is done in a thread of its own.
+_LARGE = 64 << 10
 _COUNT = "/v1/messages/count_tokens"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -89,7 +91,7 @@ def _address(runner: web.AppRunner) -> str:
 def _sampled(desk: Desk, wire: Wire) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         _require_json(request)
-        answer = desk.sampled(wire, await request.read())
+        answer = await _answer(desk, desk.received(wire, await request.read()))
         if answer.turn is None:
             return _whole(answer)
         response = web.StreamResponse(
@@ -107,9 +109,18 @@ def _sampled(desk: Desk, wire: Wire) -> Handler:
 def _counted(desk: Desk, wire: Wire) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         _require_json(request)
-        return _whole(desk.counted(wire, _COUNT, await request.read()))
+        return _whole(await _answer(desk, desk.received(wire, await request.read(), _COUNT)))
 
     return handle
+
+
+async def _answer(desk: Desk, asked: Asked) -> Answer:
+    """Answer a request; while a large one is judged, others are served."""
+    if len(asked.data) > _LARGE:
+        verdict = await asyncio.to_thread(desk.judged, asked)
+    else:
+        verdict = desk.judged(asked)
+    return desk.answered(asked, verdict)
 
 
 def _whole(answer: Answer) -> web.Response:

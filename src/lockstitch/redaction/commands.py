@@ -15,6 +15,7 @@ from lockstitch.redaction.shapes import is_reference, is_worded, is_words
 
 _LONGEST_COMMAND = 400
 _SHORTEST = 4
+_FARTHEST_HOST = 256
 # A value as a shell takes it, quotes escaped for JSON included.
 _VALUE = r"""(?:\\{0,3}["'](?P<q>[^"'\\\n]{4,200})|(?P<b>[^\s"'\\;|&<>(){}]{4,200}))"""
 
@@ -34,6 +35,7 @@ _OPTIONS = {
     b"sqlcmd": re.compile(rf"\s-P[ =]{{0,4}}{_VALUE}"),
     b"smbclient": re.compile(r"\s-U\s{0,4}[\"']?[^\s%\"']{1,64}%(?P<b>[^\s\"']{4,200})"),
     b"openssl": re.compile(r"\s-pass(?:in|out)?\s{1,4}[\"']?pass:(?P<b>[^\s\"']{4,200})"),
+    b"ssh-keygen": re.compile(rf"\s-[NP]\s{{1,4}}{_VALUE}"),
     b"unzip": re.compile(rf"\s-P\s{{0,4}}{_VALUE}"),
     b"7z": re.compile(rf"\s-p(?!\s){_VALUE}"),
     b"ldapsearch": re.compile(rf"\s-w\s{{1,4}}{_VALUE}"),
@@ -41,7 +43,7 @@ _OPTIONS = {
 }
 COMMANDS = tuple(_OPTIONS)
 # One of these is in every such command, in small letters.
-FLAGS = (b" -p", b"\t-p", b" -a", b" -w", b" -u", b"vault login")
+FLAGS = (b" -p", b"\t-p", b" -a", b" -w", b" -u", b" -n", b"vault login")
 _LINE_END = re.compile(r"\n|\\n")
 _FLAG_NAMES = ("assword", "ort", "rotocol", "ager", "rint", "assive", "ath", "refix")
 
@@ -50,6 +52,9 @@ def option(name: bytes, text: str, at: int) -> Iterator[Span]:
     """Find the password that a command is given on its line."""
     stop = _LINE_END.search(text, at, at + _LONGEST_COMMAND)
     end = stop.start() if stop else min(len(text), at + _LONGEST_COMMAND)
+    # the same command again on its line has its own options
+    again = text.find(name.decode(), at + len(name), end)
+    end = again if again >= 0 else end
     for found in _OPTIONS[name].finditer(text, at, end):
         group = "q" if found.groupdict().get("q") else "b"
         secret = found[group]
@@ -65,7 +70,11 @@ _NETRC = re.compile(
 
 def netrc(text: str, at: int) -> Iterator[Span]:
     """Find the password of a ``.netrc``: ``login NAME password SECRET``."""
-    yield from _unless_reference(_NETRC.match(text, at), "password")
+    found = _NETRC.match(text, at)
+    # in prose, "login" and "password" are followed by words, and nothing says machine
+    is_prose = found is not None and is_words(found[1])
+    if not is_prose or "machine" in text[max(0, at - _FARTHEST_HOST) : at]:
+        yield from _unless_reference(found, "password")
 
 
 # The host may be any, so that the port is what tells; before it the line must start.
@@ -74,7 +83,6 @@ _PGPASS = re.compile(
     r"(?=\s|\\n|[\"'`]|$)"
 )
 _HOST_BEFORE = re.compile(r"(?:^|[\s\"'`]|\\n)([\w.*-]{1,253})$")
-_FARTHEST_HOST = 256
 
 
 def pgpass(text: str, at: int) -> Iterator[Span]:

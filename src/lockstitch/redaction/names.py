@@ -26,10 +26,13 @@ NAMES = {
     b"passwd": "password",
     b"passphrase": "password",
     b"pwd": "password",
+    b"pass": "password",
     b"secret": "secret",
     b"token": "token",
     b"credential": "credential",
 }
+_PASS = b"pass"
+_QUOTES = ('"', "'")
 # What makes a key a secret, and what makes a token none.
 _SECRET_KEYS = (
     *(b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing"),
@@ -96,7 +99,8 @@ def named(text: str, low: bytes) -> Iterator[Span]:
         while at >= 0:
             end = at + len(name)
             end += name == b"credential" and low.startswith(b"s", end)
-            if not low[end : end + 1].isalpha() and (kind := _kind(low, at, name)):
+            is_one = not low[end : end + 1].isalpha() and (name != _PASS or _is_pass(text, at))
+            if is_one and (kind := _kind(low, at, name)):
                 span = _announced(text, at, end, kind)
                 if span:
                     yield span
@@ -104,10 +108,19 @@ def named(text: str, low: bytes) -> Iterator[Span]:
             at = low.find(name, end)
 
 
+def _is_pass(text: str, at: int) -> bool:
+    """Whether this ``pass`` is a password: of a variable in capitals, or a key in quotes."""
+    before, behind = text[max(0, at - 1) : at], text[at + len(_PASS) : at + len(_PASS) + 1]
+    is_key = before in _QUOTES and behind in _QUOTES and before != ""
+    return is_key or (before in ("_", "-", ".") and text[at : at + len(_PASS)] == "PASS")
+
+
 @lru_cache(4096)
 def kind_of(field: str) -> str | None:
     """Give the kind of secret that a field of this name holds, None if it holds none."""
     low = field[:_LONGEST].encode("latin-1", "replace").lower()
+    if low == _PASS or low.endswith((b"_pass", b"-pass")) or field.endswith("Pass"):
+        return "password"
     match = _FIELD.fullmatch(low)
     if match is None or (match[3].startswith(b"_") and not field.isupper()):
         return None

@@ -25,7 +25,7 @@ from lockstitch.redaction.spans import (
     spans,
     suspicious,
 )
-from lockstitch.redaction.walk import Contents, Slot
+from lockstitch.redaction.walk import Contents, Slot, text_of
 
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
@@ -139,15 +139,15 @@ class _Ledger:
                 marks = [Span(*one.span(), "user") for one in found]
                 slot.text = self._replaced(slot.text, marks, slot.place, signed=slot.signed)
 
-    def _clean_row(self, row: Sequence[Slot]) -> None:
+    def _clean_row(self, row: Sequence[tuple[str, Slot | None]]) -> None:
         """Take the secrets out of texts that belong together: an option and its value, lines."""
-        texts = [slot.text for slot in row]
+        texts = [slot.text if slot else text for text, slot in row]
         starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
         for start, end, kind in reversed(spans(" ".join(texts), None, Layers(random=False))):
             for number in range(bisect_right(starts, start) - 1, bisect_left(starts, end)):
-                slot, at = row[number], starts[number]
+                slot, at = row[number][1], starts[number]
                 first, last = max(start - at, 0), min(end - at, len(texts[number]))
-                if first < last:
+                if slot is not None and slot.is_folded and first < last:
                     found = [Span(first, last, kind)]
                     signed = slot.signed
                     slot.text = self._replaced(slot.text, found, slot.place, signed=signed)
@@ -261,7 +261,7 @@ def _placeholders_in(value: Any) -> list[tuple[str, str]]:
     try:
         text = msgspec.json.encode(value).decode()
     except (ArithmeticError, TypeError, ValueError, RecursionError):
-        text = repr(value)
+        text = text_of(value)
     return PLACEHOLDER.findall(text)
 
 

@@ -92,8 +92,8 @@ class Contents:
         self.slots: list[Slot] = []
         self.nests: list[Nest] = []
         self.keys: set[str] = set()
-        # Lists of texts: the lines of a file, the words of a command.
-        self.rows: list[list[Slot]] = []
+        # Lists of texts: the lines of a file, the words of a command; short ones have no slot.
+        self.rows: list[list[tuple[str, Slot | None]]] = []
         self._depth = 0
         self._fields: set[Any] = set()
         self._value(value, "", (None, place), free=False, signed=False)
@@ -118,18 +118,20 @@ class Contents:
 
     def _list(self, items: list[Any], key: str, trail: Trail, *, free: bool) -> None:
         first = len(self.slots)
-        is_pair = len(items) == _PAIR and all(type(item) is str for item in items)
+        is_text = all(type(item) is str for item in items)
+        is_pair = len(items) == _PAIR and is_text
         for number, item in enumerate(items):
             name = key if type(item) is str else ""
             # a header as HTTP libraries have it: a name, and what it says
             name = items[0] if is_pair and number else name
             self._value(item, name, (trail, number), free=free, signed=False)
-        if len(self.slots) - first > 1 and all(type(item) is str for item in items):
-            self.rows.append(self.slots[first:])
+        if is_text and len(items) > 1 and len(self.slots) > first:
+            own = {slot.trail[1]: slot for slot in self.slots[first:] if slot.trail}
+            self.rows.append([(item, own.get(number)) for number, item in enumerate(items)])
 
     def _as_text(self, value: Any, trail: Trail) -> None:
         """Gather from what is nested too deeply, or was not read: as the text of its JSON."""
-        text = dump(value, separators=(",", ":"))
+        text = text_of(value)
         self.nests.append(Nest(trail, text, _value_of))
         self.slots.append(Slot(text, (trail, ""), None, False, False, text))
 
@@ -294,6 +296,45 @@ def json_in(text: str) -> Any:
         return msgspec.json.decode(text)
     except _UNSURE:
         return None
+
+
+class _Sign(str):
+    """A piece of JSON that is written as it is."""
+
+    __slots__ = ()
+
+
+def text_of(value: Any) -> str:
+    """Return the JSON text of a value, however deep it is."""
+    pieces: list[str] = []
+    rest: list[Any] = [value]
+    while rest:
+        one = rest.pop()
+        if type(one) is _Sign:
+            pieces.append(one)
+        elif type(one) is dict and one:
+            rest.append(_Sign("}"))
+            for key, inner in reversed(one.items()):
+                rest += (inner, _Sign(f"{dump(key if type(key) is str else str(key))}:"), _COMMA)
+            rest[-1] = _Sign("{")
+        elif type(one) is list and one:
+            rest.append(_Sign("]"))
+            for inner in reversed(one):
+                rest += (inner, _COMMA)
+            rest[-1] = _Sign("[")
+        else:
+            pieces.append(_leaf(one))
+    return "".join(pieces)
+
+
+def _leaf(value: Any) -> str:
+    try:
+        return dump(value)
+    except (TypeError, ValueError):
+        return dump(str(value))
+
+
+_COMMA = _Sign(",")
 
 
 def _value_of(text: str) -> Any:

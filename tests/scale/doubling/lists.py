@@ -9,8 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import lockstitch
-from tests.kinds_of_break.conversations import BROKEN, HEALTHY, Ask, Call, Conversation, Done
-from tests.kinds_of_break.conversations import Result, Say, Turn
+from tests.kinds_of_break.conversations import (
+    BROKEN,
+    HEALTHY,
+    Ask,
+    Call,
+    Conversation,
+    Done,
+    Result,
+    Say,
+    Turn,
+)
 from tests.kinds_of_break.render import FORMS
 from tests.rules.case import Case
 from tests.rules.cases import CASES
