@@ -224,6 +224,15 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         b"{" + lines({**claude("a", None, "user", "Go."), "uuid": [0]}),
         ("--format", "claude-code"),
     ),
+    "a line of two records and a record on two lines": (
+        "claude-code",
+        "it.jsonl",
+        lines(claude("a", None, "user", "Go."))
+        + lines(claude("b", "a", "user", "On."))[:-1]
+        + lines(claude("c", "b", "user", "On."))
+        + lines(claude("d", "c", "user", "On.")).replace(b', "uuid"', b',\n"uuid"'),
+        (),
+    ),
     "an empty uuid": (
         "claude-code",
         "it.jsonl",
