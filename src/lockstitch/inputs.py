@@ -118,10 +118,12 @@ def close(handle: int) -> None:
     for kept, found in list(_left.items()):
         if not _is_open(found) and _left.pop(kept, None) is not None:
             os.close(kept)
-    if _may_be_database(handle) and _is_open(found := _identity(os.fstat(handle)), handle):
-        _left[handle] = found
-    else:
-        os.close(handle)
+    with suppress(OSError):
+        found = _identity(os.fstat(handle))
+        if _may_be_database(handle) and _is_open(found, handle):
+            _left[handle] = found
+            return
+    os.close(handle)
 
 
 def status_of(handle: int) -> os.stat_result:

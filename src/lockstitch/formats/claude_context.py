@@ -205,7 +205,8 @@ def _begins_session(chain: Chain, number: int, past: Past, root: int) -> bool:
     if str(note.get("hookEvent") or note.get("hookName")).startswith("SessionStart"):
         return True
     owner = value.get("parentToolUseID") or note.get("toolUseID")
-    return not past.calls.get(owner, root) < root
+    is_known = type(owner) not in (list, dict) and past.calls.get(owner, root) < root
+    return not is_known
 
 
 def _is_numbered_first(value: dict[str, Any]) -> bool:

@@ -16,8 +16,6 @@ from lockstitch.formats.claude_branches import (
     REPLY,
     WRITER,
     Branch,
-    descendants,
-    root_of,
 )
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -33,6 +31,7 @@ from lockstitch.formats.claude_chain import (
 )
 from lockstitch.formats.claude_context import is_own_words, version_of
 from lockstitch.formats.claude_times import time_of
+from lockstitch.formats.claude_way import descendants, root_of
 from lockstitch.formats.graph import Node
 from lockstitch.formats.records import SLIM, encode
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding

@@ -25,7 +25,6 @@ from lockstitch.formats.claude_branches import (
     REPLY,
     WRITER,
     Branch,
-    descendants,
 )
 from lockstitch.formats.claude_chain import (
     SPEAKERS,
@@ -36,6 +35,7 @@ from lockstitch.formats.claude_chain import (
     is_boundary,
 )
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
+from lockstitch.formats.claude_way import descendants
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, raw_of
@@ -44,6 +44,7 @@ from lockstitch.rules import RULES
 
 # So many lost branches are put back in rounds of their own, each judged anew.
 _ONE_BY_ONE = 16
+NOWHERE = -1
 
 
 def derived_uuid(*parts: str) -> str:
@@ -349,24 +350,37 @@ class _Round:
         would in rounds of its own.
         """
         ready: list[tuple[Branch, bool]] = []
-        ahead: dict[int, Branch] = {}
+        # By place: what was put back there last, and the line in front of which the next one goes.
+        ahead: dict[int, tuple[Branch, int]] = {}
         for branch in reversed(cut) if cut else lost:
-            before = ahead.get(branch.onward)
+            before, line = ahead.get(branch.onward, (None, NOWHERE))
             onward = before.top if before else branch.onward
+            moves = False
             if cut:
                 fits = max(branch.members) < onward
             elif before is None:
                 fits = branch.kind in (REPLY, WRITER)
+                line = self._line_ahead(branch)
             else:
-                lines = (*before.members, *branch.members)
-                fits = branch.kind in (REPLY, WRITER) and min(lines) > branch.onward
                 # lines of one message of the model stay together, which takes rounds of their own
-                fits = fits and not self.chain.message_id(before.top)
+                moves = NOWHERE < line < min(branch.members)
+                fits = moves and branch.kind in (REPLY, WRITER)
+                is_first = before.top == min(before.members)
+                fits = fits and (is_first or not self.chain.message_id(before.top))
             if fits and branch.onward >= 0:
-                ahead[branch.onward] = branch
-                is_behind = before is not None and not cut
-                ready.append((structs.replace(branch, onward=onward), is_behind))
+                ahead[branch.onward] = branch, line
+                ready.append((structs.replace(branch, onward=onward), moves))
         return ready
+
+    @staticmethod
+    def _line_ahead(branch: Branch) -> int:
+        """Return the line in front of which others go that are put back at the same place.
+
+        That is the branch itself if none of it moves, and what it moves in front of if all does.
+        """
+        if max(branch.members) < branch.onward:
+            return branch.top
+        return branch.onward if min(branch.members) > branch.onward else NOWHERE
 
     def _splice(self, branch: Branch, *, all_late: bool = False) -> None:
         """Put a branch back; ``all_late`` moves all its lines to where it belongs."""

@@ -173,9 +173,13 @@ def _answers_error(found: Finding, transcript: Transcript) -> bool:
     content = transcript.history.messages[int(steps[1])]["content"]
     at = int(steps[3]) if len(steps) > 3 and is_index(steps[3]) else 0  # noqa: PLR2004
     own = content[at].get("tool_use_id") if at < len(content) else None
-    items = (item for turn in transcript.state.turns for item in turn.items)
-    requests = (i for i in items if type(i) is dict and i.get("type") == "toolRequest")
-    return any(item.get("id") == own for item in requests)
+    talk: Talk = transcript.state
+    if talk.requests is None:
+        items = (item for turn in talk.turns for item in turn.items)
+        requests = (i for i in items if type(i) is dict and i.get("type") == "toolRequest")
+        names = (item.get("id") for item in requests)
+        talk.requests = {name for name in names if type(name) not in (list, dict)}
+    return own in talk.requests
 
 
 # What cannot be loaded

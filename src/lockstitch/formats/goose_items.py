@@ -51,10 +51,11 @@ class Turn(Struct, eq=False):
 
 
 class Talk(Struct):
-    """A session as it is sent, and all its messages."""
+    """A session as it is sent, and all its messages; ``requests`` are the ids of all requests."""
 
     history: History
     turns: list[Turn]
+    requests: set[Any] | None = None
 
 
 def spelled(name: Any) -> str:

@@ -74,11 +74,11 @@ class Telling(Struct):
         owners = {id(owner) for owner in self.owners if owner.info.get("role") == USER}
         return len(owners)
 
-    def behind(self, piece: Piece) -> Iterator[Piece]:
-        """Give the parts that are sent after one."""
-        parts = [other for entry in self.sent for other in entry.pieces]
-        at = next(n for n, other in enumerate(parts) if other is piece)
-        yield from parts[at + 1 :]
+    def before_signed(self) -> set[int]:
+        """Return the parts that signed reasoning is sent after, by identity."""
+        parts = [part for entry in self.sent for part in entry.pieces]
+        last = max((at for at, part in enumerate(parts) if _is_signed(part)), default=0)
+        return {id(part) for part in parts[:last]}
 
 
 def told(entries: Sequence[Entry], revert: Any = None) -> Telling:
@@ -310,10 +310,9 @@ def evidence(telling: Telling, events: Mapping[str, Fields]) -> dict[str, Fields
     what it was given.
     """
     found: dict[str, Fields] = {}
+    signed = telling.before_signed()
     for own, piece in telling.calls.items():
-        if not (is_open(piece) or _is_stood_in(piece)):
-            continue
-        if any(map(_is_signed, telling.behind(piece))):
+        if not (is_open(piece) or _is_stood_in(piece)) or id(piece) in signed:
             continue
         outcome = _recorded(events.get(piece.id))
         if outcome is None and is_open(piece):
