@@ -9,7 +9,6 @@ to be harmless. Of what libpq would not understand, nothing is shown but the sch
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct
 
@@ -56,17 +55,20 @@ _SECRETS = (
     *("password", "sslpassword", "sslkey", "oauth_client_secret"),
     *("scram_client_key", "scram_server_key", "options"),
 )
+# No path or address is longer; what is may be the id of a session, and is not read to its end.
+_LONGEST = 4096
 _PATHS = ("sqlite", "jsonl", "memory", "file")
+# Compiled when they are used: most targets are no addresses, and starting is what takes time.
 # One letter before a colon is a drive; several schemes in a row are those of JDBC.
-_SCHEME = re.compile(r"((?:[A-Za-z][\w+.\-]+:)*[A-Za-z][\w+.\-]+(?=://)|[A-Za-z][\w+.\-]+):")
-_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|\0")
-_SECRET = re.compile(r"(?:^|\s)\w*(?:pass|pwd|secret)\w*\s*=", re.IGNORECASE)
-_USER = re.compile(r"[^\s:/?#&=%'\"\\]+")
-_HOST = re.compile(r"[\w.\-]*|[0-9A-Fa-f:.]+(?:%\w+)?|[/@][\w./\-]*")
-_PORTS = re.compile(r"[0-9,]*")
-_DATABASE = re.compile(r"[^@:/?#&='\"\\]*")
-_VALUE = re.compile(r"[^@/?#&='\\]*")
-_SEARCH_PATH = re.compile(r"(?:\s*(?:-c\s*|--)search_path=[\w,$\"\-]*)+\s*")
+_SCHEME = r"((?:[A-Za-z][\w+.\-]+:)*[A-Za-z][\w+.\-]+(?=://)|[A-Za-z][\w+.\-]+):"
+_ENCODED = r"%(?![0-9A-Fa-f]{2})|%00|\0"
+_TELLING = r"(?i)(?:^|\s)\w*(?:pass|pwd|secret)\w*\s*="
+_USER = r"[^\s:/?#&=%'\"\\]+"
+_HOST = r"[\w.\-]*|[0-9A-Fa-f:.]+(?:%\w+)?|[/@][\w./\-]*"
+_PORTS = r"[0-9,]*"
+_DATABASE = r"[^@:/?#&='\"\\]*"
+_VALUE = r"[^@/?#&='\\]*"
+_SEARCH_PATH = r"(?:\s*(?:-c\s*|--)search_path=[\w,$\"\-]*)+\s*"
 
 
 class Parsed(Struct, frozen=True):
@@ -97,7 +99,9 @@ class Parsed(Struct, frozen=True):
     def is_odd(self) -> bool:
         """Whether a part looks as if it were that of a password which should have been encoded."""
         values = self.values
-        return HIDDEN in _place_of(values) or _DATABASE.fullmatch(values.get("dbname", "")) is None
+        return (
+            HIDDEN in _place_of(values) or re.fullmatch(_DATABASE, values.get("dbname", "")) is None
+        )
 
     @property
     def secrets(self) -> list[str]:
@@ -109,6 +113,8 @@ class Parsed(Struct, frozen=True):
 
 def parsed(address: str) -> Parsed | None:
     """Read the address of a PostgreSQL, as a URL or in pairs; None if libpq would not take it."""
+    if len(address) > _LONGEST:
+        return None
     if not address.startswith(LIBPQ):
         values = _pairs(address)
         if values is None:
@@ -178,9 +184,11 @@ def _hosts(text: str) -> tuple[str, str, str] | None:
 
 def _decoded(text: str) -> str | None:
     """Return a part of an address as libpq decodes it; None if it is badly encoded."""
-    if _ENCODED.search(text):
+    if re.search(_ENCODED, text):
         return None
     try:
+        from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - most targets are no addresses
+
         return unquote_to_bytes(text.strip(" ")).decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return None
@@ -213,24 +221,24 @@ def public(target: str) -> str:
         found = parsed(target)
         scheme = target[: target.index("://") + 3]
         return f"{scheme}{HIDDEN}" if found is None else f"{scheme}{_rest_of(found)}"
-    match = _SCHEME.match(target)
+    match = re.match(_SCHEME, target)
     if match is not None:
         rest = target[match.end() :]
         is_path = match[1].lower() in _PATHS and (rest[:3] == "///" or rest[:2] != "//")
         has_more = rest.startswith("//") and any(mark in rest for mark in "@?#")
         is_hidden = "postgres" in match[1].lower() or has_more
         return f"{match[0]}//{HIDDEN}" if is_hidden and not is_path else target
-    pairs = _pairs(target)
+    pairs = _pairs(target[:_LONGEST])
     if pairs is not None:
         return bare(pairs)
-    return HIDDEN if _SECRET.search(target) else target
+    return HIDDEN if re.search(_TELLING, target[:_LONGEST]) else target
 
 
 def problem_of(target: str) -> str:
     """Say why a target cannot be the address that it looks like; "" if it may be one, or a path."""
     if target.startswith(LIBPQ):
         return "" if parsed(target) is not None else UNREAD
-    match = _SCHEME.match(target)
+    match = re.match(_SCHEME, target)
     if match is not None and target.startswith("//", match.end()):
         if "postgres" in match[1].lower():
             return "is not how the address of a PostgreSQL begins: write postgresql://…"
@@ -252,7 +260,7 @@ def _rest_of(found: Parsed) -> str:
     values = found.values
     place = bare(values).removeprefix("postgresql://")
     shown = [(name, values[name]) for name in public_parts(values) if name in _HARMLESS]
-    query = "&".join(f"{name}={quote(value, safe=',')}" for name, value in [*shown, *found.ours])
+    query = "&".join(f"{name}={_quoted(value, ',')}" for name, value in [*shown, *found.ours])
     return f"{place}?{query}" if query else place
 
 
@@ -263,7 +271,8 @@ def public_parts(values: dict[str, str]) -> list[str]:
     return [
         name
         for name, value in values.items()
-        if name in patterns and all(patterns[name].fullmatch(one) for one in _single(name, value))
+        if name in patterns
+        and all(re.fullmatch(patterns[name], one) for one in _single(name, value))
     ]
 
 
@@ -281,17 +290,17 @@ def _place_of(values: dict[str, str]) -> str:
 
 
 def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host and _HOST.fullmatch(host) else _shown(host, _HOST)
+    return f"[{host}]" if ":" in host and re.fullmatch(_HOST, host) else _shown(host, _HOST)
 
 
 def _port(port: str) -> str:
     return "" if not port else f":{port}" if port.isascii() and port.isdigit() else f":{HIDDEN}"
 
 
-def _shown(text: str, pattern: re.Pattern[str]) -> str:
-    if text == HIDDEN or pattern.fullmatch(text) is None:
+def _shown(text: str, pattern: str) -> str:
+    if text == HIDDEN or re.fullmatch(pattern, text) is None:
         return HIDDEN
-    return quote(text, safe="", errors="surrogateescape")
+    return _quoted(text)
 
 
 class Split(Struct, frozen=True):
@@ -313,8 +322,14 @@ def split(url: str) -> Split:
     return Split(netloc, f"{slash}{path}", query, fragment)
 
 
+def _quoted(text: str, safe: str = "") -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - as above
+
+    return quote(text, safe=safe, errors="surrogateescape")
+
+
 def with_option(url: str, name: str, value: str) -> str:
     """Return an address with one more option, behind those that it has."""
     found = parsed(url)
     mark = "&" if found is not None and found.has_query else "?"
-    return f"{url}{mark}{name}={quote(value, safe='')}"
+    return f"{url}{mark}{name}={_quoted(value)}"

@@ -13,6 +13,7 @@ import pytest
 from lockstitch.errors import Unreadable
 from lockstitch.formats import goose, rows, schemas
 from lockstitch.sessions import checking, finding, repairing, undoing
+from tests.fuzz.sqlite_mutants import seeds
 
 from . import hostile
 from .databases import rows as every_row
@@ -204,9 +205,38 @@ def test_what_a_later_version_adds_is_no_reason_to_decline(base: Path, name: str
     assert every_row(base) == before
 
 
+def test_a_database_of_langgraph_is_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "it.db"
+    path.write_bytes(seeds("langgraph")[0])
+    hostile.changed(
+        path,
+        "create trigger planted after insert on checkpoints begin delete from writes; end",
+    )
+    before = every_row(path)
+    broken = [one for one in checking.scan_file(str(path)) if one.findings]
+    assert "open" in {report.session for report in broken}
+    for source in finding.sources(str(path)):
+        if source.session == "open":
+            with pytest.raises(
+                Unreadable, match=r"trigger planted .*LangGraph.*nothing was written"
+            ):
+                repairing.repair(source)
+    assert every_row(path) == before
+    hostile.changed(
+        path,
+        "alter table writes rename to kept",
+        "create table writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type,"
+        " value as (hex(zeroblob(400000000))))",
+        "insert into writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type)"
+        " select thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type from kept",
+    )
+    assert all(report.error is None for report in checking.scan_file(str(path)))
+
+
 COUNTING = """
 create trigger keeps_count_{what} after {what} on messages begin
-  update sessions set total_tokens = coalesce(total_tokens, 0) + 1;
+  update sessions set total_tokens = coalesce(total_tokens, 0)
+    + coalesce(json_extract('{{"a":1}}', '$.a'), 1);
 end
 """
 
@@ -237,7 +267,7 @@ def test_a_second_trigger_of_a_known_name_is_not_taken_for_it(
     monkeypatch.setattr(goose.Goose, "triggers", frozenset({schemas.digest_of(text)}))
     planted = text.replace("update sessions set total_tokens =", "update sessions set id =")
     hostile.changed(path, "create table first (a)", text)
-    planted = planted.replace("create trigger", "create trigger if not exists")
+    planted = planted.replace("create trigger", "create trigger if not exists").replace("'", "''")
     pretend = "update sqlite_master set type = 'trigger', tbl_name = 'messages', rootpage = 0"
     hostile.changed(path, f"{pretend}, sql = '{planted}' where name = 'first'")
     before = path.read_bytes()

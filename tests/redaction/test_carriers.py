@@ -145,6 +145,9 @@ TOLD: dict[str, str] = {
     "an env with PASS": "SMTP_PASS={}\n",
     "pass in JSON": '{{"user": "ada", "pass": "{}"}}',
     "kubeconfig": "users:\n- name: a\n  user:\n    token: {}\n",
+    "rails": "config.secret_key_base = '{}'",
+    "ansible": "ansible_become_pass: {}",
+    "kubectl": "kubectl create secret generic db --from-literal=password={}",
     "a cookie": "Set-Cookie: sid={}; HttpOnly",
     "sas": "https://a.blob.core.windows.net/c?sp=r&sig={}&se=2026",
     "aws link": "https://b.s3.amazonaws.com/k?X-Amz-Date=1&X-Amz-Signature={}",
@@ -253,3 +256,16 @@ def test_deep_values_are_looked_through() -> None:
         clean, found = redacted([value])
         assert len(found) == 1
         assert redacted(clean)[1] == []
+
+
+def test_a_password_of_letters_of_both_cases() -> None:
+    text = "kubectl create secret generic db --from-literal=password=" + "VtBfNcJuhFmL"
+    assert "VtBf" not in redacted([text])[0][0]
+
+
+def test_a_key_of_putty() -> None:
+    lines = "\n".join(made(64, seed=n) for n in range(3))
+    text = f"PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3\n{lines}\nPrivate-MAC: x"
+    clean, _ = redacted([text])
+    assert clean[0].startswith("PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3[redacted:")
+    assert clean[0].endswith("]\nPrivate-MAC: x")

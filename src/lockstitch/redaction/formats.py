@@ -197,6 +197,17 @@ def private_key(text: str, at: int) -> Iterator[Span]:
         yield Span(at, block.end(), "private-key")
 
 
+_PUTTY = re.compile(
+    r"(?i:private-lines):[ \t]{0,4}\d{1,3}((?:\s{1,8}[A-Za-z0-9+/]{16,80}={0,2}){1,200})"
+)
+
+
+def putty_key(text: str, at: int) -> Iterator[Span]:
+    """Find the private lines of a key of PuTTY."""
+    if found := _PUTTY.match(text, at):
+        yield Span(*found.span(1), "private-key")
+
+
 _HOOK = re.compile(
     r"hooks(?:\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{8,}+)"
     r"|/(\d{8,}+/[A-Za-z0-9_-]{20,}+))"

@@ -33,6 +33,7 @@ NAMES = {
 }
 _PASS = b"pass"
 _QUOTES = ('"', "'")
+_PASS_OF = ("become_", "sudo_", "ssh_", "db_", "smtp_", "mail_", "mysql_", "ldap_", "ftp_")
 # What makes a key a secret, and what makes a token none.
 _SECRET_KEYS = (
     *(b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing"),
@@ -57,7 +58,9 @@ _PLAIN_ENDINGS = (
 _BEFORE = 16
 _FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
 
-_TAIL = re.compile(r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|(?![A-Za-z0-9_])")
+_TAIL = re.compile(
+    r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|_(?:base|prod|dev|staging)(?![a-z0-9_])|(?![A-Za-z0-9_])"
+)
 _FIELD = re.compile(
     rb"(.*)(passw(?:or)?d|passphrase|pwd|secret|token|credential|key)s?((?:_?\d{1,3})?|_[a-z0-9_]+)"
 )
@@ -112,6 +115,7 @@ def _is_pass(text: str, at: int) -> bool:
     """Whether this ``pass`` is a password: of a variable in capitals, or a key in quotes."""
     before, behind = text[max(0, at - 1) : at], text[at + len(_PASS) : at + len(_PASS) + 1]
     is_key = before in _QUOTES and behind in _QUOTES and before != ""
+    is_key = is_key or (behind in (":", "=") and text.endswith(_PASS_OF, max(0, at - _BEFORE), at))
     return is_key or (before in ("_", "-", ".") and text[at : at + len(_PASS)] == "PASS")
 
 

@@ -15,6 +15,7 @@ _SEPARATOR = re.compile(r"[-_/+=.~]+")
 _WORD = re.compile(r"[A-Z]?[a-z]+\d{0,2}|[A-Z]+\d{0,2}|\d+|[a-z]{3,}(?:[A-Z][a-z]{2,})+")
 _NAME_PIECE = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:\d{1,2}[a-z]*)?|\d{1,3}")
 _SHORTEST_NAME = 3
+_SHORTEST_MIXED = 10
 _VARIED = 0.4
 _VARIED_ENOUGH = 16
 
@@ -89,7 +90,11 @@ def is_id(text: str) -> bool:
 
 def is_words(text: str) -> bool:
     """Tell whether this is plain words, which no key is."""
-    return _WORDS.fullmatch(text) is not None
+    if _WORDS.fullmatch(text) is None:
+        return False
+    # letters of both cases that change as only a generator changes them
+    is_mixed = text.isalpha() and len(text) >= _SHORTEST_MIXED
+    return not is_mixed or len(_PIECES.findall(text)) < RANDOM * len(text)
 
 
 def is_reference(text: str) -> bool:

@@ -42,6 +42,7 @@ Marks = tuple[tuple[bytes, Finder], ...]
 # What must stand in the text, in small letters, and who looks at it there.
 _MARKS: Marks = (
     (b"-----begin", formats.private_key),
+    (b"private-lines:", formats.putty_key),
     (b"hooks", formats.webhook),
     (b"@", formats.password_in_url),
     (b"q~", commands.azure_secret),

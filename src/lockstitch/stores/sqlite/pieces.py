@@ -11,10 +11,10 @@ and a key of 24 hexadecimal digits, 39 bytes. Where something does not fit, ther
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any
 
@@ -42,6 +42,8 @@ _LAST = (1 << _SHIFT) - 1
 _HEAD = 64
 _BATCH = 64
 _BATCH_BYTES = 1 << 23
+# No row takes less room than this.
+_LEAST = 8
 _NEAR = 16
 
 _SHORT = Struct("<BHHIH16s12s")
@@ -244,11 +246,13 @@ def records(
     )
     seq, rest, skip = -1, b"", 0
     most, longest = most_of(connection), longest_of(connection)
-    while seq < upto and (row := cursor.fetchone()):
+    # Pages may point at each other in circles: there are no more rows than there is room for.
+    found_rows = islice(cursor, size_of(connection) // _LEAST + _NEAR)
+    while seq < upto and (row := next(found_rows, None)):
         if seq < 0:
             seq, skip = _checked_start(row, after, where)
         try:
-            data = b"".join((rest, *_batch(cursor, row, len(rest), most)))
+            data = b"".join((rest, *_batch(found_rows, row, len(rest), most)))
         except Overfull:
             raise too_much(where, f"what is kept behind record {seq}", most) from None
         if len(rest) > longest:
@@ -267,7 +271,7 @@ def records(
         raise _damaged(where, seq + 1)
 
 
-def _batch(cursor: sqlite3.Cursor, row: Any, length: int, most: int) -> Iterator[bytes]:
+def _batch(rows: Iterator[Any], row: Any, length: int, most: int) -> Iterator[bytes]:
     """Give the bytes of a row and of some more, at least as many as there are already.
 
     So a record that goes on and on is not put together anew with every row.
@@ -280,7 +284,7 @@ def _batch(cursor: sqlite3.Cursor, row: Any, length: int, most: int) -> Iterator
         count += 1
         if size >= max(_BATCH_BYTES, length) or (count >= _BATCH and size >= length):
             return
-        row = cursor.fetchone()
+        row = next(rows, None)
 
 
 def most_of(connection: Connection) -> int:
@@ -291,8 +295,12 @@ def most_of(connection: Connection) -> int:
 
 def longest_of(connection: Connection) -> int:
     """Say how long a record can be: its large values are kept elsewhere."""
-    size = int(ask(connection, "pragma page_size")) * int(ask(connection, "pragma page_count"))
-    return max(MOST_OF_RECORDS, size * RATIO)
+    return max(MOST_OF_RECORDS, size_of(connection) * RATIO)
+
+
+def size_of(connection: Connection) -> int:
+    """Say how many bytes all pages have."""
+    return int(ask(connection, "pragma page_size")) * int(ask(connection, "pragma page_count"))
 
 
 def _begin(connection: Connection, number: int, seq: int) -> int:
