@@ -105,11 +105,11 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         "list",
         "it.json",
         b'[{"role":"user","content":"Hi."},{"role":"assistant","content":"Yes.","tool_calls":['
-        b'{"id":"c\xe2\x80\xae","type":"function","function":{"name":'
+        b'{"id":"call00001","type":"function","function":'
         + b'{"a":' * 1500
         + b"1"
         + b"}" * 1500
-        + b',"arguments":"{}"}}]}]',
+        + b"}]}]",
         (),
     ),
     "a deep line where the head of a rollout belongs": (
