@@ -340,7 +340,7 @@ class _Life:
             try:
                 base.deserialize(data[:18] + b"\1\1" + data[20:])
                 return data if data[18:20] not in (b"\1\1", b"\2\2") else _rows(base)
-            except (sqlite3.Error, OverflowError):
+            except (sqlite3.Error, OverflowError, UnicodeDecodeError):
                 return data
 
 

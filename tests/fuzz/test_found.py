@@ -112,6 +112,14 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         + b"}]}]",
         (),
     ),
+    "a long number where the folder of a rollout is looked for": (
+        "codex",
+        "rollout-2026-09-01T10-00-00-019fb9ea-1842-7a94-8abf-3c1cbb4155f9.jsonl",
+        b'{"timestamp":"2026-09-01T10:00:03.655Z","type":"response_item","payload":{"type":'
+        + b"7" * 4500
+        + b"}}\n",
+        ("--format", "codex"),
+    ),
     "a deep line where the head of a rollout belongs": (
         "codex",
         "rollout-2026-09-01T10-00-00-019fb9ea-1842-7a94-8abf-3c1cbb4155f9.jsonl",

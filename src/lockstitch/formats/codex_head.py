@@ -14,6 +14,7 @@ from typing import Any
 
 from lockstitch.formats.records import BLANK, BOM, NUL, TORN, Record
 from lockstitch.formats.salvage import unescaped
+from lockstitch.splices import dump
 
 META = "session_meta"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -117,7 +118,7 @@ def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
             if type(folder) is str and folder:
                 return folder
         elif value.get("type") == "response_item":
-            match = _FOLDER.search(json.dumps(payload, ensure_ascii=False))
+            match = _FOLDER.search(dump(payload))
             if match:
                 return unescaped(match[1])
     return None
