@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lockstitch import backup_folder, disk, files
+from lockstitch import backup_folder, disk, files, unread
 from lockstitch.backup_folder import Owner, Vault, found_beside, made_beside
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.splices import dump
@@ -234,7 +233,8 @@ def _read(path: str | Path, match: re.Match[str], vault: Vault) -> Backup:
     known = _bare(path, match["run"], time)
     backup = Backup(str(path), match[0], time, known)
     with suppress(LockstitchError, RecursionError, ValueError):
-        written = json.loads(vault.read(_manifest_of(backup)).data)
+        # what was taken out may be what no decoder here takes, and was kept as it is
+        written = unread.decode(vault.read(_manifest_of(backup)).data.decode())
         manifest = msgspec.convert(written, Manifest)
         if _is_as_written(manifest, match):
             return msgspec.structs.replace(backup, manifest=manifest)

@@ -101,6 +101,13 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         .replace(b"77777", b"7" * 5000),
         ("--format", "list"),
     ),
+    "an undo of what took a deep value out": (
+        "list",
+        "it.json",
+        b'[{"role":"user","content":"Hi."},{"role":"assistant","content":null,"tool_calls":[{"id":'
+        b'"c1","type":"function","function":{"name":' + DEEP + b',"arguments":"{}"}}]}]',
+        (),
+    ),
     "a deep line where the head of a rollout belongs": (
         "codex",
         "rollout-2026-09-01T10-00-00-019fb9ea-1842-7a94-8abf-3c1cbb4155f9.jsonl",
