@@ -104,8 +104,12 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
     "an undo of what took a deep value out": (
         "list",
         "it.json",
-        b'[{"role":"user","content":"Hi."},{"role":"assistant","content":null,"tool_calls":[{"id":'
-        b'"c1","type":"function","function":{"name":' + DEEP + b',"arguments":"{}"}}]}]',
+        b'[{"role":"user","content":"Hi."},{"role":"assistant","content":"Yes.","tool_calls":['
+        b'{"id":"call00001","type":"function","function":'
+        + b'{"a":' * 1500
+        + b"1"
+        + b"}" * 1500
+        + b"}]}]",
         (),
     ),
     "a deep line where the head of a rollout belongs": (
