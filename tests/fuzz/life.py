@@ -17,7 +17,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,14 @@ class Ran:
 
 def lived(mutant: Mutant, root: Path, watch: Watch | None = None) -> Failure | None:
     """Let a mutant live through all commands; returns the first promise that was broken."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = _most_memory()
     life = _Life(mutant, root, watch)
     try:
         with life.housed():
             life.whole()
     except Broken as broken:
         return broken.failure
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+    grown = _most_memory() - peak
     if grown > GROWTH:
         return Failure("too much memory", "", f"{grown // 1000} MB for {len(mutant.data)} bytes")
     return None
@@ -342,6 +342,18 @@ class _Life:
                 return data if data[18:20] not in (b"\1\1", b"\2\2") else _rows(base)
             except (sqlite3.Error, OverflowError, UnicodeDecodeError):
                 return data
+
+
+def _most_memory() -> int:
+    """Return the most kilobytes that this process ever had.
+
+    What getrusage says counts the program that started this one, too, which may be larger.
+    """
+    with suppress(OSError):
+        found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+        if found:
+            return int(found[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _rows(base: sqlite3.Connection) -> list[Any]:
