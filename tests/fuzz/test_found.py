@@ -49,6 +49,14 @@ ASSISTANT = {"role": "assistant", "content": [{"text": "One."}]}
 DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
 
 FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
+    "a repair that leaves nothing is not made": (
+        "gemini-cli",
+        ".gemini/tmp/project/chats/session-2026-09-01T10-00-bd7679c0.jsonl",
+        lines({"sessionId": {}, "projectHash": "24", "startTime": "2026-09-01T10:00:00.000Z"})
+        + b'{"id":"a5","type":"gemini","content":"","toolCalls":[{"id":"c","name":"n","args":{},'
+        b'"status":"executing"}]}{"id":"5',
+        ("--force-cleanup",),
+    ),
     "a repair that comes to nothing is not made": (
         "gemini-cli",
         "session-2026-09-01T10-00-6a49c5a2.jsonl",

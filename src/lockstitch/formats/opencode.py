@@ -287,12 +287,15 @@ class _Editor:
         near = self.source[after.number].value if after else rows[0]
         fresh = self.added.setdefault(after.number if after else -1, [])
         name = f"{near['id']}{len(fresh) + 1:02d}" if after else f"msg_0{len(fresh):02d}"
-        time = moment(near.get("time_created"), before=after is None)
+        created = near.get("time_created")
+        time = moment(created, before=after is None)
         like: Fields = next((r["data"] for r in rows if _role(r["data"]) == role), {})
         times = {"created": time} | ({"completed": time} if role == ASSISTANT else {})
         taken = {key: like[key] for key in _TAKEN if key in like}
         info: Fields = {"role": role, "time": times, **taken}
-        message = {**near, "time_created": time, "time_updated": time}
+        # Beside a row whose time is none, it takes the same to be sorted by its id.
+        sorted_by = time if type(created) in (int, float) else created
+        message = {**near, "time_created": sorted_by, "time_updated": time}
         fresh.append(_row(_MESSAGE, name, message, {"data": info}))
         part = {"message_id": name, "data": data}
         fresh.append(_row(_PART, f"prt_{name[4:]}", message, part))

@@ -149,6 +149,8 @@ def said(
         # SQLite wants to say what it cannot read, and that is no text.
         return Unreadable(f"{_UNREADABLE['NO_TEXT']}{done}")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        if writing and name == "SQLITE_READONLY" and os.access(path, os.W_OK):
+            return Unreadable(f"can only be read, by what its first page says{done}")
         if writing:
             return PermissionError(errno.EACCES, "cannot be written to", path)
         return Unreadable(

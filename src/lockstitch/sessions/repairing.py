@@ -17,7 +17,7 @@ from lockstitch.formats import doctor, packed, running
 from lockstitch.formats.base import SQLITE, Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
-from lockstitch.formats.sources import Opened, Source, is_told
+from lockstitch.formats.sources import Opened, Source, is_told, understood
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.report import Report
 from lockstitch.rules import Finding
@@ -56,10 +56,17 @@ def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B
 
 def _is_unknown_after(session: Opened, mended: Mended) -> bool:
     """Whether a file would no longer be told as a session once it is repaired."""
-    data = mended.before.context.data
-    if session.before is None or not is_told(session.source, data):
+    if session.before is None:
         return False
-    return not is_told(session.source, doctor.bytes_of(mended.after))
+    after = doctor.bytes_of(mended.after)
+    if is_told(session.source, mended.before.context.data) and not is_told(session.source, after):
+        return True
+    try:
+        understood(session.source, after)
+    except Unreadable:
+        # It is known by the place where it lies, and nothing of it is left there.
+        return True
+    return False
 
 
 def _refused(mended: Mended) -> Mended:
