@@ -15,6 +15,7 @@ from lockstitch.sessions import checking, finding, repairing, undoing
 
 from . import hostile
 from .campaign import Home
+from .databases import OpencodeBook
 from .test_openclaw import TURN, event, put
 
 SESSIONS = {
@@ -177,3 +178,30 @@ def test_packed_events_that_are_gigabytes(tmp_path: Path) -> None:
     [report] = reports(path)
     assert report.error is not None
     assert "once it is unpacked" in report.error
+
+
+def test_a_first_message_without_a_time(tmp_path: Path) -> None:
+    """What is put in front of it is sorted in front of it."""
+    path = tmp_path / "it.db"
+    book = OpencodeBook("timeless")
+    book.work("go", "build")
+    book.stored("timeless").write(path)
+    changed(path, "delete from message where json_extract(data, '$.role') = 'user'")
+    changed(path, "update message set time_created = null")
+    (source,) = finding.sources(str(path))
+    assert [one.code for one in checking.check(source).findings] == ["LS406"]
+    there_and_back(path)
+    repairing.repair(source)
+    assert checking.check(source).findings == []
+
+
+def test_a_database_that_says_it_may_only_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "it.db"
+    hostile.PROGRAMS["goose"][0](path)
+    data = bytearray(path.read_bytes())
+    data[18] = 3  # the version of the format that it takes to write it
+    path.write_bytes(data)
+    (source,) = finding.sources(str(path))
+    with pytest.raises(Unreadable, match="can only be read"):
+        repairing.repair(source)
+    assert path.read_bytes() == data
