@@ -33,12 +33,13 @@ _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 _CLOSERS = {"{": "}", "[": "]"}
 
 
-def decode(text: str, *, strict: bool = True) -> Any:
+def decode(text: str, *, strict: bool = True, constants: bool = True) -> Any:
     """Return the value of a JSON text, with what cannot be read left as ``Raw``.
 
-    Raises ValueError if the text is not JSON.
+    Raises ValueError if the text is not JSON; ``NaN`` and ``Infinity``, which Python writes and
+    no provider takes, are none without ``constants``.
     """
-    value, end = raw_decode(text, _space(text, 0), strict=strict)
+    value, end = raw_decode(text, _space(text, 0), strict=strict, constants=constants)
     end = _space(text, end)
     if end != len(text):
         raise JSONDecodeError("Extra data", text, end)
@@ -54,7 +55,7 @@ class TooDeep(ValueError):
 
 
 def raw_decode(
-    text: str, at: int = 0, *, strict: bool = True, deep: bool = True
+    text: str, at: int = 0, *, strict: bool = True, deep: bool = True, constants: bool = True
 ) -> tuple[Any, int]:
     """Return the value that starts at a place of a text, and where it ends.
 
@@ -62,7 +63,7 @@ def raw_decode(
     that is nested deeply. Raises ValueError if no value starts there, TooDeep for a deep one.
     """
     try:
-        return _DECODERS[strict].raw_decode(text, at)
+        return _DECODERS[strict, constants].raw_decode(text, at)
     except RecursionError:
         pass
     try:
@@ -135,9 +136,19 @@ def _fraction(digits: str) -> float | Raw:
     return number if math.isfinite(number) else Raw(digits.encode())
 
 
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no value of JSON")
+
+
 _DECODERS = {
-    strict: JSONDecoder(strict=strict, parse_int=_integer, parse_float=_fraction)
+    (strict, constants): JSONDecoder(
+        strict=strict,
+        parse_int=_integer,
+        parse_float=_fraction,
+        parse_constant=None if constants else _refused,
+    )
     for strict in (True, False)
+    for constants in (True, False)
 }
 
 

@@ -80,6 +80,7 @@ FORMATS = (
     Format("shopify-token", ("shpat_", "shpca_", "shppa_", "shpss_"), "[a-fA-F0-9]{32}"),
     Format("linear-key", ("lin_api_",), "[A-Za-z0-9]{30}"),
     Format("notion-token", ("ntn_",), "[A-Za-z0-9]{40}"),
+    Format("notion-token", ("secret_",), _DIGIT_NEAR + "[A-Za-z0-9]{43}(?![A-Za-z0-9])"),
     Format("sentry-token", ("sntrys_", "sntryu_"), "[A-Za-z0-9]{40}", _BASE64),
     Format("grafana-token", ("glc_", "glsa_"), "[A-Za-z0-9]{32}", _BASE64),
     Format("supabase-key", ("sbp_", "sb_secret_"), "[A-Za-z0-9_-]{20}", _BASE64URL),

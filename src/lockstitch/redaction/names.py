@@ -27,6 +27,7 @@ NAMES = {
     b"passphrase": "password",
     b"pwd": "password",
     b"pass": "password",
+    b"psk": "password",
     b"secret": "secret",
     b"token": "token",
     b"credential": "credential",

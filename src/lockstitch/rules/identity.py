@@ -415,7 +415,7 @@ def _decoded(text: str) -> Any:
 def _left_as_text(text: str) -> Any:
     """Return what JSON text says that holds more than can be read here, None if it is no JSON."""
     try:
-        return unread.decode(text)
+        return unread.decode(text, constants=False)
     except ValueError:
         return None
 

@@ -145,7 +145,8 @@ def _kept(text: bytes | str) -> tuple[Raw, Any]:
 def _refused(text: bytes | str) -> str:
     """Say why a text is not taken for a reply."""
     try:
-        unread.decode(text.decode() if isinstance(text, bytes) else text)
+        plain = text.decode() if isinstance(text, bytes) else text
+        unread.decode(plain, constants=False)
     except ValueError:
         return "this reply is text that is not JSON; pass the response itself"
     return (
