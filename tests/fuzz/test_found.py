@@ -49,6 +49,25 @@ ASSISTANT = {"role": "assistant", "content": [{"text": "One."}]}
 DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
 
 FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
+    "a compaction that keeps what is no id": (
+        "claude-code",
+        "a30021dd-46f0-47d6-9e0f-91ed73eea63b.jsonl",
+        lines(
+            {
+                **claude("b", None, "system", ""),
+                "subtype": "compact_boundary",
+                "compactMetadata": {"preservedMessages": {"uuids": ["gone"], "allUuids": [[]]}},
+            },
+            {**claude("c", "b", "user", "We looked at it."), "isCompactSummary": True},
+        ),
+        (),
+    ),
+    "a reply without anything, alone": (
+        "claude-code",
+        "a30021dd-46f0-47d6-9e0f-91ed73eea63b.jsonl",
+        lines(claude("c", "b", "assistant", [])),
+        (),
+    ),
     "a repair that leaves nothing is not made": (
         "gemini-cli",
         ".gemini/tmp/project/chats/session-2026-09-01T10-00-bd7679c0.jsonl",

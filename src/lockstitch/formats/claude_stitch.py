@@ -310,7 +310,7 @@ class _Stitcher:
             at: str | None = name
             while at is not None:
                 grown.append(at)
-                at = self.kept_behind.get(at)
+                at = self.kept_behind.get(at) if type(at) is str else None
         return grown
 
     def _set(self, unit: Unit, key: str, value: Any) -> None:
@@ -352,7 +352,7 @@ class _Stitcher:
         follow: dict[int, list[Record]] = {}
         moved: set[int] = set()
         anchor = NEW
-        for unit, after in zip(line, [*line[1:], None], strict=True):
+        for unit, after in zip(line, [*line[1:], None], strict=False):
             if unit.number == NEW or self._is_out_of_order(unit, anchor, after):
                 record = unit.record
                 record = structs.replace(record, ending=record.ending or b"\n")

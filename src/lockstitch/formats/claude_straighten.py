@@ -325,7 +325,7 @@ class _Round:
             return
         number = self.chain.boundary
         metadata = self.chain.value(number)["compactMetadata"]
-        kept = kept_names(metadata, lambda names: [n for n in names if n not in missing])
+        kept = kept_names(metadata, lambda names: [n for n in names if str(n) not in missing])
         self.set(number, "compactMetadata", kept)
         self.note("LS804", "shortened", number, f"{len(missing)} missing records left its list")
 
