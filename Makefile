@@ -12,8 +12,10 @@ EXTRAS := async,dev,interop,langgraph,postgres,provider,zstd
 RETRIED := $(if $(CI),scripts/retried)
 # Each worker gets a stretch of neighbouring tests, and half of another's when it is done: what the
 # tests of a file share is then built by one worker, not by all. Programs that tests start take
-# longest to compile what they import, so that is kept, whatever the machine is set to.
-PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+# longest to compile what they import, so that is kept, whatever the machine is set to. Many tests
+# wait, for a disk or a process, so there are half as many workers again as there are processors.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
+PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo test test-newest lock fuzz clients server sessions precision docs bench langgraph-suite
 

@@ -68,6 +68,17 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         lines(claude("c", "b", "assistant", [])),
         (),
     ),
+    "words that are nested deeply": (
+        "gemini-cli",
+        ".gemini/tmp/project/chats/session-2026-09-01T10-00-bd7679c0.jsonl",
+        lines({"sessionId": "bd7679c0", "projectHash": "24", "startTime": "2026-09-01T10:00:00Z"})
+        + b'{"id":"52","type":"user","content":[{"text":"Read","":'
+        + b"[" * 900
+        + b"]" * 900
+        + b"}]}"
+        b'{"id":"a5","type":"gemini","content":"I look","toolCalls":[]}\n',
+        (),
+    ),
     "a repair that leaves nothing is not made": (
         "gemini-cli",
         ".gemini/tmp/project/chats/session-2026-09-01T10-00-bd7679c0.jsonl",

@@ -10,6 +10,7 @@ the same declaration. That keeps typer's import, several times the cost of a che
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
@@ -42,12 +43,16 @@ COMMANDS = (
     "provider",
     "demo",
 )
+# A session is many objects and hardly any circles of them: to look for those as often as Python
+# does takes up to a quarter of the time.
+COLLECT_AFTER = 50_000
 # A module cannot have the name of a word of Python's own.
 _MODULES = {"import": "importing"}
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its status."""
+    gc.set_threshold(COLLECT_AFTER)
     sys.exit(run(sys.argv[1:]))
 
 

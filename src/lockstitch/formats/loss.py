@@ -83,17 +83,16 @@ def _said(history: History) -> int:
 
 
 def _words(value: Any) -> Iterator[str]:
-    if type(value) is str:
-        yield value
-    elif type(value) is list:
-        yield from _each(value)
-    elif type(value) is dict:
-        yield from _each(inner for key, inner in value.items() if key not in _NO_WORDS)
-
-
-def _each(values: Iterable[Any]) -> Iterator[str]:
-    for value in values:
-        yield from _words(value)
+    """Give all texts in a value, however deep it is, in no order."""
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if type(one) is str:
+            yield one
+        elif type(one) is list:
+            rest += one
+        elif type(one) is dict:
+            rest += [inner for key, inner in one.items() if key not in _NO_WORDS]
 
 
 def _share_gone(before: Transcript, after: Transcript) -> float:

@@ -155,7 +155,7 @@ def _circles(session: Session) -> list[Node]:
         if at is not None and at.number in trail:
             numbers = list(trail)
             found.append(session.graph.by_number[min(numbers[numbers.index(at.number) :])])
-        done |= trail.keys()
+        done.update(trail)  # |= with its keys would copy all that is done
     return found
 
 
