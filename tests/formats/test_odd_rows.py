@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Unreadable
+from lockstitch.formats import schemas, sqlite
 from lockstitch.report import Report
 from lockstitch.sessions import checking, finding, repairing, undoing
 
@@ -205,3 +206,17 @@ def test_a_database_that_says_it_may_only_be_read(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="can only be read"):
         repairing.repair(source)
     assert path.read_bytes() == data
+
+
+def test_a_schema_that_sqlite_cannot_even_name(tmp_path: Path) -> None:
+    """Its error would quote what is no text; read in WAL mode, twice: the second time to tidy."""
+    path = tmp_path / "it.db"
+    hostile.PROGRAMS["goose"][0](path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as live:
+        live.execute("pragma journal_mode = wal")
+        live.execute("pragma writable_schema = on")
+        odd = "cast(x'637265617465207461626c6520c52028' as text)"
+        live.execute(f"update sqlite_master set sql = {odd}, name = {odd}")  # noqa: S608
+    with pytest.raises(Unreadable), sqlite.reading(path, follow=False) as base:
+        schemas.tables_of(base)
+    assert [each.name for each in tmp_path.iterdir()] == ["it.db"]

@@ -120,7 +120,8 @@ def users(path: str) -> list[int]:
 
 def _tidy(path: str) -> None:
     """Let SQLite remove the empty log and its index, which reading alone leaves behind."""
-    with suppress(OSError, sqlite3.Error):
+    # What SQLite says of a damaged schema may itself be no text.
+    with suppress(OSError, sqlite3.Error, UnicodeDecodeError, Unreadable):
         if Path(f"{path}-wal").stat().st_size or not os.access(path, os.W_OK):
             return
         base = connect(path, 0, writes=True)
