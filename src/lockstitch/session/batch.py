@@ -203,13 +203,20 @@ class Batch:
 
     def time_out(self, job: Job) -> None:
         """Wait for a call no longer; what it gives later still counts."""
-        job.call.abort.set()
-        self.finish(job, core.timed_out(job.event))
+        if self._is_running(job):
+            job.call.abort.set()
+            self.finish(job, core.timed_out(job.event))
 
     def cancel(self, job: Job) -> None:
         """Say that a call was broken off; it may have taken effect."""
-        job.call.abort.set()
-        self.finish(job, core.cancelled(job.event))
+        if self._is_running(job):
+            job.call.abort.set()
+            self.finish(job, core.cancelled(job.event))
+
+    def _is_running(self, job: Job) -> bool:
+        """Whether a call has no outcome yet: one that has may only not have been heard of."""
+        with self._lock:
+            return job.key in self._running
 
     def _leave(self, job: Job) -> None:
         with self._lock:
