@@ -79,8 +79,8 @@ class AsyncWatch:
                 await through(lambda: self._batch.time_out(job), insist=True)
         except LockstitchError:
             pass  # the batch keeps it, and the watch raises it
-        except anyio.get_cancelled_exc_class():
-            await self._cancelled(job)
+        except anyio.get_cancelled_exc_class() as error:
+            await self._cancelled(job, error)
         finally:
             self._hear()
 
@@ -94,9 +94,12 @@ class AsyncWatch:
         in_thread(self._batch, job, lambda: self._soon(done.set))
         await done.wait()
 
-    async def _cancelled(self, job: Job) -> None:
-        """A tool that was cancelled by nobody here has an outcome of its own making."""
-        if not self._batch.is_stopped:
+    async def _cancelled(self, job: Job, error: BaseException) -> None:
+        """A tool that was cancelled by nobody here has an outcome of its own making.
+
+        When the program is being terminated, it has none: what can be repeated is run again.
+        """
+        if not self._batch.is_stopped and reason_of(error) != "exit":
             await through(lambda: self._batch.cancel(job), insist=True)
 
 
