@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 
@@ -26,3 +27,11 @@ class Driven:
                 return line.removeprefix(word).strip(), before
             before.append(line.strip())
         raise AssertionError("the driver died")
+
+
+def say(*words: object) -> None:
+    """Print a line in one write, which nothing that another process prints can get into.
+
+    ``print`` makes several of them where Python is told not to buffer.
+    """
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())

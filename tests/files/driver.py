@@ -17,6 +17,7 @@ from typing import Any
 
 from lockstitch import backup_folder, backups, disk, files, folders, manifests, moves
 from lockstitch.errors import LockstitchError
+from tests.driven import say
 
 OLD = b'{"n": 1}\n{"n": 2}\n'
 NEW = b'{"n": 1, "mended": true}\n{"n": 2}\n'
@@ -68,7 +69,7 @@ class At:
         """Die, or raise."""
         if self.what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        print("at", frame.f_code.co_name, flush=True)  # noqa: T201
+        say("at", frame.f_code.co_name)
         raise KeyboardInterrupt
 
 
@@ -82,7 +83,7 @@ def child(path: Path, order: list[str]) -> int:
         repair(path)
     except (LockstitchError, OSError, KeyboardInterrupt) as error:
         sys.settrace(None)
-        print("raised", repr(error), getattr(error, "filename", None), flush=True)  # noqa: T201
+        say("raised", repr(error), getattr(error, "filename", None))
         return 1
     sys.settrace(None)
     return 0
@@ -92,7 +93,6 @@ def main(path: Path, way: str) -> None:
     """Repair the file once a line."""
     swap_by(way)
     for line in sys.stdin:
-        sys.stdout.flush()
         pid = os.fork()
         if not pid:
             status = 3
@@ -100,9 +100,9 @@ def main(path: Path, way: str) -> None:
                 status = child(path, line.split())
             finally:
                 os._exit(status)
-        print("started", pid, flush=True)  # noqa: T201
+        say("started", pid)
         _, status = os.waitpid(pid, 0)
-        print("ended", os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
+        say("ended", os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

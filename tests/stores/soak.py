@@ -8,7 +8,6 @@ there twice, or not where it was acknowledged.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from contextlib import suppress
 from lockstitch.errors import Conflict, LockstitchError
 from lockstitch.stores.base import Backend, Fault
 from lockstitch.stores.opening import open_backend
+from tests.driven import say
 from tests.stores.contract import entry
 
 SESSIONS = ("a", "b", "c")
@@ -50,10 +50,6 @@ def write(address: str, name: str, seed: int) -> None:
                 say(f"refused {type(error).__name__}")
             except LockstitchError as error:
                 say(f"failed {type(error).__name__} {error}")
-
-
-def say(text: str) -> None:
-    os.write(1, f"{text}\n".encode())
 
 
 class Writers:

@@ -13,6 +13,7 @@ import time
 
 from lockstitch.errors import Conflict, Unreadable, Unsure
 from lockstitch.stores.postgres import PostgresBackend
+from tests.driven import say
 from tests.stores import changes
 from tests.stores.postgres.writer import opened
 
@@ -57,7 +58,7 @@ def main(dsn: str, name: str) -> None:
         if ending.is_set():
             break
         unknown = make(backend, name, op, models[number : number + 2])
-        print(name, number + 1, unknown, flush=True)  # noqa: T201
+        say(name, number + 1, unknown)
     backend.close()
 
 

@@ -15,6 +15,7 @@ from lockstitch.errors import Conflict, Unreadable, Unsure
 from lockstitch.journal.records import Head
 from lockstitch.stores.base import Lease
 from lockstitch.stores.postgres import PostgresBackend
+from tests.driven import say
 from tests.stores.postgres.making import entry
 
 LEASE_SECONDS = 2.0
@@ -75,7 +76,7 @@ def main(dsn: str, name: str, *sessions: str) -> None:
         session = sessions[number % len(sessions)]
         key = f"{name}-{number}"
         unknown = add(backend, session, key)
-        print(session, key, unknown, flush=True)  # noqa: T201
+        say(session, key, unknown)
     backend.close()
 
 

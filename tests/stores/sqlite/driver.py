@@ -19,6 +19,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.journal.records import Entry
 from lockstitch.stores.base import Lease
 from lockstitch.stores.sqlite import SqliteBackend, connections, writing
+from tests.driven import say
 from tests.stores import changes
 
 SESSION = "s"
@@ -28,10 +29,6 @@ BEFORE = 2
 def entry(seq: int) -> Entry:
     """The record that always stands there."""
     return Entry(f"key-{seq}", seq, b'{"n":%d,"text":"%s"}' % (seq, b"x" * 3000), (b"y" * 70_000,))
-
-
-def say(text: str) -> None:
-    os.write(1, f"{text}\n".encode())
 
 
 def stop() -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from lockstitch.errors import LockstitchError
 from lockstitch.stores.base import Fault
 from lockstitch.stores.sqlite import SqliteBackend, writing
+from tests.driven import say
 from tests.stores.sqlite.conftest import entries
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
@@ -136,9 +137,9 @@ def write(path: Path) -> None:
         seq = lease.head.seq
         while True:
             seq = store.append(lease, entries(1, first=seq + 1), seq).seq
-            print("acked", seq, flush=True)  # noqa: T201
+            say("acked", seq)
     except LockstitchError as error:
-        print("raised", type(error).__name__, flush=True)  # noqa: T201
+        say("raised", type(error).__name__)
     os._exit(0)
 
 

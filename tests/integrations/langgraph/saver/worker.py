@@ -14,6 +14,7 @@ from langgraph.types import Send
 
 from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph import Saver
+from tests.driven import say
 
 CONFIG: Any = {"configurable": {"thread_id": "shared"}}
 
@@ -42,7 +43,7 @@ def turns(address: str, name: str, count: str, wait: str = "0") -> None:
                 except Conflict:
                     refused += 1
                     time.sleep(0.001 * refused % 7)
-    print("refused", refused, flush=True)  # noqa: T201
+    say("refused", refused)
 
 
 def working(saver: Saver, folder: Path) -> Any:
