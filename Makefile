@@ -7,7 +7,7 @@ LOCK ?= requirements/dev.lock
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 comma := ,
-EXTRAS := async,dev,interop,langgraph,postgres,provider,zstd
+EXTRAS := async,dev,interop,langgraph,postgres,provider,proxy,ui,watch,zstd
 # Registries fail now and then: where nobody is there to try again, it is done here.
 RETRIED := $(if $(CI),scripts/retried)
 # Each worker gets a stretch of neighbouring tests, and half of another's when it is done: what the
