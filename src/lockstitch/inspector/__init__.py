@@ -1,0 +1,1 @@
+"""The inspector: a page on this machine that shows sessions and repairs them."""
