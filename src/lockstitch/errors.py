@@ -13,9 +13,8 @@ LockstitchError
 │   └── Moved               the session went on since it was read: read it again
 ├── Unmet               no compaction meets the budget: nothing was written, give more
 ├── Unsure              a write failed and may be there or not: open the session again
-└── Closed              the session or store was closed: open it again
-
-Unhealed (a warning)    the list could not be made valid: the original was returned
+├── Closed              the session or store was closed: open it again
+└── Unhealed            the list could not be made valid: a warning, unless heal is strict
 
 Messages name places, ids and sizes, never message content.
 """
@@ -120,5 +119,12 @@ class Closed(LockstitchError):
     """The session or the store was closed; nothing was written."""
 
 
-class Unhealed(UserWarning):
-    """A list could not be made valid, so the original was returned unchanged."""
+class Unhealed(LockstitchError, UserWarning):
+    """A list could not be made valid: a warning, or with ``heal(…, strict=True)`` an error.
+
+    ``codes`` names the rules that are still broken. The list that was given is as it was.
+    """
+
+    def __init__(self, message: str = "", codes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.codes = codes

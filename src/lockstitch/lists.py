@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ class Plan:
     """What is wrong with a list, what would be done about it, and the healed list.
 
     ``messages`` is in the kind that was given; where nothing had to change it is the very object.
-    If something cannot be mended, ``remaining`` says what, and ``messages`` is the original.
+    If something cannot be repaired, ``remaining`` says what, and ``messages`` is the original.
     """
 
     def __init__(
@@ -42,6 +42,12 @@ class Plan:
         self._outcome = outcome if self.healed else None
         self.changes: list[Change] = self._outcome.changes if self._outcome else []
         self.quarantine: list[Quarantined] = self._outcome.quarantine if self._outcome else []
+
+    def __repr__(self) -> str:
+        """Count what was found and what would be done; no content."""
+        counts = f"{len(self.findings)} findings, {len(self.changes)} changes"
+        state = "healed" if self.healed else f"{len(self.remaining)} findings remain"
+        return f"<Plan for {self.dialect}: {counts}, {state}>"
 
     @cached_property
     def changed(self) -> bool:
@@ -77,26 +83,49 @@ class Plan:
         return diff(self._given.plain, self.plain, root)
 
 
-def heal(
+def heal(  # noqa: PLR0913 - options, all by name
     messages: Any,
     dialect: str | None = None,
     *,
     model: str | None = None,
     waiting: Iterable[str] = (),
+    strict: bool = False,
+    on_heal: Callable[[Plan], object] | None = None,
 ) -> Any:
     """Make a message list (or a whole request body) one that the provider accepts.
 
     ``dialect`` is detected if it is unambiguous; ``model`` sharpens the rules that depend on it.
     ``waiting`` names calls that wait on purpose: they are closed in the copy that is returned.
     A list in which nothing is wrong comes back as the same object, and untouched messages are
-    shared. What cannot be made valid comes back as it was, with an ``Unhealed`` warning.
+    shared. What cannot be made valid comes back as it was, with an ``Unhealed`` warning; with
+    ``strict`` that is raised.
+
+    Whenever something was wrong, the logger ``lockstitch`` is told the codes and the places, never
+    any content, and ``on_heal`` is called with the plan.
     """
     made = plan(messages, dialect, model=model, waiting=waiting)
+    if made.findings or made.changes:
+        _log(made)
+        if on_heal is not None:
+            on_heal(made)
     if not made.healed:
-        codes = ", ".join(sorted({finding.code for finding in made.remaining}))
-        text = f"this list could not be made valid ({codes}); the original was returned"
-        warnings.warn(text, Unhealed, stacklevel=2)
+        codes = tuple(sorted({finding.code for finding in made.remaining}))
+        problem = f"this list could not be made valid ({', '.join(codes)})"
+        if strict:
+            raise Unhealed(f"{problem}; nothing was changed", codes)
+        warnings.warn(Unhealed(f"{problem}; the original was returned", codes), stacklevel=2)
     return made.messages
+
+
+def _log(made: Plan) -> None:
+    """Tell the log what was done where, and what was left."""
+    import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
+
+    log = logging.getLogger("lockstitch")
+    for change in made.changes:
+        log.info("%s: %s %s at %s", made.dialect, change.code, change.action, change.place)
+    for finding in made.remaining:
+        log.info("%s: %s remains at %s", made.dialect, finding.code, finding.place)
 
 
 def check(

@@ -18,6 +18,10 @@ class Change(Struct, frozen=True, kw_only=True):
     place: str
     note: str
 
+    def __str__(self) -> str:
+        """Say it as one line of a log: code, what was done, where, and details."""
+        return f"{self.code} {self.action} at {self.place}: {self.note}."
+
 
 class Quarantined(Struct, frozen=True, kw_only=True):
     """A value that could not stay, whole, with the place it came from."""

@@ -15,6 +15,7 @@ from lockstitch.compaction.options import Options, Wish, wished
 from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.journal.about import About
 from lockstitch.journal.events import Role
+from lockstitch.journal.state import Checkpoint
 from lockstitch.journal.usage import Usage
 from lockstitch.session import telling
 from lockstitch.session.aio_running import AsyncWatch
@@ -275,7 +276,7 @@ class AsyncSession(Readable):
         """Name this place, to go back to it; gives the record's number."""
         return await through(lambda: self._inner.checkpoint(label))
 
-    async def rewind(self, to: Any, reason: str = "") -> Turn:
+    async def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
         """Go on from an earlier place: a checkpoint, its label, or a record's number.
 
         Nothing is deleted, and :meth:`undo_rewind` takes it back.

@@ -29,6 +29,7 @@ from lockstitch.journal.fold import State
 from lockstitch.journal.instructions import ROLES
 from lockstitch.journal.projection import wanted
 from lockstitch.journal.records import checked_key, checked_name
+from lockstitch.journal.state import Checkpoint
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
@@ -282,7 +283,7 @@ class Conversation(Readable):
     def checkpoint(self, label: str) -> int:
         return self.writer.add(core.checkpointed(label))[0].seq
 
-    def rewind(self, to: Any, reason: str = "") -> Turn:
+    def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
         return self._rewound(lambda state: [Rewound(to=core.place(state, to), reason=reason)])
 
     def undo_rewind(self) -> Turn:

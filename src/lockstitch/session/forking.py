@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lockstitch.errors import Held, UsageError
 from lockstitch.journal.events import Event, Forked, Noted
 from lockstitch.journal.fold import Fact, State
@@ -15,7 +13,9 @@ from lockstitch.session.writing import Writer
 from lockstitch.stores.base import Backend
 
 
-def forked(backend: Backend, source: str, target: str, at: Any = None) -> Head:
+def forked(
+    backend: Backend, source: str, target: str, at: Checkpoint | str | int | None = None
+) -> Head:
     """Copy the first records of a session, and say in the copy where it came from."""
     if checked_name(target) == source:
         raise UsageError("a fork is a new session: give it another name")
@@ -28,7 +28,7 @@ def forked(backend: Backend, source: str, target: str, at: Any = None) -> Head:
     return _told(backend, target, fork)
 
 
-def _place(backend: Backend, source: str, at: Any) -> int:
+def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> int:
     """Find where to fork; a record's number needs no reading, whatever is damaged behind it."""
     if at is None:
         head = backend.head(source)

@@ -154,6 +154,11 @@ class Readable:
 
     _seen: Seen
 
+    def __repr__(self) -> str:
+        """Name the session and say where it stands; nothing that was said is shown."""
+        turn = self.turn.state
+        return f"<{type(self).__name__} {self.name}: {self.seq} records, turn {turn}>"
+
     @property
     def name(self) -> str:
         """The session's name."""

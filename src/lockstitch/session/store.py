@@ -12,6 +12,7 @@ from lockstitch.errors import UsageError
 from lockstitch.journal.records import Head
 from lockstitch.journal.salvage import Salvage
 from lockstitch.journal.searching import Match
+from lockstitch.journal.state import Checkpoint
 from lockstitch.session.auditing import Audited, audit
 from lockstitch.session.calls import Call
 from lockstitch.session.children import Parent
@@ -109,7 +110,7 @@ class Store:
         refuse_internal(name)
         return await opened(self._backend, name)
 
-    def fork(self, name: str, new_name: str, at: Any = None) -> Head:
+    def fork(self, name: str, new_name: str, at: Checkpoint | str | int | None = None) -> Head:
         """Copy a session up to a place into a new one, all of it or none; gives where that ends.
 
         ``at`` is a checkpoint, its label or a record's number, and by default the end. Nobody has
@@ -243,6 +244,10 @@ class Store:
     def close(self) -> None:
         """Let go of every session and of the store; may be called twice."""
         self._backend.close()
+
+    def __repr__(self) -> str:
+        """Name the store by its address, without a password."""
+        return f"<Store {self.url}>"
 
     def __enter__(self) -> Self:
         """Go in."""

@@ -15,6 +15,7 @@ from lockstitch.compaction.running import Summarize, run
 from lockstitch.errors import Busy, Moved, Unmet, UsageError
 from lockstitch.journal.about import About
 from lockstitch.journal.events import Role
+from lockstitch.journal.state import Checkpoint
 from lockstitch.journal.usage import Usage
 from lockstitch.session import telling
 from lockstitch.session.calls import Call, Recovered, Turn
@@ -234,7 +235,7 @@ class Session(Readable):
         """Name this place, to go back to it; gives the record's number."""
         return self._inner.checkpoint(label)
 
-    def rewind(self, to: Any, reason: str = "") -> Turn:
+    def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
         """Go on from an earlier place: a checkpoint, its label, or a record's number.
 
         Nothing is deleted, and :meth:`undo_rewind` takes it back.

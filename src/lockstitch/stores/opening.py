@@ -59,6 +59,8 @@ def _memory(url: str, create: bool) -> Backend:
 def _sqlite(url: str, create: bool) -> Backend:
     options = _options(url, {"lease", "compress", "timeout"})
     path = _path(url)
+    if path.name == ":memory:":
+        raise UsageError("is no file; write memory: for a store that lives in this process only")
     if not create and not path.exists():
         raise Unreadable("no such file")
     from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
