@@ -328,7 +328,7 @@ def asks(view: View) -> bool:
     return last is not None and last.seq > (view.turn or view.interrupted)
 
 
-def place(state: State, to: Checkpoint | str | int) -> int:
+def place(state: State, to: object) -> int:
     """Find the record to go back to: a number, a checkpoint, or the last one with a label."""
     if isinstance(to, Checkpoint):
         to = to.seq
