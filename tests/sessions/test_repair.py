@@ -138,8 +138,10 @@ def test_rollback_goes_back_to_the_last_whole_turn(session: Path) -> None:
     assert session.read_text("utf-8") == claude.healthy()
 
 
-def test_rollback_closes_the_call_if_no_turn_is_whole(session: Path) -> None:
-    assert run("repair", "--yes", "--strategy", "rollback", session).returncode == 0
+def test_rollback_closes_the_call_if_no_turn_is_whole_and_says_so(session: Path) -> None:
+    done = run("repair", "--yes", "--strategy", "rollback", session)
+    assert done.returncode == 0
+    assert "nothing is rolled back: open calls are answered instead" in done.stderr
     assert run("check", session).returncode == 0
     assert "Build it, please." in session.read_text("utf-8")
 

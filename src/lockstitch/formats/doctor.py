@@ -46,6 +46,9 @@ _SAID = {
     "LS613": "a value is valid JSON, but too long or too deep to be read here; it stays as it is",
 }
 
+# What a change says of a turn that was taken off the end.
+ROLLED_BACK = "rolled back"
+
 
 class Options(Struct, frozen=True):
     """How a repair is to be made; ``notes`` says that a note alone is reason enough for one."""
@@ -458,7 +461,7 @@ def _kept_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
         place = place_in_store(f"messages.{number}", history, transcript)
-        ledger.note(rule, "rolled back", place, "taken off the end of the conversation")
+        ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
     strands = weave(history, history.messages[:start])
     records = form.stitch(transcript, strands, ledger)

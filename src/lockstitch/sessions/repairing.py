@@ -29,6 +29,10 @@ _UNKNOWN_AFTER = (
     "a repair would leave so little that no program's session could be told in it; nothing was "
     "changed"
 )
+_NOT_ROLLED_BACK = (
+    "there is no complete turn at whose end the session could go on, so nothing is rolled back: "
+    "open calls are answered instead, as --strategy close does"
+)
 COPY = ", or give -o FILE to write a copy"
 T = TypeVar("T")
 
@@ -51,7 +55,16 @@ class Repaired(Struct):
 def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
     mended = doctor.mend(session.source.form, session.transcript, options)
-    return _refused(mended) if mended.changed and _is_unknown_after(session, mended) else mended
+    if mended.changed and _is_unknown_after(session, mended):
+        return _refused(mended)
+    if options.strategy == "rollback" and mended.changed and not _is_rolled_back(mended):
+        held = structs.replace(mended.before, notes=[*mended.before.notes, _NOT_ROLLED_BACK])
+        return structs.replace(mended, before=held)
+    return mended
+
+
+def _is_rolled_back(mended: Mended) -> bool:
+    return any(change.action == doctor.ROLLED_BACK for change in mended.changes)
 
 
 def _is_unknown_after(session: Opened, mended: Mended) -> bool:
