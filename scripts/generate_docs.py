@@ -1,4 +1,4 @@
-"""Write the reference under docs/ from the code: a page a rule, their index, the command line.
+"""Write the reference under docs/ from the code: commands, public names, rules, JSON, events, SQL.
 
 With --check nothing is written; the exit status is 1 when a file is missing, stale or left over.
 """
@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reference import api, journal, json_page
+
 from lockstitch.cli import COMMANDS, command, explain, manual
 
 if TYPE_CHECKING:
     from lockstitch.cli.arguments import Command, Option
 
 DOCS = Path(__file__).parent.parent / "docs"
+# Every file that matches is generated: one that nothing makes any more is removed.
+GENERATED = ("cli.md", "rules/*.md", "reference/*.md", "schemas/*.json")
 RULES_INTRO = """# Rules
 
 Every finding has one of these codes, and a code never changes its meaning.
@@ -33,7 +37,7 @@ Generated from the commands themselves by `make docs`.
 def main() -> int:
     """Write the files, or with --check say which ones would change."""
     wanted = pages()
-    found = set(DOCS.glob("rules/*.md")) | {DOCS / "cli.md"}
+    found = {path for pattern in GENERATED for path in DOCS.glob(pattern)}
     stale = sorted(path for path in found | wanted.keys() if current(path) != wanted.get(path))
     for path in stale:
         print(f"{'stale' if '--check' in sys.argv else 'writing'}: {path.relative_to(DOCS.parent)}")
@@ -52,7 +56,18 @@ def pages() -> dict[Path, str]:
     written[DOCS / "rules" / "README.md"] = f"{RULES_INTRO}\n{table}"
     commands = [usage(command(name)) for name in COMMANDS]
     written[DOCS / "cli.md"] = "\n".join([CLI_INTRO, *commands])
-    return written
+    return written | reference()
+
+
+def reference() -> dict[Path, str]:
+    """The pages on what programs use: public names, JSON documents, events and tables."""
+    folder = DOCS / "reference"
+    written = {folder / api.MODULES[name][0]: api.page(name) for name in api.documented()}
+    written[folder / "json.md"] = json_page.page()
+    written[folder / "events.md"] = journal.events_page()
+    written[folder / "sql.md"] = journal.sql_page()
+    schemas = {DOCS / "schemas" / name: text for name, text in json_page.schemas().items()}
+    return written | schemas
 
 
 def _value_of(option: Option) -> str:

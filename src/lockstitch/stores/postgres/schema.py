@@ -30,7 +30,7 @@ SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
 """
 TABLES = ("versions", "sessions", "records", "blobs", "uses", "parts", "labels")
 _HAS_SCHEMA = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'lockstitch')"
-_MAKE = """
+VERSIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS lockstitch.versions (
     version int PRIMARY KEY,
     applied timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -142,7 +142,7 @@ def _migrate(connection: Connection, home: _Home) -> None:
         # It is read from the table, since what the server remembers may be from before the lock.
         if _one(connection, _HAS_SCHEMA) == (False,):
             connection.execute("CREATE SCHEMA lockstitch")
-        connection.execute(_MAKE)
+        connection.execute(VERSIONS_TABLE)
         version = _found(connection, home).version
         _require_known(version, home.url)
         for number in range(version + 1, latest() + 1):

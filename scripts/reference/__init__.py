@@ -1,0 +1,1 @@
+"""The reference pages under docs/, made from the code that they describe."""

@@ -1,0 +1,270 @@
+"""The public names of a module as a page: signatures, docstrings, fields, methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import typing
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+import lockstitch
+from reference.markdown import prose, table
+
+# The modules of the reference: the page, its title, and what it is for.
+MODULES = {
+    "lockstitch": (
+        "lockstitch.md",
+        "The library",
+        "What `import lockstitch` gives. Everything here can be imported from `lockstitch`. "
+        "[Lists and requests](../library.md) and [Sessions that cannot break](../journal.md) "
+        "show how it is used.",
+    ),
+    "lockstitch.sessions": (
+        "sessions.md",
+        "Sessions of other programs",
+        "What the commands `scan`, `check`, `repair`, `undo`, `compact` and `search` do to the "
+        "sessions of other programs, from Python. [Sessions on disk](../sessions.md) shows how it "
+        "is used.",
+    ),
+    "lockstitch.stored": (
+        "stored.md",
+        "Stores from outside",
+        "What the commands do to a store of Lockstitch's own that no program of yours has open. "
+        "A target is the address of a store or its path. An agent itself uses `lockstitch.open`.",
+    ),
+    "lockstitch.integrations.langgraph": (
+        "langgraph.md",
+        "LangGraph",
+        "Checkpointers, middleware and repair for LangGraph. Needs "
+        "`pip install 'lockstitch[langgraph]'`. [LangGraph](../langgraph.md) shows how it is used.",
+    ),
+    "lockstitch.testing": (
+        "testing.md",
+        "For your own tests",
+        "What the tests of your agent can use.",
+    ),
+}
+# Names that are neither functions nor classes say nothing about themselves.
+CONSTANTS = {
+    "RULES": "Every rule by its code.",
+    "__version__": "The version of this package, as text.",
+    "BUDGET": "The tokens that a compaction aims at if it is given no budget.",
+    "COPY": "The end of a refusal: what to do instead, on the command line.",
+    "DAMAGED": "The code of a finding for damaged records.",
+    "LANGCHAIN": "The dialect of threads that LangGraph keeps in a store.",
+}
+_Member = property | Any
+
+
+def documented() -> dict[str, ModuleType]:
+    """The modules of the reference that exist here, by name."""
+    return {name: import_module(name) for name in MODULES if find_spec(name)}
+
+
+def page(name: str) -> str:
+    """Write the page of a module."""
+    module = import_module(name)
+    _, title, intro = MODULES[name]
+    names = names_of(module)
+    parts = [
+        f"# {title}: `{name}`",
+        prose(intro),
+        "Generated from the code by `make docs`.",
+        _overview(module, names),
+        *(entry(one, getattr(module, one)) for one in names),
+    ]
+    others = sorted(returned_by(module), key=lambda one: one.__name__)
+    if others:
+        parts.append(
+            "## Other types\n\nThe functions above also return these. Import them from the module "
+            "that is named."
+        )
+        parts += [entry(one.__name__, one, level=3, home=one.__module__) for one in others]
+    return "\n\n".join(parts) + "\n"
+
+
+def _overview(module: ModuleType, names: list[str]) -> str:
+    """List the names with the first sentence of each."""
+    rows = []
+    for name in names:
+        value = getattr(module, name)
+        is_made = inspect.isroutine(value) or inspect.isclass(value)
+        told = prose(value.__doc__).partition("\n")[0] if is_made else CONSTANTS[name]
+        rows.append([f"[`{name}`](#{name.lower().strip('_')})", told])
+    return table(["Name", "What it is"], rows)
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """The public names of a module: functions first, then classes, then errors, then values."""
+    return sorted(module.__all__, key=lambda one: (_rank(getattr(module, one)), one.lower()))
+
+
+def _rank(value: object) -> int:
+    if inspect.isroutine(value):
+        return 0
+    if not inspect.isclass(value):
+        return 3
+    return 2 if issubclass(value, Exception) else 1
+
+
+def entry(name: str, value: Any, *, level: int = 2, home: str = "") -> str:
+    """Write one name with all that belongs to it."""
+    head = f"{'#' * level} {name}"
+    where = [f"`from {home} import {name}`"] if home else []
+    if inspect.isclass(value):
+        return "\n\n".join([head, *where, *_class(value, level)])
+    if inspect.isroutine(value):
+        code = f"```python\n{signature(name, value)}\n```"
+        return "\n\n".join([head, *where, code, prose(value.__doc__)])
+    return "\n\n".join([head, CONSTANTS[name]])
+
+
+def _class(value: type, level: int) -> Iterator[str]:
+    bases = [base.__name__ for base in value.__bases__ if base not in (object, msgspec.Struct)]
+    if issubclass(value, Exception):
+        yield f"Is a {' and a '.join(f'`{base}`' for base in bases)}."
+    yield prose(value.__doc__)
+    rows = [[f"`{name}`", f"`{kind}`", default] for name, kind, default in fields_of(value)]
+    if rows:
+        yield table(["Field", "Type", "Default"], rows)
+    for name, member in members_of(value):
+        title = f"{'#' * (level + 1)} {value.__name__}.{name}"
+        yield f"{title}\n\n{_member(name, member)}"
+
+
+def _member(name: str, member: _Member) -> str:
+    if isinstance(member, property) or not inspect.isfunction(member):
+        getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
+        kind = getattr(getter, "__annotations__", {}).get("return", "")
+        return f"```python\n{name}: {kind}\n```\n\n{prose(getattr(getter, '__doc__', ''))}"
+    told = prose(inspect.getdoc(member)) or "As LangGraph's `BaseCheckpointSaver` has it."
+    return f"```python\n{signature(name, member)}\n```\n\n{told}"
+
+
+def fields_of(value: type) -> list[tuple[str, str, str]]:
+    """The fields of a struct or a dataclass: name, type and default."""
+    if issubclass(value, msgspec.Struct):
+        names, defaults = value.__struct_fields__, value.__struct_defaults__
+        filled = [msgspec.NODEFAULT] * (len(names) - len(defaults)) + [*defaults]
+        return [
+            (name, _shown(value, name), _default(default, getattr(default, "factory", None)))
+            for name, default in zip(names, filled, strict=True)
+        ]
+    if dataclasses.is_dataclass(value):
+        return [
+            (one.name, str(one.type), _default(one.default, one.default_factory))
+            for one in dataclasses.fields(value)
+            if not one.name.startswith("_")
+        ]
+    return []
+
+
+def _shown(value: type, name: str) -> str:
+    for base in value.__mro__:
+        if name in getattr(base, "__annotations__", {}):
+            return str(base.__annotations__[name])
+    return ""
+
+
+def _default(default: Any, factory: Any) -> str:
+    if factory is not None and factory is not dataclasses.MISSING:
+        return f"`{factory()!r}`"
+    is_missing = default is msgspec.NODEFAULT or default is dataclasses.MISSING
+    return "" if is_missing else f"`{default!r}`"
+
+
+def members_of(value: type) -> Iterator[tuple[str, _Member]]:
+    """The public methods and properties of a class, its own and those of our bases, in order."""
+    fields = {name for name, _, _ in fields_of(value)}
+    seen = set(fields)
+    for base in value.__mro__:
+        if not base.__module__.startswith("lockstitch"):
+            continue
+        for name, member in vars(base).items():
+            made = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            is_method = inspect.isfunction(made) or isinstance(made, property)
+            is_cached = type(made).__name__ == "cached_property"
+            if not name.startswith("_") and name not in seen and (is_method or is_cached):
+                seen.add(name)
+                yield name, made
+
+
+def signature(name: str, function: Any) -> str:
+    """Write a signature as in the source, a parameter a line if it is long."""
+    found = inspect.signature(function)
+    returns = found.return_annotation
+    parts: list[str] = []
+    star = False
+    for one in found.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not star:
+            parts.append("*")
+        star = star or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        parts.append(_parameter(one))
+    arrow = "" if returns is inspect.Signature.empty else f" -> {_annotation(returns)}"
+    lead = "async def" if inspect.iscoroutinefunction(function) else "def"
+    line = f"{lead} {name}({', '.join(parts)}){arrow}"
+    if len(line) <= 96:  # noqa: PLR2004 - the width of a page
+        return line
+    return "\n".join([f"{lead} {name}(", *(f"    {part}," for part in parts), f"){arrow}"])
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    stars = "**" if one.kind is one.VAR_KEYWORD else "*" * (one.kind is one.VAR_POSITIONAL)
+    kind = "" if one.annotation is one.empty else f": {_annotation(one.annotation)}"
+    if one.default is one.empty:
+        return f"{stars}{one.name}{kind}"
+    default = one.default.__qualname__ if inspect.isroutine(one.default) else repr(one.default)
+    return f"{one.name}{kind}{' = ' if kind else '='}{default}"
+
+
+def _annotation(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def returned_by(module: ModuleType) -> set[type]:
+    """The classes of ours that functions and methods of a module return and it does not export."""
+    own = {id(getattr(module, name)) for name in module.__all__}
+    own |= {id(getattr(lockstitch, name)) for name in lockstitch.__all__}
+    found: set[type] = set()
+    for name in module.__all__:
+        found |= _returned(getattr(module, name))
+    return {one for one in found if id(one) not in own}
+
+
+def _returned(value: Any) -> set[type]:
+    if inspect.isroutine(value):
+        return _named(_hints(value).get("return"))
+    found: set[type] = set()
+    if inspect.isclass(value):
+        for _, member in members_of(value):
+            getter = member.fget if isinstance(member, property) else member
+            found |= _named(_hints(getter).get("return"))
+        for name, kind in _hints(value).items():
+            found |= set() if name.startswith("_") else _named(kind)
+    return found
+
+
+def _hints(value: Any) -> dict[str, Any]:
+    home = sys.modules.get(getattr(value, "__module__", ""), lockstitch)
+    names = {name: getattr(lockstitch, name) for name in lockstitch.__all__} | vars(home)
+    try:
+        return typing.get_type_hints(value, names)
+    except (NameError, TypeError):
+        # a name that only a type checker imports, from a package that is an extra
+        return {}
+
+
+def _named(annotation: object) -> set[type]:
+    found = {annotation} if inspect.isclass(annotation) else set()
+    for inner in typing.get_args(annotation):
+        found |= _named(inner)
+    return {one for one in found if one.__module__.startswith("lockstitch")}

@@ -1,0 +1,592 @@
+"""Every JSON document that a command prints, field by field.
+
+A command has one document, or several for several calls of it. The schemas under docs/schemas and
+the page on JSON are made from these classes, and tests/docs/test_coverage.py holds what the
+commands really print against them: a field that is not here fails there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+
+def says(text: str) -> Meta:
+    """Describe a field."""
+    return Meta(description=text)
+
+
+Target = Annotated[
+    str, says("What was given, or found: a file, a database or an address without its password.")
+]
+Session = Annotated[str | None, says("The id of the session; null if it has none.")]
+Time = Annotated[
+    str | None, says("When, in UTC, as in 2026-11-01T10:00:00.000+00:00; null if nobody knows.")
+]
+Failure = Annotated[str, says("Why it could not be done. Only there if it could not.")]
+
+
+class _Shape(Struct, forbid_unknown_fields=True):
+    pass
+
+
+class Finding(_Shape):
+    """One place where a rule is broken."""
+
+    code: Annotated[str, says("The rule: LS101.")]
+    name: Annotated[str, says("The name of the rule: orphan-call.")]
+    severity: Annotated[Literal["error", "warning", "note"], says("How bad it is.")]
+    place: Annotated[
+        str, says("Where: a line or row and the path inside it, or messages.4.content.0.")
+    ]
+    message: Annotated[str, says("What is wrong, in words. Never message content.")]
+    error: Annotated[
+        str | None, says("What the provider will say, in its own words; null if it says nothing.")
+    ]
+    fixable: Annotated[bool, says("Whether repair or heal can fix it.")]
+    lossy: Annotated[bool, says("Whether the fix takes something away, so that it needs --lossy.")]
+    help: Annotated[str, says("What the repair does about it.")]
+
+
+class Change(_Shape):
+    """One thing that a repair did, or would do."""
+
+    code: Annotated[str, says("The rule that made it necessary.")]
+    action: Annotated[
+        str, says("What was done: inserted, moved, removed, brought back, linked and so on.")
+    ]
+    place: Annotated[str, says("Where, in the original.")]
+    note: Annotated[str, says("Details, without message content.")]
+
+
+class Quarantined(_Shape):
+    """Something that could not stay. It is kept whole in the backup."""
+
+    code: Annotated[str, says("The rule that made it necessary.")]
+    place: Annotated[str, says("Where it was.")]
+    size: Annotated[int, says("How many bytes it has.")]
+
+
+class Kept(Quarantined):
+    """Something that had to leave the list, whole."""
+
+    value: Annotated[Any, says("The value itself. This is message content.")]
+
+
+class Checked(_Shape):
+    """One session of check or scan."""
+
+    target: Target
+    format: Annotated[
+        str | None, says("How it is stored: claude-code, codex, langgraph, list and so on.")
+    ]
+    dialect: Annotated[str | None, says("The wire format of its messages.")]
+    session: Session
+    status: Annotated[
+        Literal["ok", "notes", "broken", "unreadable"],
+        says("ok; notes: nothing that harms; broken; unreadable: error says why."),
+    ]
+    messages: Annotated[int, says("How many messages a resume would send.")]
+    reachable: Annotated[int, says("How many turns a resume reaches.")]
+    unreachable: Annotated[
+        int, says("How many turns a resume would leave behind without saying so.")
+    ]
+    findings: Annotated[list[Finding], says("What is wrong.")]
+    records: Annotated[
+        int | UnsetType, says("How many records; only of a store of Lockstitch's own.")
+    ] = UNSET
+    project: Annotated[str | UnsetType | None, says("The folder in which its program worked.")] = (
+        UNSET
+    )
+    size: Annotated[int | UnsetType, says("The bytes of the file.")] = UNSET
+    updated: Annotated[
+        float | UnsetType, says("When the file was changed, in seconds since 1970.")
+    ] = UNSET
+    left: Annotated[int | UnsetType, says("The bytes of the turns a resume leaves behind.")] = UNSET
+    notes: Annotated[list[str] | UnsetType, says("What was left alone on purpose, in words.")] = (
+        UNSET
+    )
+    error: Failure | UnsetType | None = UNSET
+
+
+class Check(_Shape):
+    """What `check --json` prints."""
+
+    version: Literal[1]
+    sessions: Annotated[list[Checked], says("One entry for each session.")]
+
+
+class Unknown(_Shape):
+    """A file that is no session of a known program."""
+
+    target: Target
+    error: Annotated[str, says("Why it was declined.")]
+
+
+class Scan(Check):
+    """What `scan --json` prints."""
+
+    unknown: Annotated[
+        list[Unknown] | UnsetType,
+        says("Files of programs that are not known; not for databases."),
+    ] = UNSET
+
+
+class SharedThread(_Shape):
+    """A broken thread of a PostgreSQL that was scanned with --run."""
+
+    target: Target
+    format: Annotated[str, says("Always langgraph.")]
+    session: Session
+    status: Annotated[str, says("As with check.")]
+    codes: Annotated[list[str], says("The codes of what was found.")]
+    error: Annotated[str | None, says("Why it could not be read.")]
+
+
+class SharedScan(_Shape):
+    """What `scan postgresql://… --run NAME --json` prints: what all who shared the run found."""
+
+    version: Literal[1]
+    sessions: Annotated[list[SharedThread], says("Only the broken ones.")]
+
+
+class RepairedSession(Checked, kw_only=True):
+    """One session of repair: what check says, and what was done."""
+
+    edits: Annotated[list[Change], says("What was changed, or would be.")]
+    quarantine: Annotated[
+        list[Quarantined] | UnsetType, says("What could not stay; see the backup.")
+    ] = UNSET
+    backup: Annotated[str | None, says("Where the original is kept; null if nothing was written.")]
+    remaining: Annotated[list[Finding], says("What could not be repaired.")]
+    applied: Annotated[bool | UnsetType, says("Whether it was written.")] = UNSET
+    outcome: Annotated[
+        Literal["repaired", "ok", "broken", "went on", "unreadable"] | UnsetType,
+        says("The result in a word; went on: it changed meanwhile, nothing was done."),
+    ] = UNSET
+
+
+class Repair(_Shape):
+    """What `repair --json` prints."""
+
+    version: Literal[1]
+    sessions: Annotated[list[RepairedSession], says("One entry for each session.")]
+
+
+class Restored(_Shape, kw_only=True):
+    """One repair that was taken back, or was not."""
+
+    target: Target
+    session: Annotated[str | UnsetType | None, says("The session, where a store holds many.")] = (
+        UNSET
+    )
+    restored: Annotated[str | None, says("What was restored; null if nothing was.")]
+    aside: Annotated[str | UnsetType, says("Under which name the repaired session is kept.")] = (
+        UNSET
+    )
+    error: Annotated[str | None, says("Why not; null if it was done, or not wanted.")]
+
+
+class Undo(_Shape):
+    """What `undo --json` prints."""
+
+    version: Literal[1]
+    sessions: Annotated[list[Restored], says("One entry for each repair.")]
+
+
+class Backup(_Shape):
+    """A backup beside a session."""
+
+    target: Target
+    session: Session
+    backup: Annotated[str, says("The file that holds it.")]
+    time: Annotated[str, says("When it was made.")]
+    status: Annotated[str, says("Whether the repair is finished, undone or unfinished.")]
+    kind: Annotated[Literal["repair", "undo"], says("What made it.")]
+    run: Annotated[str, says("The run it belongs to: the word for --run.")]
+    codes: Annotated[list[str], says("The codes of what was repaired.")]
+
+
+class Backups(_Shape):
+    """What `undo --list --json` prints."""
+
+    version: Literal[1]
+    backups: Annotated[list[Backup], says("The backups, oldest first.")]
+
+
+class PastRun(_Shape):
+    """A run of repairs in a PostgreSQL."""
+
+    target: Target
+    run: Annotated[str, says("Its name: the word for --run.")]
+    time: Annotated[str, says("When it began.")]
+    status: Annotated[Literal["done", "undone"], says("Whether it was taken back.")]
+    repairs: Annotated[int, says("How many threads it repaired.")]
+    undone: Annotated[int, says("How many of these were taken back.")]
+
+
+class PastRuns(_Shape):
+    """What `undo --list postgresql://… --json` prints."""
+
+    version: Literal[1]
+    backups: Annotated[list[PastRun], says("The runs, newest first.")]
+
+
+class Edit(_Shape, kw_only=True):
+    """One change in the original's coordinates."""
+
+    op: Annotated[Literal["insert", "replace", "delete", "move"], says("What is done.")]
+    place: Annotated[str, says("Where, as text.")]
+    path: Annotated[list[str | int], says("Where, as keys and indexes.")]
+    value: Annotated[Any | UnsetType, says("What stands there afterwards. This is content.")] = (
+        UNSET
+    )
+    source: Annotated[str, says("Of a move: where the value comes from, as text; else empty.")]
+    source_path: Annotated[list[str | int], says("The same as keys and indexes.")]
+
+
+class Heal(_Shape):
+    """What `heal --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    dialect: Annotated[str, says("The dialect that the input was read as.")]
+    changed: Annotated[bool, says("Whether the healed value differs from the input.")]
+    findings: Annotated[list[Finding], says("What was wrong.")]
+    edits: Annotated[list[Edit], says("What changes.")]
+    changes: Annotated[list[Change], says("The same for people.")]
+    quarantine: Annotated[list[Kept], says("What had to leave the list.")]
+    remaining: Annotated[list[Finding], says("What could not be healed.")]
+
+
+class Size(_Shape):
+    """How long a request is."""
+
+    tokens: Annotated[int, says("Tokens, counted or estimated.")]
+    bytes: Annotated[int, says("Bytes.")]
+
+
+class Compact(_Shape):
+    """What `compact --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    format: Annotated[str | None, says("How the session is stored.")]
+    session: Session
+    rung: Annotated[
+        Literal["nothing", "shortened", "summary", "digest"],
+        says("How far it had to go: nothing, results shortened, a summary, a digest."),
+    ]
+    before: Annotated[Size, says("Before.")]
+    after: Annotated[Size, says("Afterwards.")]
+    turns: Annotated[int, says("How many turns the summary stands for.")]
+    asked: Annotated[int, says("How often the model was asked.")]
+    failures: Annotated[list[str], says("Why questions to the model failed.")]
+    unasked: Annotated[str, says("Why the model was not asked, or not again; empty if it was.")]
+    edits: Annotated[list[Change], says("What a repair on the way changed.")]
+    backup: Annotated[str | None, says("Where the original is kept.")]
+    applied: Annotated[bool, says("Whether it was written.")]
+
+
+class Checkpoint(_Shape):
+    """A place to go back to."""
+
+    seq: Annotated[int, says("The number of the record: the word for rewind --to.")]
+    kind: Annotated[
+        Literal["batch", "turn", "named"],
+        says("Before a batch of calls, at the end of a turn, or named."),
+    ]
+    at: Time
+    label: Annotated[str | None, says("Its name, if it was named.")]
+
+
+class Checkpoints(_Shape):
+    """What `checkpoints --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    session: Annotated[str, says("The name of the session.")]
+    records: Annotated[int, says("How many records it has.")]
+    checkpoints: Annotated[list[Checkpoint], says("Oldest first.")]
+
+
+class Rewind(_Shape, rename={"from_": "from"}):
+    """What `rewind --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    session: Annotated[str, says("The name of the session.")]
+    from_: Annotated[int, says("The last record before.")]
+    to: Annotated[int, says("The record that the session goes on from.")]
+    seq: Annotated[int, says("The number of the record that says so.")]
+
+
+class Fork(_Shape):
+    """What `fork --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    source: Annotated[str, says("The session that was forked.")]
+    session: Annotated[str, says("The new session.")]
+    at: Annotated[int, says("How many records the two share.")]
+
+
+class Match(_Shape):
+    """A message in which all words were found."""
+
+    target: Target
+    format: Annotated[str, says("How the session is stored.")]
+    session: Session
+    seq: Annotated[int, says("Which record or message, from 1.")]
+    who: Annotated[str, says("Who said it: user, model or tool.")]
+    excerpt: Annotated[str, says("A little of the text around the words. This is content.")]
+    at: Time
+
+
+class Unsearched(_Shape):
+    """Something that could not be searched."""
+
+    target: Target
+    error: Annotated[str, says("Why.")]
+
+
+class Search(_Shape):
+    """What `search --json` prints."""
+
+    version: Literal[1]
+    matches: Annotated[list[Match], says("What was found.")]
+    errors: Annotated[list[Unsearched], says("What could not be searched.")]
+
+
+class Copied(_Shape):
+    """One session that was copied between stores, or was not."""
+
+    session: Annotated[str, says("Its name in the source.")]
+    name: Annotated[str | UnsetType, says("Its name in the target.")] = UNSET
+    records: Annotated[int | UnsetType, says("How many records it has.")] = UNSET
+    new: Annotated[bool | UnsetType, says("Whether it was not there yet.")] = UNSET
+    error: Failure | UnsetType = UNSET
+
+
+class Migrate(_Shape, rename={"from_": "from"}):
+    """What `migrate --json` prints between stores of Lockstitch's own."""
+
+    version: Literal[1]
+    from_: Annotated[str, says("The source, without its password.")]
+    to: Annotated[str, says("The target, without its password.")]
+    sessions: Annotated[list[Copied], says("One entry for each session.")]
+
+
+class CopiedThread(Copied):
+    """One thread of LangGraph that was copied, or was not."""
+
+    state: Annotated[
+        Literal["copied", "there", "gone on", "left"] | UnsetType,
+        says("copied now, there before, in use in the copy, or left for another run."),
+    ] = UNSET
+    checkpoints: Annotated[int | UnsetType, says("How many.")] = UNSET
+    writes: Annotated[int | UnsetType, says("How many pending writes.")] = UNSET
+    moved: Annotated[bool | UnsetType, says("Whether the source went on meanwhile.")] = UNSET
+    allow: Annotated[
+        list[str] | UnsetType, says("Classes that the saver must be allowed to build.")
+    ] = UNSET
+    forms: Annotated[list[str] | UnsetType, says("Encodings that the saver's serde must read.")] = (
+        UNSET
+    )
+
+
+class MigrateThreads(_Shape, rename={"from_": "from"}):
+    """What `migrate --json` prints for threads of LangGraph's own savers."""
+
+    version: Literal[1]
+    from_: Annotated[str, says("The source, without its password.")]
+    to: Annotated[str, says("The target, without its password.")]
+    run: Annotated[str, says("The word for undo --run.")]
+    dry_run: Annotated[bool, says("Whether nothing was written.")]
+    sessions: Annotated[list[CopiedThread], says("One entry for each thread.")]
+
+
+class Imported(_Shape):
+    """One session that was imported, or was not."""
+
+    target: Target
+    format: Annotated[str | None, says("How the session was stored.")]
+    source: Annotated[str | None, says("Its id in its own program.")]
+    session: Annotated[str | UnsetType, says("Its name in the store.")] = UNSET
+    dialect: Annotated[str | UnsetType, says("Its wire format.")] = UNSET
+    messages: Annotated[int | UnsetType, says("How many messages it had.")] = UNSET
+    records: Annotated[int | UnsetType, says("How many records it has now.")] = UNSET
+    healed: Annotated[bool | UnsetType, says("Whether it was broken.")] = UNSET
+    unknown: Annotated[int | UnsetType, says("Calls at the end without a result.")] = UNSET
+    new: Annotated[bool | UnsetType, says("Whether it was not there yet.")] = UNSET
+    error: Failure | UnsetType = UNSET
+
+
+class Import(_Shape):
+    """What `import --json` prints."""
+
+    version: Literal[1]
+    to: Annotated[str, says("The store, without its password.")]
+    sessions: Annotated[list[Imported], says("One entry for each session.")]
+
+
+class Delete(_Shape):
+    """What `delete --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    session: Annotated[str, says("The session that was removed.")]
+    records: Annotated[int, says("How many records it had.")]
+    companions: Annotated[list[str], says("Sessions that belonged to it and went with it.")]
+
+
+class Removed(_Shape):
+    """A session that retain removes."""
+
+    session: Annotated[str, says("Its name.")]
+    title: Annotated[str | None, says("Its title.")]
+    records: Annotated[int, says("How many records it has.")]
+    changed: Time
+    reason: Annotated[str, says("Which rule it fell under.")]
+
+
+class SparedSession(_Shape):
+    """A session that stays although it fell under a rule."""
+
+    session: Annotated[str, says("Its name.")]
+    reason: Annotated[str, says("Why it stays.")]
+
+
+class Retain(_Shape):
+    """What `retain --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    removed: Annotated[list[Removed], says("What was removed, or would be.")]
+    spared: Annotated[list[SparedSession], says("What stays all the same.")]
+    applied: Annotated[bool, says("Whether it was done.")]
+
+
+class AuditLine(_Shape):
+    """A removal that was written down."""
+
+    session: Annotated[str, says("The name of the session.")]
+    records: Annotated[int, says("How many records it had.")]
+    changed: Time
+    reason: Annotated[str, says("Why it was removed.")]
+    by: Annotated[str, says("Who removed it.")]
+    at: Time
+
+
+class Audit(_Shape):
+    """What `retain --audit --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    audit: Annotated[list[AuditLine], says("Oldest first.")]
+
+
+class Vacuum(_Shape):
+    """What `vacuum --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    freed: Annotated[int, says("How many bytes were given back, as far as that is known.")]
+
+
+class Rule(_Shape):
+    """A rule, with all that its page says."""
+
+    code: Annotated[str, says("LS101.")]
+    name: Annotated[str, says("orphan-call.")]
+    severity: Annotated[str, says("error, warning or note.")]
+    dialects: Annotated[list[str], says("The wire formats it is for.")]
+    formats: Annotated[list[str], says("The stored formats it is for.")]
+    errors: Annotated[list[list[str]], says("Who says it, and the provider's own text.")]
+    fixable: Annotated[bool, says("Whether it can be repaired.")]
+    lossy: Annotated[bool, says("Whether the repair takes something away.")]
+    summary: Annotated[str, says("What is wrong, in a line.")]
+    help: Annotated[str, says("What the repair does, in a line.")]
+    what: Annotated[str, says("What it is.")]
+    cause: Annotated[str, says("What causes it.")]
+    repair: Annotated[str, says("What the repair does.")]
+    failures: Annotated[list[str], says("Numbers of our own catalogue of failures.")]
+    known: Annotated[str, says("For which versions it is known.")]
+
+
+class Explain(_Shape):
+    """What `explain --json` prints."""
+
+    version: Literal[1]
+    rules: Annotated[list[Rule], says("The rule that was asked for, or all.")]
+
+
+class ProviderStart(_Shape):
+    """The first line of `provider --json`."""
+
+    version: Literal[1]
+    url: Annotated[str, says("Where it listens.")]
+
+
+class Request(_Shape):
+    """One request that the local provider answered."""
+
+    number: Annotated[int, says("Which request it is, from 1.")]
+    path: Annotated[str, says("The path of the address.")]
+    dialect: Annotated[str, says("The wire format.")]
+    outcome: Annotated[str, says("accepted, refused and so on.")]
+    status: Annotated[int, says("The HTTP status.")]
+    messages: Annotated[int, says("How many messages it had.")]
+    stream: Annotated[bool, says("Whether the answer was streamed.")]
+    findings: Annotated[list[Finding], says("Why it was refused.")]
+    record: Annotated[str | None, says("The file that keeps the body, with --record.")]
+
+
+class ProviderLine(_Shape):
+    """Every other line of `provider --json`."""
+
+    version: Literal[1]
+    request: Annotated[Request, says("The request.")]
+
+
+class Act(_Shape):
+    """One agent of the demo."""
+
+    killed: Annotated[int, says("The process that was killed.")]
+    status: Annotated[int, says("What the provider answered to the next one.")]
+    error: Annotated[str, says("The provider's own words; empty if it accepted.")]
+    answers: Annotated[list[str], says("What the request said of the three calls.")]
+    said: Annotated[str, says("What the model answered.")]
+
+
+class Demo(_Shape):
+    """What `demo --json` prints."""
+
+    version: Literal[1]
+    plain: Annotated[Act, says("The agent with a plain message list.")]
+    session: Annotated[Act, says("The agent with a Lockstitch session.")]
+    store: Annotated[str, says("The address of the session's store.")]
+
+
+# What a command prints with --json: one document, or one of several.
+DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
+    "scan": (Scan, SharedScan),
+    "check": (Check,),
+    "repair": (Repair,),
+    "undo": (Undo, Backups, PastRuns),
+    "heal": (Heal,),
+    "compact": (Compact,),
+    "checkpoints": (Checkpoints,),
+    "rewind": (Rewind,),
+    "fork": (Fork,),
+    "search": (Search,),
+    "migrate": (Migrate, MigrateThreads),
+    "import": (Import,),
+    "delete": (Delete,),
+    "retain": (Retain, Audit),
+    "vacuum": (Vacuum,),
+    "explain": (Explain,),
+    "provider": (ProviderStart, ProviderLine),
+    "demo": (Demo,),
+}
