@@ -1,0 +1,17 @@
+"""Write what the commands of the pages print now into the pages."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.docs import setups
+from tests.docs.pages import DOCS, rewrite, run_page
+
+for page in sys.argv[1:] or setups.SETUPS:
+    with tempfile.TemporaryDirectory() as folder:
+        with setups.ready(page, Path(folder).resolve()) as prepared:
+            done = run_page(DOCS / page, prepared)
+        if rewrite(DOCS / page, done):
+            sys.stderr.write(f"writing: docs/{page}\n")
