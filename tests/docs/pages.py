@@ -32,7 +32,8 @@ _BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | r
 # What is another one each time: backups, times, processes.
 _VOLATILE = re.compile(
     r"\d{8}T\d{12}Z-[0-9a-f]{12}-[0-9a-f]{12}|\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?"
-    r"|(?<=checkpoints\.)[0-9a-f-]{36}|(?<=process )\d+"
+    r"|(?<=checkpoints\.)[0-9a-f-]{36}|\w+, process \d+ on \S+"
+    r'|(?<="at":)\d+|(?<=")[0-9a-f]{24}(?=")|(?<=ticket-42\.)[0-9a-f]{16}'
     r"|(?<=kill -9 )\d+|(?<=--run )[\w-]+"
 )
 # These end with 1 when they find something, and that is no failure of the page.

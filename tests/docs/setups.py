@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -54,14 +54,24 @@ def _two_windows() -> str:
 
 @contextmanager
 def _lists(folder: Path) -> Iterator[Run]:
-    """A request body that a provider would refuse."""
+    """A list that a provider would refuse."""
     call = {"type": "tool_use", "id": "toolu_01A", "name": "bash", "input": {"command": "pytest"}}
     messages = [
         {"role": "user", "content": "Fix the failing test"},
         {"role": "assistant", "content": [{"type": "text", "text": "I run it."}, call]},
     ]
-    folder.joinpath("request.json").write_text(json.dumps({"messages": messages}), "utf-8")
-    yield Run(folder)
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield Run(folder, {"messages": messages, "broken": messages, "__name__": "page"})
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+@contextmanager
+def _sessions(folder: Path) -> Iterator[Run]:
+    with _claude_code(folder) as run:
+        run.names["ask_my_model"] = str.upper
+        yield run
 
 
 @contextmanager
@@ -118,9 +128,13 @@ def _postgres(folder: Path) -> Iterator[Run]:
 
 # Every page of which the blocks are run; the long ones have tests of their own.
 SETUPS: dict[str, Setup] = {
+    "library.md": _lists,
+    "sessions.md": _sessions,
     "tutorial.md": _bare,
     "howto/claude-code.md": _claude_code,
     "howto/langgraph.md": _langgraph,
     "howto/agent-loop.md": _bare,
     "howto/postgresql.md": _postgres,
+    "operations.md": _bare,
+    "explanation/on-disk.md": _bare,
 }

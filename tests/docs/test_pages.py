@@ -9,8 +9,18 @@ import pytest
 from tests.docs import setups
 from tests.docs.pages import DOCS, blocks, check_outputs, matches, pages, run_page
 
-# These have tests of their own, or show nothing that could be run.
-ELSEWHERE = {"cli.md", "journal.md", "langgraph.md"}
+# These have tests of their own, beside the parts that they describe.
+ELSEWHERE = {
+    "cli.md",
+    "inspector.md",
+    "journal.md",
+    "langgraph.md",
+    "provider.md",
+    "proxy.md",
+    "recording.md",
+    "run.md",
+    "watch.md",
+}
 
 
 @pytest.mark.parametrize("page", setups.SETUPS)

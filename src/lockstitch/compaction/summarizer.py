@@ -125,7 +125,8 @@ def name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     named: Any = function if hasattr(function, "__qualname__") else type(function)
-    name = f"{named.__module__}.{named.__qualname__}"
+    module = getattr(named, "__module__", None)  # a method of a built-in type has none
+    name = f"{module}.{named.__qualname__}"
     code = getattr(function, "__code__", None)
     # one module has many without a name
     return f"{name}:{code.co_firstlineno}" if code and name.endswith("<lambda>") else name
