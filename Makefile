@@ -15,7 +15,8 @@ RETRIED := $(if $(CI),scripts/retried)
 # longest to compile what they import, so that is kept, whatever the machine is set to. Many tests
 # wait, for a disk or a process, so there are half as many workers again as there are processors.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
-PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+ALONE := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python
+PYTEST := $(ALONE) -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo test test-newest lock fuzz clients server sessions precision docs bench langgraph-suite
 
@@ -29,7 +30,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(PYTEST)
+	$(PYTEST) || { test $$? -eq 1 && $(ALONE) -m tests.again; }
 	$(BIN)/python scripts/generate_docs.py --check
 
 # The tests with the newest releases of everything, in an environment of its own.
