@@ -117,8 +117,10 @@ $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[provider]'
 	touch $@ $(VENV)/.installed
 
-# The project itself is built by what was just installed: nothing is fetched that is not locked.
+# A lock names everything, so pip need not look for what a package needs, and must not: it refuses
+# an extra that is needed in two ways. The project itself is built by what was just installed:
+# nothing is fetched that is not locked.
 $(VENV)/.installed-dev: pyproject.toml $(LOCK) | $(VENV)/bin/python
-	$(RETRIED) $(PIP) --require-hashes --requirement $(LOCK)
+	$(RETRIED) $(PIP) --no-deps --require-hashes --requirement $(LOCK)
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@ $(VENV)/.installed $(VENV)/.installed-demo
