@@ -65,7 +65,7 @@ def traced() -> Iterator[Way]:
         yield way
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 def repair(folder: Path) -> Way:
