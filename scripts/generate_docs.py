@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli import COMMANDS, command, explain
 from lockstitch.cli import help as manual
-from lockstitch.cli.arguments import COMMON
+from lockstitch.cli.declarations import COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lockstitch.cli.arguments import Command, Option
+    from lockstitch.cli.declarations import Command, Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES_INTRO = """# Rules

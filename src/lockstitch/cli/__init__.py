@@ -20,7 +20,7 @@ from lockstitch.errors import LockstitchError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockstitch.cli.arguments import Command
+    from lockstitch.cli.declarations import Command
     from lockstitch.cli.parser import Common
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
