@@ -45,6 +45,7 @@ COMMANDS = (
     "explain",
     "provider",
     "demo",
+    "completion",
 )
 # A session is many objects and hardly any circles of them: to look for those as often as Python
 # does takes up to a quarter of the time.

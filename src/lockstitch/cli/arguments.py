@@ -25,6 +25,7 @@ DIALECT = Option(
     f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
     "Detected when not given.",
     metavar="DIALECT",
+    known=tuple(DIALECTS),
 )
 MODEL = Option(
     "model",
@@ -38,6 +39,7 @@ FORMAT = Option(
     ("--format",),
     f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
     metavar="NAME",
+    known=(*FORMAT_NAMES, "lockstitch"),
 )
 SESSION = Option(
     "session",

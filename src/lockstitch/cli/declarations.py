@@ -18,7 +18,8 @@ class Operand(Struct, frozen=True):
     """What stands on the command line without a flag.
 
     A ``metavar`` of several words is shown as it is. ``required`` is for help only: the command
-    itself says what is missing, since an option may take its place.
+    itself says what is missing, since an option may take its place. ``known`` are words that a
+    shell may offer; others are as good.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Operand(Struct, frozen=True):
     many: bool = False
     is_target: bool = True
     required: bool = False
+    known: tuple[str, ...] = ()
 
     @property
     def usage(self) -> str:
@@ -41,7 +43,8 @@ class Option(Struct, frozen=True):
     """One option; without a ``metavar`` it is a switch.
 
     One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
-    that it never takes the next word.
+    that it never takes the next word. ``choices`` are all its values, ``known`` those that a shell
+    may offer.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Option(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     default: str | None = None
     implied: str = ""
+    known: tuple[str, ...] = ()
 
     @property
     def value(self) -> str:
@@ -58,6 +62,11 @@ class Option(Struct, frozen=True):
         if self.implied:
             return f"[={self.metavar}]"
         return f" {self.metavar}" if self.metavar else ""
+
+    @property
+    def takes_file(self) -> bool:
+        """Whether its value is the name of a file or a folder."""
+        return self.metavar in ("FILE", "FOLDER", "PATH")
 
     @property
     def usage(self) -> str:
