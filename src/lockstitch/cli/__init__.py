@@ -15,7 +15,7 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.errors import LockstitchError, UsageError, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,7 @@ def _dispatch(words: Sequence[str]) -> int:
         terminal.configure(common.quiet, common.verbose, common.color)
         return _about(common)
     if line.name not in COMMANDS:
-        hint = parser.suggestion(line.name, COMMANDS) or " lockstitch -h lists all commands."
+        hint = suggestion(line.name, COMMANDS) or " lockstitch -h lists all commands."
         raise UsageError(f"there is no command {terminal.harmless(line.name)!r}.{hint}")
     chosen = command(line.name)
     call = parser.parse(chosen, [*line.front, *line.rest])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.cli.declarations import Command, Operand, Option
-from lockstitch.dialects.profiles import DIALECTS
+from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.formats.registry import NAMES as FORMAT_NAMES
 
 __all__ = [
@@ -25,7 +25,8 @@ DIALECT = Option(
     f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
     "Detected when not given.",
     metavar="DIALECT",
-    known=tuple(DIALECTS),
+    known=DIALECTS,
+    check=profile_named,
 )
 MODEL = Option(
     "model",

@@ -44,7 +44,7 @@ class Option(Struct, frozen=True):
 
     One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
     that it never takes the next word. ``choices`` are all its values, ``known`` those that a shell
-    may offer.
+    may offer; ``check`` raises `UsageError` for one that cannot be.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Option(Struct, frozen=True):
     default: str | None = None
     implied: str = ""
     known: tuple[str, ...] = ()
+    check: Callable[[str], object] | None = None
 
     @property
     def value(self) -> str:

@@ -11,8 +11,7 @@ from msgspec import Struct, structs
 import lockstitch
 from lockstitch.cli import terminal, text
 from lockstitch.cli.declarations import Option
-from lockstitch.cli.parser import suggestion
-from lockstitch.errors import UsageError
+from lockstitch.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -125,8 +124,7 @@ def _codes(given: str | None, flag: str) -> tuple[str, ...]:
     codes = tuple(names.get(word, word.upper()) for word in words)
     for word, code in zip(words, codes, strict=True):
         if not any(known.startswith(code) for known in lockstitch.RULES):
-            hint = suggestion(word.upper(), lockstitch.RULES) or suggestion(word, names)
-            hint = hint or " See: lockstitch explain."
+            hint = suggestion(word, names) or " See: lockstitch explain."
             raise UsageError(f"{flag}: no code begins with {word!r}.{hint}")
     if not codes:
         raise UsageError(f"{flag} needs codes, such as LS101 or LS1.")

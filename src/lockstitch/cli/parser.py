@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from lockstitch.addresses import public
 from lockstitch.cli.declarations import COMMON
-from lockstitch.errors import UsageError
+from lockstitch.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from lockstitch.cli.declarations import Command, Option
 
@@ -82,14 +82,6 @@ def parse(command: Command, words: Sequence[str]) -> Call:
     return Call(values, shared)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean X?`` for a word that is nearly one of those known, else nothing."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]}?" if found else ""
-
-
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}")
@@ -119,7 +111,7 @@ def _read(
     if unknown and not values.get("help"):
         raise UsageError(_unknown(name, options, unknown[0]))
     for option in options:
-        _check_choice(option, values.get(option.name))
+        _check(option, values.get(option.name))
     return values, [*others, *words[end + 1 :]]
 
 
@@ -145,8 +137,16 @@ def _see(name: str) -> str:
     return f"See: lockstitch {name} -h." if name else "See: lockstitch -h."
 
 
-def _check_choice(option: Option, value: Any) -> None:
-    if option.choices and value is not None and value not in option.choices:
+def _check(option: Option, value: Any) -> None:
+    """Raise `UsageError` for a value that the option cannot have."""
+    if value is None:
+        return
+    if option.choices and value not in option.choices:
         hint = suggestion(value, option.choices)
         known = ", ".join(option.choices)
         raise UsageError(f"{option.flags[0]} cannot be {value!r}: it is one of {known}.{hint}")
+    if option.check is not None:
+        try:
+            option.check(value)
+        except UsageError as error:
+            raise UsageError(f"{option.flags[0]}: {error}") from None

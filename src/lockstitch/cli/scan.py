@@ -87,7 +87,8 @@ def run(  # noqa: PLR0913 - one keyword an option
     scanned = list(_scanned(files, _workers(workers, files)))
     found = list(asked_for.over(report for report in scanned if not report.is_unknown))
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
-    if not asked_for.emit(found, others):
+    absent = [Report(places.public(path), error="no such file or folder") for path in missing]
+    if not asked_for.emit([*found, *absent], others):
         _print(found, every)
         _name_others(others, given, every=every)
     # a file that was named is asked about; those that only lie in a folder are not
