@@ -175,9 +175,18 @@ def _shown(value: type, name: str) -> str:
 
 def _default(default: Any, factory: Any) -> str:
     if factory is not None and factory is not dataclasses.MISSING:
-        return f"`{factory()!r}`"
+        return f"`{_value(factory())}`"
     is_missing = default is msgspec.NODEFAULT or default is dataclasses.MISSING
-    return "" if is_missing else f"`{default!r}`"
+    return "" if is_missing else f"`{_value(default)}`"
+
+
+def _value(default: Any) -> str:
+    """Write a default so that it is the same in every run."""
+    if isinstance(default, msgspec.Raw):
+        return bytes(default).decode()
+    if inspect.isroutine(default):
+        return default.__qualname__
+    return "…" if " at 0x" in repr(default) else repr(default)
 
 
 def members_of(value: type) -> Iterator[tuple[str, _Member]]:
@@ -222,8 +231,7 @@ def _parameter(one: inspect.Parameter) -> str:
     kind = "" if one.annotation is one.empty else f": {_annotation(one.annotation)}"
     if one.default is one.empty:
         return f"{stars}{one.name}{kind}"
-    default = one.default.__qualname__ if inspect.isroutine(one.default) else repr(one.default)
-    return f"{one.name}{kind}{' = ' if kind else '='}{default}"
+    return f"{one.name}{kind}{' = ' if kind else '='}{_value(one.default)}"
 
 
 def _annotation(annotation: Any) -> str:

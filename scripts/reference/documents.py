@@ -569,8 +569,17 @@ class Demo(_Shape):
     store: Annotated[str, says("The address of the session's store.")]
 
 
+class Failed(_Shape):
+    """What any command prints with `--json` if it fails before it has a result."""
+
+    version: Literal[1]
+    error: Annotated[str, says("What happened to what, and what to do next.")]
+    kind: Annotated[str, says("The class of the error, as in the library: Unreadable.")]
+
+
 # What a command prints with --json: one document, or one of several.
 DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
+    "every command": (Failed,),
     "scan": (Scan, SharedScan),
     "check": (Check,),
     "repair": (Repair,),

@@ -53,7 +53,7 @@ def events_page() -> str:
 
 def _section(kind: type, without: set[str], level: int = 2) -> str:
     rows = [
-        [f"`{name}`", f"`{of}`", default if "Raw" not in default else "`null`"]
+        [f"`{name}`", f"`{of}`", default]
         for name, of, default in fields_of(kind)
         if name not in without
     ]
