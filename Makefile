@@ -18,7 +18,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2
 ALONE := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python
 PYTEST := $(ALONE) -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-newest lock fuzz clients server sessions precision docs bench langgraph-suite
+.PHONY: demo test test-newest lock fuzz clients server sessions precision docs site bench langgraph-suite
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python examples/run.py
@@ -90,8 +90,14 @@ FOLDER ?= .cache/sessions
 precision: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.precision $(FOLDER) $(ARGS)
 
+# The pages that are made from the code, and what the commands of all pages print.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python scripts/generate_docs.py
+	$(BIN)/python -m tests.docs
+
+# The documentation site, into site/.
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 # Beside the programs that Lockstitch is compared with, which want other releases than it is
 # developed with.

@@ -1,0 +1,1 @@
+"""What is published: built, installed into an empty environment, and tried there."""
