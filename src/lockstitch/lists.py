@@ -51,7 +51,7 @@ class Plan:
 
     @cached_property
     def changed(self) -> bool:
-        """Tell whether the healed list differs from the one given."""
+        """Whether the healed list differs from the one given."""
         outcome, before = self._outcome, self._given.looked_at
         if outcome is None:
             return False

@@ -126,6 +126,24 @@ def _postgres(folder: Path) -> Iterator[Run]:
             server.execute(f"DROP ROLE IF EXISTS {role}")
 
 
+@contextmanager
+def _capacity(folder: Path) -> Iterator[Run]:
+    """A store that was opened once, and holds nothing yet."""
+    import lockstitch
+    from tests import postgres_server
+
+    server = postgres_server.shared()
+    url = server.fresh()
+    lockstitch.open(url).close()
+
+    def execute(code: str) -> None:
+        server.execute(code, url.rpartition("/")[2])
+
+    run = Run(folder, {"OWNER_URL": url, "__name__": "page"}, {"sql": execute})
+    yield run
+    run.names["store"].close()
+
+
 # Every page of which the blocks are run; the long ones have tests of their own.
 SETUPS: dict[str, Setup] = {
     "library.md": _lists,
@@ -136,5 +154,6 @@ SETUPS: dict[str, Setup] = {
     "howto/agent-loop.md": _bare,
     "howto/postgresql.md": _postgres,
     "operations.md": _bare,
+    "capacity.md": _capacity,
     "explanation/on-disk.md": _bare,
 }

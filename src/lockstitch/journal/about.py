@@ -54,7 +54,7 @@ def about_of(body: bytes | None) -> About:
 
 
 def told(event: Described | None) -> About:
-    """Give what an event says."""
+    """Return what an event says."""
     if event is None:
         return NOTHING
     metadata = value_of(event.payload)

@@ -80,7 +80,7 @@ def answer_in(fact: Finished, payload: Any) -> Answer:
 
 
 def shortened(answer: Answer, limit: int, call: Call) -> Answer:
-    """Give an answer of few characters, with a pointer to all of it; media become notes."""
+    """Return an answer of few characters, with a pointer to all of it; media become notes."""
     text = "\n".join(_words(piece) for piece in _pieces(answer))
     if len(text) <= limit or call.outcome is None:
         return Answer(text, failed=answer.failed) if answer.dialect else answer
@@ -91,7 +91,7 @@ def shortened(answer: Answer, limit: int, call: Call) -> Answer:
 
 
 def shortened_text(fact: Finished, large: Large, limit: int, call: Call) -> Answer | None:
-    """Give a few characters of a text that is kept apart, if it is much longer than that.
+    """Return a few characters of a text that is kept apart, if it is much longer than that.
 
     How many are left out is told by its bytes: nobody counts what is not read.
     """
@@ -121,7 +121,7 @@ def late_pieces(call: Call, answer: Answer) -> list[Piece]:
 
 
 def _pieces(answer: Answer) -> list[Piece]:
-    """Give an answer in no dialect's spelling."""
+    """Return an answer in no dialect's spelling."""
     if not answer.dialect:
         return [Words(answer.text)]
     turns = scripted([said_as(answer.dialect, answer.content)], answer.dialect)
@@ -130,7 +130,7 @@ def _pieces(answer: Answer) -> list[Piece]:
 
 @lru_cache
 def known(dialect: str) -> str:
-    """Give the plain name of a dialect; "" for none, and for one that this version lacks."""
+    """Return the plain name of a dialect; "" for none, and for one that this version lacks."""
     name = dialect.partition(":")[0]
     return name if name in WRITERS else ""
 
@@ -151,7 +151,7 @@ def said_as(dialect: str, content: Any) -> Any:
 def answered(
     name: str, messages: Sequence[Any], ids: Sequence[str], answers: Sequence[Answer]
 ) -> list[Any]:
-    """Give a reply's messages with the results of its calls behind them, by their order.
+    """Return a reply's messages with the results of its calls behind them, by their order.
 
     A call that the dialect cannot answer with what there is stays open, for the check to find.
     """

@@ -39,7 +39,7 @@ Fetch = Callable[[list[str]], dict[str, bytes]]
 
 
 def session_of(thread: str) -> str:
-    """Give the name of the session that keeps a thread; ids that cannot be one are hashed."""
+    """Return the name of the session that keeps a thread; ids that cannot be one are hashed."""
     if _FITS.fullmatch(thread):
         return f"langgraph.{thread}"
     hashed = blake2b(thread.encode("utf-8", "surrogatepass"), digest_size=16)
@@ -221,7 +221,7 @@ class Thread:
                 kept[place] = Pending(line.task, line.path, write.index, write.channel, write.value)
 
     def latest(self, ns: str = "") -> str:
-        """Give the id of a namespace's last checkpoint, "" without any."""
+        """Return the id of a namespace's last checkpoint, "" without any."""
         return self._latest.get(ns, "")
 
     def node(self, ns: str, checkpoint: str) -> Node | None:
@@ -229,12 +229,12 @@ class Thread:
         return self.spaces.get(ns, {}).get(checkpoint)
 
     def pending(self, ns: str, checkpoint: str) -> list[Pending]:
-        """Give the writes of a checkpoint in the order in which they are applied."""
+        """Return the writes of a checkpoint in the order in which they are applied."""
         found = self.writes.get((ns, checkpoint), {}).values()
         return sorted(found, key=lambda one: (one.path, one.task, one.index))
 
     def ancestors(self, ns: str, checkpoint: str) -> Iterator[Node]:
-        """Give the checkpoints before one, nearest first, as far as they are there."""
+        """Return the checkpoints before one, nearest first, as far as they are there."""
         space = self.spaces.get(ns, {})
         seen = {checkpoint}
         node = space.get(checkpoint)
@@ -245,7 +245,7 @@ class Thread:
                 yield node
 
     def elements(self, number: int) -> list[Raw]:
-        """Give the coded elements of a list; not to be changed."""
+        """Return the coded elements of a list; not to be changed."""
         path: list[int] = []
         while number != NO_LIST and number not in self._flat:
             path.append(number)
@@ -266,7 +266,7 @@ class Thread:
         return self.lists[number]
 
     def item(self, number: int) -> Raw:
-        """Give an item as it is written."""
+        """Return an item as it is written."""
         if not 0 <= number < len(self.items):
             raise Damaged(f"a checkpoint names item {number}, which the journal lacks")
         return self.items[number]
@@ -287,7 +287,7 @@ def _changed(base: dict[str, Any], more: dict[str, Any], less: Iterable[str]) ->
 def _values(
     base: dict[str, Raw], more: dict[str, Raw], versions: dict[str, Version]
 ) -> dict[str, Raw]:
-    """Give the values of all channels that have a version and a value."""
+    """Return the values of all channels that have a version and a value."""
     merged = {**base, **more}
     return {name: value for name, value in merged.items() if name in versions and value != ABSENT}
 
@@ -345,7 +345,7 @@ class Decoder:
         return self.opaque(form["t"], self._bytes(form)) if "t" in form else form
 
     def form(self, number: int) -> dict[str, Any]:
-        """Give an item in full, with all changes made."""
+        """Return an item in full, with all changes made."""
         changes = []
         form = self._plain(number)
         while "of" in form:

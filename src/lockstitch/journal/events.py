@@ -234,7 +234,7 @@ def _is_strict(raw: bytes) -> bool:
 
 
 def bytes_of(payload: Raw) -> bytes:
-    """Give the bytes that :func:`payload_of` took; a reply is never a JSON string itself."""
+    """Return the bytes that :func:`payload_of` took; a reply is never a JSON string itself."""
     raw = bytes(payload)
     return str(_DECODE(raw)).encode() if raw[:1] == b'"' else raw
 

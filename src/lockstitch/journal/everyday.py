@@ -86,13 +86,13 @@ def _chat_reply(value: Any) -> list[Fields] | None:
 
 
 def _says_nothing(field: tuple[str, Any]) -> bool:
-    """Tell whether a field is one of a message's own, or one that is not handed back."""
+    """Whether a field is one of a message's own, or one that is not handed back."""
     key, value = field
     return key in _CHAT or key == "annotations" or (key in _CHAT_NULLS and value is None)
 
 
 def _is_plain_call(call: Any) -> bool:
-    """Tell whether a call has nothing that is left behind: no place in a stream, no parsed form."""
+    """Whether a call has nothing that is left behind: no place in a stream, no parsed form."""
     body = call.get("function") if type(call) is dict and "index" not in call else None
     return type(body) is dict and "parsed_arguments" not in body
 
@@ -154,7 +154,7 @@ def _bedrock_reply(value: Any) -> list[Fields] | None:
 
 
 def _is_worded(block: Any) -> bool:
-    """Tell whether a block has a text; raises nothing for what is no object."""
+    """Whether a block has a text; raises nothing for what is no object."""
     return type(block) is dict and _is_text(block.get("text"))
 
 

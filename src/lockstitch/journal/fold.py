@@ -102,11 +102,11 @@ class State:
         self.starts[event.reply, event.index] = (attempts, effect or event.effect)
 
     def _is_there(self, seq: int) -> bool:
-        """Tell whether a rewind can lead to a place; one to nowhere changes nothing."""
+        """Whether a rewind can lead to a place; one to nowhere changes nothing."""
         return seq == 0 or seq in self.facts
 
     def _is_stray(self, event: Finished) -> bool:
-        """Tell whether a tool's own result is for a reply that is off the line."""
+        """Whether a tool's own result is for a reply that is off the line."""
         if event.synthetic or event.reply not in self.facts:
             return False
         if self.view.call(event.reply, event.index) is not None:
@@ -117,7 +117,7 @@ class State:
         return at != event.reply
 
     def _seen(self) -> View:
-        """Give the view along the line."""
+        """Return the view along the line."""
         line = self.line(self.seq)
         if self.strays:
             on_it = {fact.seq for fact in line}
@@ -126,14 +126,14 @@ class State:
         return _seen(line)
 
     def snapshot(self, *events: Event) -> View:
-        """Give the view by itself, as it would be with some more events."""
+        """Return the view by itself, as it would be with some more events."""
         view = self._seen()
         for seq, event in enumerate(events, start=self.seq + 1):
             _add(view, Fact(seq, 0, event, seq - 1), event)
         return view
 
     def line(self, seq: int) -> list[Fact]:
-        """Give the facts that lead to a record, oldest first."""
+        """Return the facts that lead to a record, oldest first."""
         found: list[Fact] = []
         while seq in self.facts:
             found.append(self.facts[seq])
@@ -316,7 +316,7 @@ def _ended(view: View, fact: Fact, _event: Ended) -> None:
 
 
 def _unanswered(view: View) -> int:
-    """Give where the user spoke first while the last reply was under way, 0 for nowhere."""
+    """Return where the user spoke first while the last reply was under way, 0 for nowhere."""
     said: list[int] = []
     for item in reversed(view.items):
         if isinstance(item, Reply):

@@ -65,7 +65,7 @@ def turn_of(issuer: str, value: Any, results: Sequence[tuple[str, str, str, bool
 
 
 def may_stay(turns: Sequence[Turn | str], ids: Ids) -> bool:
-    """Tell whether turns can be written as they are, and note the ids in them."""
+    """Whether turns can be written as they are, and note the ids in them."""
     calls = [call.id for turn in turns if isinstance(turn, Turn) for call in turn.calls]
     if len(set(calls)) != len(calls):
         return False

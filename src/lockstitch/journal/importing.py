@@ -60,7 +60,7 @@ class _Import:
         return self.out
 
     def _groups(self) -> Iterator[list[Message]]:
-        """Give messages by themselves, but the items of one reply together."""
+        """Return messages by themselves, but the items of one reply together."""
         group: list[Message] = []
         for message in self.messages:
             joins = self.dialect.layout == FLAT and message.role == ASSISTANT

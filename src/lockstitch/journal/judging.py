@@ -24,7 +24,7 @@ _MODELS = ("assistant", "model", "ai", "function_call", "reasoning")
 
 
 def is_small(profile: Profile, size: int, largest: int) -> bool:
-    """Tell whether a list of ``size`` bytes at most is within its receiver's limit.
+    """Whether a list of ``size`` bytes at most is within its receiver's limit.
 
     No message is made of more than two parts of ``largest`` bytes, and none may be a giant.
     """
@@ -57,11 +57,11 @@ class Judge:
 
     @property
     def can_settle(self) -> bool:
-        """Tell whether what is fine stays fine; a template counts turns from the first one."""
+        """Whether what is fine stays fine; a template counts turns from the first one."""
         return not self.profile.template
 
     def accepts(self, messages: list[Any], bound: int | None) -> bool:
-        """Tell whether no rule finds anything in a list.
+        """Whether no rule finds anything in a list.
 
         ``bound`` is for one of which all that is not settled is everyday parts: a number of bytes
         that it does not exceed.
@@ -89,7 +89,7 @@ class Judge:
         return self._is_fine(messages)
 
     def _is_proven(self, messages: list[Any], start: int) -> bool:
-        """Tell whether a quick walk shows that what is new is fine, wherever the list ends."""
+        """Whether a quick walk shows that what is new is fine, wherever the list ends."""
         if self.profile.name or not messages:
             return False
         proof = PROOFS[self.profile.dialect]()
@@ -100,7 +100,7 @@ class Judge:
         return False
 
     def _ends_well(self, messages: list[Any]) -> bool:
-        """Tell whether a list that is fine otherwise ends as this model wants it to."""
+        """Whether a list that is fine otherwise ends as this model wants it to."""
         if self.model is None:
             return True
         if traits_of(self.model).thought_signatures:
@@ -114,7 +114,7 @@ class Judge:
         return not examine(_case(self.profile, self.model, window))
 
     def _has_room(self, messages: list[Any], size: int) -> bool:
-        """Tell whether a list with so many bytes more is one that the receiver takes."""
+        """Whether a list with so many bytes more is one that the receiver takes."""
         limit = self.profile.max_bytes
         if limit and not self._is_exact and self.size + size > limit:
             self.size, self._is_exact = encoded_size(messages[: self.settled]), True
@@ -135,7 +135,7 @@ class Judge:
         return self.ids.isdisjoint(ids)
 
     def _is_within(self, new: list[Message]) -> bool:
-        """Tell whether there are no more images and markers than the receiver takes."""
+        """Whether there are no more images and markers than the receiver takes."""
         profile = self.profile
         if profile.max_markers and self.markers + _markers_in(new) > profile.max_markers:
             return False
@@ -174,7 +174,7 @@ class Judge:
 
 
 def _is_reply(message: Any) -> bool:
-    """Tell whether a message, or an item, is a model's."""
+    """Whether a message, or an item, is a model's."""
     return message.get("role") in _MODELS or message.get("type") in _MODELS
 
 
@@ -185,7 +185,7 @@ def _case(profile: Profile, model: str | None, messages: list[Any]) -> Case:
 
 
 def _ids_in(messages: list[Message]) -> Iterator[str]:
-    """Give the ids of calls, results and whatever else has one."""
+    """Return the ids of calls, results and whatever else has one."""
     for message in messages:
         raw = message.raw.get("id") if isinstance(message.raw, dict) else None
         if isinstance(raw, str):
@@ -222,7 +222,7 @@ class Made(Given):
 
     @property
     def is_valid(self) -> bool:
-        """Tell whether no rule finds anything in a list that is known to be small and clean text.
+        """Whether no rule finds anything in a list that is known to be small and clean text.
 
         False also for a list that needs a longer look.
         """

@@ -22,15 +22,15 @@ class Large:
         self._values = values
 
     def whole(self, name: str) -> bytes:
-        """Give all of a value."""
+        """Return all of a value."""
         return self._values.get(name, b"null")
 
     def sizes(self, names: list[str]) -> Mapping[str, int]:
-        """Give the lengths of values."""
+        """Return the lengths of values."""
         return {name: len(self.whole(name)) for name in names}
 
     def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
-        """Give the first and the last bytes of a value."""
+        """Return the first and the last bytes of a value."""
         value = self.whole(name)
         return value[:head], value[len(value) - tail :]
 
@@ -70,7 +70,7 @@ class Stored(Large):
 
 
 def text_ends(large: Large, name: str, head: int, tail: int) -> tuple[str, str] | None:
-    """Give the first and the last characters of a text without reading what is between.
+    """Return the first and the last characters of a text without reading what is between.
 
     None for what is no JSON string, and for one that is better read as a whole.
     """

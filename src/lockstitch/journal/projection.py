@@ -73,7 +73,7 @@ def project(
     provider: str | None = None,
     blobs: Mapping[str, bytes] | None = None,
 ) -> list[Any]:
-    """Give the messages to send to a receiver; every rule of its dialect is satisfied.
+    """Return the messages to send to a receiver; every rule of its dialect is satisfied.
 
     Who receives them is who replied last in this dialect, unless ``provider`` and ``model`` say
     otherwise. ``blobs`` holds the large values that :func:`wanted` names.
@@ -91,7 +91,7 @@ def project(
 
 
 def healed(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
-    """Give a request that satisfies every rule in place of one that does not."""
+    """Return a request that satisfies every rule in place of one that does not."""
     receiver, large = projector.receiver, projector.large
     made = _tried(projector, messages, dialect)
     for limit in _LIMITS:
@@ -107,7 +107,7 @@ def healed(projector: Projector, messages: list[Any], dialect: str) -> list[Any]
 
 
 def _tried(projector: Projector, messages: list[Any], dialect: str) -> list[Any] | Plan:
-    """Give the messages of a request as a repair leaves them, or what is wrong with them."""
+    """Return the messages of a request as a repair leaves them, or what is wrong with them."""
     model = projector.receiver.model or None
     made = plan(messages, dialect, model=model)
     if not made.healed:
@@ -120,7 +120,7 @@ def _codes(made: Plan) -> set[str]:
 
 
 def weights(view: View, large: Large, start: int = 0, stop: int | None = None) -> list[int]:
-    """Give how many bytes of text at least a request has of large results.
+    """Return how many bytes of text at least a request has of large results.
 
     The first number is for results that go out whole, the others for each of the limits.
     """
@@ -143,7 +143,7 @@ def weights(view: View, large: Large, start: int = 0, stop: int | None = None) -
 
 
 def is_large_text(fact: Event | None) -> TypeGuard[Finished]:
-    """Tell whether a fact is a result that is kept apart and goes out as a text."""
+    """Whether a fact is a result that is kept apart and goes out as a text."""
     return isinstance(fact, Finished) and bool(fact.blob) and not fact.dialect
 
 
@@ -154,7 +154,7 @@ def _cap(view: View, seq: int) -> int | None:
 
 
 def needed_limit(receiver: Receiver, totals: Sequence[int]) -> int:
-    """Give how many characters of a result can be sent at most, 0 for any number."""
+    """Return how many characters of a result can be sent at most, 0 for any number."""
     most = receiver.profile.max_bytes
     fitting = (limit for total, limit in zip(totals[1:], _LIMITS, strict=True) if total <= most)
     return 0 if not most or totals[0] <= most else next(fitting, _LIMITS[-1])
@@ -175,7 +175,7 @@ def lightened(view: View, limit: int) -> View:
 def each_item(
     view: View, dialect: str, blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[Any]]]:
-    """Give every item of a conversation with the messages it would be sent as, by itself."""
+    """Return every item of a conversation with the messages it would be sent as, by itself."""
     projector = Projector(view, receiver_of(view, dialect, None, None), Large(blobs or {}))
     for item in view.items:
         yield item, projector.alone(item)
@@ -184,7 +184,7 @@ def each_item(
 def each_turn(
     view: View, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[Turn]]]:
-    """Give items in no dialect's spelling: words, calls with their arguments, and results."""
+    """Return items in no dialect's spelling: words, calls with their arguments, and results."""
     projector = Projector(view, receiver_of(view, "anthropic", None, None), Large(blobs or {}))
     for item in items:
         yield item, projector.turns(item)
@@ -199,7 +199,7 @@ class Receiver(Struct, frozen=True):
     traits: Traits
 
     def issued(self, event: Replied | Partial) -> bool:
-        """Tell whether a reply was this receiver's own."""
+        """Whether a reply was this receiver's own."""
         if known(event.dialect) != self.profile.dialect:
             return False
         if event.provider and self.provider and event.provider != self.provider:
@@ -234,7 +234,7 @@ def last_reply_in(
     before: Replied | Partial | None = None,
     stop: int | None = None,
 ) -> Replied | Partial | None:
-    """Give the last reply in a dialect, of the items from ``start`` on; else ``before``."""
+    """Return the last reply in a dialect, of the items from ``start`` on; else ``before``."""
     items = view.items
     for at in range((len(items) if stop is None else stop) - 1, start - 1, -1):
         item = items[at]
@@ -277,7 +277,7 @@ class Projector:
         self._issued: dict[tuple[str, str, str], bool] = {}
 
     def bound(self, messages: list[Any], start: int = 0) -> int | None:
-        """Give a number of bytes that the messages from one on do not exceed, as JSON.
+        """Return a number of bytes that the messages from one on do not exceed, as JSON.
 
         None if they may be anything but everyday parts, or clean text of no great size.
         """
@@ -291,7 +291,7 @@ class Projector:
         return size if size >= 0 and is_small(profile, size, largest) else None
 
     def native(self) -> list[Any]:
-        """Give the list with every reply as it came, where that may be."""
+        """Return the list with every reply as it came, where that may be."""
         messages: list[Any] = []
         self.open()
         self.go_on(messages, 0, None)
@@ -337,7 +337,7 @@ class Projector:
             self._put(messages, self._spelled(turns, opens=not messages))
 
     def foreign(self) -> list[Any]:
-        """Give the list with nothing as it came: words, calls and results, spelled anew."""
+        """Return the list with nothing as it came: words, calls and results, spelled anew."""
         summary = self.view.summary
         self.changed = summary.seq if summary is not None else 0
         self.ids = Ids(self.receiver.profile)
@@ -348,7 +348,7 @@ class Projector:
         return self._spelled(turns)
 
     def alone(self, item: Item) -> list[Any]:
-        """Give the messages of one item."""
+        """Return the messages of one item."""
         own = self._own(item)
         return self._spelled([*self.turns(item)], opens=False) if own is None else own
 
@@ -356,7 +356,7 @@ class Projector:
         return f"{SUMMARY}\n{as_text(self.value.of(summary.event))}"
 
     def _own(self, item: Item | str) -> list[Any] | None:
-        """Give an item in the receiver's own spelling, if it has one."""
+        """Return an item in the receiver's own spelling, if it has one."""
         if not isinstance(item, OWN) or known(item.event.dialect) != self.name:
             return None
         if isinstance(item, Reply):
@@ -368,7 +368,7 @@ class Projector:
         return [said_as(self.name, content)] if content else None
 
     def _replayed(self, reply: Reply) -> list[Any]:
-        """Give a reply as it came, to who issued it, with the results of its calls."""
+        """Return a reply as it came, to who issued it, with the results of its calls."""
         value = self.value.of(reply.event)
         plain = self.everyday.replied(value)
         messages = messages_in(self.name, value) if plain is None else plain
@@ -382,7 +382,7 @@ class Projector:
         return messages + results if results else self._with_results(reply, messages, self.name)
 
     def _texts(self, reply: Reply, plain: list[Any] | None) -> list[Any]:
-        """Give the results of a reply's calls if each is a text and its call can be named."""
+        """Return the results of a reply's calls if each is a text and its call can be named."""
         spelling, value_of = self.everyday, self.value.of
         if spelling.results is None or self._is_shortened(reply.seq):
             return []
@@ -412,18 +412,18 @@ class Projector:
         return found
 
     def _words(self, item: Item | str) -> list[str]:
-        """Give an item that is nothing but words of the user's."""
+        """Return an item that is nothing but words of the user's."""
         if isinstance(item, Spoken) and not item.event.dialect:
             text = self.value.of(item.event)
             return [text] if type(text) is str and not is_blank(text) else []
         return []
 
     def _is_unbound(self, reply: Reply) -> bool:
-        """Tell whether the model, which minds that, gets to see another past than it replied to."""
+        """Whether the model, which minds that, gets to see another past than it replied to."""
         return self.receiver.traits.binds_reasoning and self.changed > reply.after
 
     def _turns_of(self, item: Item) -> list[Turn]:
-        """Give an item in no dialect's spelling, an everyday reply at once."""
+        """Return an item in no dialect's spelling, an everyday reply at once."""
         if type(item) is Reply and not self._is_shortened(item.seq):
             issuer = known(item.event.dialect)
             results = self._told(item.calls) if issuer else None
@@ -437,7 +437,7 @@ class Projector:
         return self.turns(item)
 
     def _told(self, calls: list[Call]) -> list[tuple[str, str, str, bool]] | None:
-        """Give what became of calls if each has a result that is a text."""
+        """Return what became of calls if each has a result that is a text."""
         told: list[tuple[str, str, str, bool]] = []
         for call in calls:
             fact = call.outcome.fact if call.outcome is not None else None
@@ -450,7 +450,7 @@ class Projector:
         return told
 
     def turns(self, item: Item | str) -> list[Turn]:
-        """Give an item in no dialect's spelling."""
+        """Return an item in no dialect's spelling."""
         self._is_everyday = False
         if isinstance(item, str):
             return [said(USER, item)]
@@ -494,7 +494,7 @@ class Projector:
         return answered(name, messages, [call.id for call in calls], answers)
 
     def _shortened(self, call: Call, limit: int) -> Answer:
-        """Give the beginning and the end of a result, of a large one without the rest of it."""
+        """Return the beginning and the end of a result, of a large one without the rest of it."""
         fact = call.outcome.fact if call.outcome else None
         if is_large_text(fact):
             short = shortened_text(fact, self.large, limit, call)
@@ -525,7 +525,7 @@ class Projector:
         return written(whole, name, opens=opens, ids=self.ids) if whole else []
 
     def _are_plain(self, turns: Sequence[Turn | str], *, opens: bool) -> bool:
-        """Tell whether turns can be written without being fitted to their receiver.
+        """Whether turns can be written without being fitted to their receiver.
 
         That is an everyday reply, and words behind it, for a dialect's own profile.
         """
@@ -556,7 +556,7 @@ def _without_media(turns: list[Turn]) -> list[Turn]:
 
 
 def _begins(turns: Sequence[Turn | str]) -> bool:
-    """Tell whether turns begin with something that the assistant says or calls."""
+    """Whether turns begin with something that the assistant says or calls."""
     first = turns[0] if turns else None
     if not isinstance(first, Turn) or first.role != ASSISTANT:
         return False
@@ -566,12 +566,12 @@ def _begins(turns: Sequence[Turn | str]) -> bool:
 
 
 def _ends(turn: Turn | str) -> bool:
-    """Tell whether what the assistant says behind a turn is another turn."""
+    """Whether what the assistant says behind a turn is another turn."""
     return isinstance(turn, str) or turn.role == USER or bool(turn.answers)
 
 
 def _joins(before: Any, message: Any) -> bool:
-    """Tell whether two messages of the user's can be one."""
+    """Whether two messages of the user's can be one."""
     return (
         isinstance(before, dict)
         and before.get("role") == message.get("role") == USER

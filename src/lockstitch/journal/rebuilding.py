@@ -30,7 +30,7 @@ _LOST = {
 
 
 def large_names(record: Record) -> tuple[str, ...]:
-    """Give the names of the large values that a record names."""
+    """Return the names of the large values that a record names."""
     if b'"blob":' in record.body:
         blob = event_of(record).blob
         return (blob,) if blob else ()
@@ -100,7 +100,7 @@ def _shown(raw: bytes) -> dict[str, str]:
 
 
 def names_in(records: Iterable[Record]) -> dict[str, list[int]]:
-    """Give the large values that records name, each with the numbers of those records."""
+    """Return the large values that records name, each with the numbers of those records."""
     found: dict[str, list[int]] = {}
     for record in records:
         for name in large_names(record):

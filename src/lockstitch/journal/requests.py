@@ -96,7 +96,7 @@ class Kept:
         self._made: list[Any] = []
 
     def holds(self, view: View) -> bool:
-        """Tell whether nothing has happened to what is kept."""
+        """Whether nothing has happened to what is kept."""
         dialect, model, provider = self.who
         if view is not self.view or view.summary is not self.summary:
             return False
@@ -110,7 +110,7 @@ class Kept:
         return self.receiver == receiver_of(view, dialect, provider, model, known)
 
     def next(self, view: View, large: Large) -> list[Any] | None:
-        """Give the request; None if it has to be made anew, or a rule finds something in it."""
+        """Return the request; None if it has to be made anew, or a rule finds something in it."""
         more = weights(view, large, self.count)
         limit = needed_limit(self.receiver, list(map(operator.add, self.weights, more)))
         words = _spelled_words(view) if limit else 0
@@ -138,7 +138,7 @@ class Kept:
         return given
 
     def _begun(self, projector: Projector) -> list[Any]:
-        """Give the messages that are kept, and let a projector go on behind them."""
+        """Return the messages that are kept, and let a projector go on behind them."""
         if not self.count:
             projector.open()
             return []
@@ -173,20 +173,20 @@ class Kept:
         self._ids = projector.ids
 
     def healed(self) -> list[Any]:
-        """Give a request in which what a rule found is repaired."""
+        """Return a request in which what a rule found is repaired."""
         assert self._projector is not None  # noqa: S101 - only after next() gave none
         return healed(self._projector, self._made, self.who[0])
 
 
 def _spelled_words(view: View) -> int:
-    """Give where the user spoke last, if that may hold media, which go out whole as the last."""
+    """Return where the user spoke last, if that may hold media, which go out whole as the last."""
     spoken = (item for item in view.items if type(item) is Spoken)
     last = max(spoken, key=lambda item: item.seq, default=None)
     return last.seq if last is not None and last.event.dialect else 0
 
 
 def _last_replies(view: View, start: int) -> tuple[int, int]:
-    """Give the numbers of two items: where places to go on from are looked for, and the last one.
+    """Return the numbers of two items: where places to go on from are looked for, and the last one.
 
     The last replies are not among them.
     """

@@ -111,7 +111,7 @@ class _Copier:
         return lines
 
     def _taken(self) -> dict[str, Any]:
-        """Give what has to stand in the next line: new items, new lists, names of large values."""
+        """Return what the next line has to hold: new items, new lists, names of large values."""
         taken = {
             "items": tuple(self._new_items),
             "lists": tuple(self._new_lists),

@@ -171,7 +171,7 @@ class _Judge:
             self._doubt(seq, sure[0])
 
     def _proven(self, one: Remnant, seq: int) -> Record | None:
-        """Give a remnant as the record of a number, if a checksum proves that it is that."""
+        """Return a remnant as the record of a number, if a checksum proves that it is that."""
         if one.record is None:
             return None
         record = structs.replace(one.record, seq=seq)
@@ -297,7 +297,7 @@ def _distance(one: bytes, other: bytes) -> int:
 
 
 def _small_variants(record: Record) -> Iterator[Record]:
-    """Give a record with one bit changed in what stands around its body."""
+    """Return a record with one bit changed in what stands around its body."""
     for bit in range(_WORD):
         yield structs.replace(record, epoch=record.epoch ^ 1 << bit)
         yield structs.replace(record, at=record.at ^ 1 << bit)
@@ -307,7 +307,7 @@ def _small_variants(record: Record) -> Iterator[Record]:
 
 
 def flipped(data: bytes) -> Iterator[bytes]:
-    """Give bytes with one bit changed, every bit in turn."""
+    """Return bytes with one bit changed, every bit in turn."""
     changed = bytearray(data)
     for place, byte in enumerate(data):
         for bit in range(8):
@@ -335,5 +335,5 @@ def _with_body(link: bytes, record: Record) -> Record | None:
 
 
 def without_holes(records: Iterable[Salvaged]) -> Iterator[Record]:
-    """Give the records that can be read."""
+    """Return the records that can be read."""
     return (one.record for one in records if one.is_readable and one.record is not None)

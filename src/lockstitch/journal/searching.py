@@ -67,7 +67,7 @@ class Words:
         return all(word in folded for word in self.words)
 
     def excerpt(self, text: str) -> str:
-        """Give a little of a text around the first word, on one line."""
+        """Return a little of a text around the first word, on one line."""
         found = re.search(re.escape(self.words[0]), text, re.IGNORECASE)
         start = max((found.start() if found else 0) - _BEFORE, 0)
         cut = _BLANK.sub(" ", text[start : start + _LENGTH]).strip()
@@ -76,7 +76,7 @@ class Words:
 
 
 def said_in(dialect: str, messages: Sequence[Any]) -> Iterator[tuple[int, Who, str]]:
-    """Give what messages say: the number of each, who speaks, and the text."""
+    """Return what messages say: the number of each, who speaks, and the text."""
     view = new_dialect(dialect)
     for number, message in enumerate(view.read(messages)):
         for part in message.parts:
@@ -119,7 +119,7 @@ class Search:
         return found
 
     def rest(self) -> list[Match]:
-        """Give what was found in replies that never came in full."""
+        """Return what was found in replies that never came in full."""
         return sorted(self._parts.values(), key=lambda match: match.seq)
 
     def _match(self, record: Record, spoken: Iterator[tuple[Who, str]]) -> Match | None:
@@ -147,7 +147,7 @@ class Search:
             return None
 
     def _thread(self, body: bytes) -> Iterator[tuple[Who, str]]:
-        """Give what the messages say that a record of LangGraph's thread brings."""
+        """Return what the messages say that a record of LangGraph's thread brings."""
         line = line_of(body)
         if line is None or isinstance(line, Begun):
             return
@@ -161,7 +161,7 @@ class Search:
 
 
 def _spoken(event: Event, value: Any) -> Iterator[tuple[Who, str]]:
-    """Give what an event says, text by text."""
+    """Return what an event says, text by text."""
     if value is None:
         return
     if isinstance(event, Replied | Partial):

@@ -46,12 +46,12 @@ class Call(Struct, gc=False):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether nothing is known of what became of it."""
+        """Whether nothing is known of what became of it."""
         return self.outcome is None
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it was started, and the last that was heard of it is that."""
+        """Whether it was started, and the last that was heard of it is that."""
         return self.status == "started"
 
 
@@ -110,11 +110,11 @@ class Summary(Struct, frozen=True, gc=False):
     words: int = 0
 
     def hides(self, seq: int) -> bool:
-        """Tell whether the summary stands for a record."""
+        """Whether the summary stands for a record."""
         return seq <= self.cut and seq not in self.kept
 
     def shortens(self, seq: int) -> bool:
-        """Tell whether less is sent of a record's results and media."""
+        """Whether less is sent of a record's results and media."""
         return seq <= self.event.shortened and seq != self.words
 
 
@@ -161,11 +161,11 @@ class View(Struct):
         return next((item for item in reversed(self.items) if isinstance(item, Reply)), None)
 
     def hides(self, seq: int) -> bool:
-        """Tell whether a summary stands for a record."""
+        """Whether a summary stands for a record."""
         return self.summary is not None and self.summary.hides(seq)
 
     def unsettled(self, through: int) -> set[int]:
-        """Give the records up to one that no summary may stand for.
+        """Return the records up to one that no summary may stand for.
 
         Those are the last words of the user, and replies of which a call waits or runs, never
         started and is of the last reply, or has a result that is not among these records.
@@ -195,7 +195,7 @@ class View(Struct):
         return last
 
     def sent(self, start: int = 0, stop: int | None = None) -> list[Item]:
-        """Give what goes out behind the summary, in order; of some of the items if asked to."""
+        """Return what goes out behind the summary, in order; of some of the items if asked to."""
         items, broken = self.items[start:stop], self.broken_reply
         if broken is not None:
             items = [item for item in items if item is not broken]
@@ -212,7 +212,7 @@ class View(Struct):
         return is_last and not item.call.is_news and not self.hides(item.call.reply)
 
     def facts(self, start: int = 0) -> Iterator[Event]:
-        """Give the facts whose payloads a request is made of, from some item on."""
+        """Return the facts whose payloads a request is made of, from some item on."""
         yield from self.instructions.values()
         if self.summary and self.summary.cut:
             yield self.summary.event

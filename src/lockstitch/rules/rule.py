@@ -99,7 +99,7 @@ def word(value: object) -> str:
 
 
 def place_order(place: str) -> list[tuple[int, int, str]]:
-    """Give a key that sorts places in the order of the list."""
+    """Return a key that sorts places in the order of the list."""
     return [(0, int(step), "") if is_index(step) else (1, 0, step) for step in place.split(".")]
 
 

@@ -75,7 +75,7 @@ class Opening:
 class AsyncSession(Readable):
     """One conversation, open for writing; tasks may share it.
 
-    What a method was told is durable when it returns. A cancelled task never tears a write: it is
+    When a method returns, what it was told is durable. A cancelled task never tears a write: it is
     done or not begun. As a context manager the session is left in order: a turn still open then
     is left for later, or broken off if an exception passes through.
     """
@@ -86,23 +86,23 @@ class AsyncSession(Readable):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, if it ended in order."""
+        """What the last writer left when it died; empty, and false, if it ended properly."""
         return self._inner.recovered
 
     async def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
         """Say something as the user: a text, or content blocks as ``dialect`` spells them.
 
-        The same ``key`` again says nothing twice. While tools run this is legal, too: on the wire
-        it stands behind their results.
+        With the same ``key`` it is said once, however often this is called. You may call this
+        while tools run: on the wire the message comes after their results.
         """
         return await through(lambda: self._inner.say(content, dialect=dialect, key=key))
 
     async def instruct(self, text: str, *, role: Role = "system") -> None:
-        """Tell the model something before the conversation, as its system or its developer.
+        """Tell the model something before the conversation, as system or developer.
 
-        It counts from now on, in place of what the same role said before; the same again is
-        nothing new, so a program may say it at every start. Where the dialect has a place for it
-        among the messages, ``request`` puts it first; else :meth:`system` gives it.
+        It replaces what the same role said before, from now on. Saying the same again changes
+        nothing, so a program may do it at every start. Where the dialect has a place for it among
+        the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
         """
         await through(lambda: self._inner.instruct(text, role=role))
 
@@ -117,7 +117,7 @@ class AsyncSession(Readable):
     ) -> Turn:
         """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
 
-        Gives the turn with the calls it asked for; a reply that asks for none ends the turn. What
+        Returns the turn with the calls it asked for; a reply that asks for none ends the turn. What
         a model gave is kept also by a task that is being cancelled.
         """
         record = partial(self._inner.record, reply, dialect, provider=provider, model=model)
@@ -151,7 +151,7 @@ class AsyncSession(Readable):
         summarize: Callable[[str], Any] | None = None,
         **options: Unpack[Options],
     ) -> list[Any]:
-        """Give the messages to send now, valid in ``dialect`` at every moment.
+        """Return the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
@@ -181,7 +181,7 @@ class AsyncSession(Readable):
         abort: Abort | None = None,
         max_parallel: int | None = None,
     ) -> list[Call]:
-        """Run what the model asked for, in parallel; gives the calls with their outcomes.
+        """Run what the model asked for, in parallel; returns the calls with their outcomes.
 
         Async functions are awaited, the others run in threads. Runs the calls of the last reply
         that never started, and every call that was approved. Each start is durable before its
@@ -205,26 +205,26 @@ class AsyncSession(Readable):
         return batch.outcome()
 
     async def interrupt(self, reason: str = "user") -> Turn:
-        """Break the turn off: every call that waits for nobody gets an outcome at once."""
+        """End the turn now: every call that waits for nobody gets an outcome at once."""
         return await through(lambda: self._inner.interrupt(reason), insist=True)
 
     async def resume(self) -> Turn:
-        """Take up the turn that was interrupted, without new words; else nothing changes.
+        """Continue the turn that was interrupted, without a new message; else change nothing.
 
-        What its calls came to stays as it is: the model is asked what to do.
+        The outcomes of its calls stay as they are: the model is asked what to do.
         """
         return await through(self._inner.resume)
 
     async def approve(self, call: Call | str) -> Call:
-        """Let a call that waits run with the next ``run_tools``; a unique id will do."""
+        """Let a waiting call run with the next ``run_tools``; the call, or an id only it has."""
         return await through(lambda: self._inner.approve(call))
 
     async def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        """Refuse a call that waits; the model is told so, and the reason."""
+        """Refuse a waiting call; the model is told so, with the reason."""
         return await through(lambda: self._inner.deny(call, reason))
 
     async def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
-        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+        """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
 
         The call is named by itself, by its ``effect``, or by an id that no other call has. The
         same ``key`` again changes nothing. ``store.async_deliver`` does it without holding the
@@ -233,9 +233,9 @@ class AsyncSession(Readable):
         return await through(lambda: self._inner.deliver(call, result, key=key), insist=True)
 
     async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
-        """Wait while all that is left waits for somebody: a result, or an approval.
+        """Wait as long as everything left waits for a result from elsewhere or an approval.
 
-        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
         """
         until = end_of(timeout)
         while (turn := await through(lambda: self._inner.listen(until))) is None:
@@ -243,11 +243,11 @@ class AsyncSession(Readable):
         return turn
 
     async def output(self, call: Call) -> Any:
-        """Give what a call gave, decoded; None while nothing is known of it."""
+        """Return what a call gave, decoded; None while nothing is known of it."""
         return await through(lambda: self._inner.output(call))
 
     async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        """Keep something that no model sees; gives the record's number."""
+        """Keep something that no model sees; returns the record's number."""
         return await through(lambda: self._inner.note(name, value, key=key))
 
     async def describe(
@@ -256,7 +256,7 @@ class AsyncSession(Readable):
         tags: Iterable[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> About:
-        """Say what the session is called and belongs to; what is not given stays as it is.
+        """Set title, tags and metadata; what is not given stays as it is.
 
         ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
         and {} take them away. A listing shows them without opening the session, and a rewind
@@ -265,7 +265,7 @@ class AsyncSession(Readable):
         return await through(lambda: self._inner.describe(title, tags, metadata))
 
     async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
         return await through(lambda: telling.notes(self._seen, name, rewound=rewound))
 
     async def usage(self) -> Usage:
@@ -273,18 +273,18 @@ class AsyncSession(Readable):
         return await through(lambda: telling.usage(self._seen))
 
     async def checkpoint(self, label: str) -> int:
-        """Name this place, to go back to it; gives the record's number."""
+        """Name this place, to go back to it; returns the record's number."""
         return await through(lambda: self._inner.checkpoint(label))
 
     async def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        """Go on from an earlier place: a checkpoint, its label, or a record's number.
+        """Continue from an earlier place: a checkpoint, its label, or a record's number.
 
         Nothing is deleted, and :meth:`undo_rewind` takes it back.
         """
         return await through(lambda: self._inner.rewind(to, reason))
 
     async def undo_rewind(self) -> Turn:
-        """Take the last rewind back."""
+        """Undo the last rewind."""
         return await through(self._inner.undo_rewind)
 
     async def revert_interrupted(self) -> Turn:
@@ -323,11 +323,11 @@ class AsyncSession(Readable):
         return done
 
     async def uncompact(self) -> None:
-        """Take every compaction back: all of the conversation is sent again."""
+        """Undo every compaction: the whole conversation is sent again."""
         await through(self._inner.uncompact)
 
     async def close(self) -> None:
-        """Give the session back; a turn still open is left for later. May be called twice."""
+        """Release the session; an open turn is left for later. May be called twice."""
         await through(self._inner.close, insist=True)
 
     async def __aenter__(self) -> Self:

@@ -35,16 +35,16 @@ class AsyncReader(Readable):
         model: str | None = None,
         provider: str | None = None,
     ) -> list[Any]:
-        """Give the messages that the writer would send now, as far as it was read."""
+        """Return the messages that the writer would send now, as far as it was read."""
         request = partial(self.inner.request, dialect, profile=profile, model=model)
         return await through(lambda: request(provider=provider))
 
     async def output(self, call: Call) -> Any:
-        """Give what a call gave, decoded; None while nothing is known of it."""
+        """Return what a call gave, decoded; None while nothing is known of it."""
         return await through(lambda: self.inner.output(call))
 
     async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
         return await through(lambda: self.inner.notes(name, rewound=rewound))
 
     async def usage(self) -> Usage:
@@ -52,7 +52,7 @@ class AsyncReader(Readable):
         return await through(self.inner.usage)
 
     def follow(self, timeout: float | None = None) -> Following:
-        """Give facts as they are added; ends after ``timeout`` seconds without a new one."""
+        """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
         return Following(self, timeout)
 
 
@@ -68,7 +68,7 @@ class Following:
         self._facts: deque[Fact] = deque()
 
     def __aiter__(self) -> Self:
-        """Give itself."""
+        """Return itself."""
         return self
 
     async def __anext__(self) -> Fact:

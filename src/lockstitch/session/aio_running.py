@@ -104,7 +104,7 @@ class AsyncWatch:
 
 
 def _soon() -> Any:
-    """Give what calls a function in this event loop from any thread, while there is one."""
+    """Return what calls a function in this event loop from any thread, while there is one."""
     native: Any = anyio.lowlevel.current_token().native_token
     call = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
 

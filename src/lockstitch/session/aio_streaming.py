@@ -28,7 +28,7 @@ class AsyncStream:
 
     @property
     def complete(self) -> bool:
-        """Tell whether the reply came to its end and was recorded as a whole."""
+        """Whether the reply came to its end and was recorded as a whole."""
         return self._gathering.is_complete
 
     @property
@@ -58,11 +58,11 @@ class AsyncStream:
         return aiter(source) if hasattr(source, "__aiter__") else _Apart(iter(source))
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        """Give its events."""
+        """Return its events."""
         return self
 
     async def __anext__(self) -> Any:
-        """Give the next event, after what it adds is kept."""
+        """Return the next event, after what it adds is kept."""
         if self._events is None:
             raise UsageError("a stream is read inside its async with block")
         try:
@@ -118,7 +118,7 @@ class _Apart:
         self._events = events
 
     async def __anext__(self) -> Any:
-        """Give the next event, after what it adds is kept."""
+        """Return the next event, after what it adds is kept."""
         event = await through(lambda: next(self._events, _END))
         if event is _END:
             raise StopAsyncIteration

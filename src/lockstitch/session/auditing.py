@@ -77,7 +77,7 @@ def _myself() -> str:
 
 
 def audit(backend: Backend) -> Iterator[Audited]:
-    """Give all removals that were written down, oldest first."""
+    """Return all removals that were written down, oldest first."""
     if backend.head(AUDIT) is None:
         return
     for record in backend.read(AUDIT):

@@ -69,7 +69,7 @@ class Batch:
         return self._tools.get(self._writer.asking(*key).name)
 
     def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Policy, Call]]:
-        """Give what has to be asked before a call may run: who decides, and on which call."""
+        """Return what has to be asked before a call may run: who decides, and on which call."""
         for candidate in self._candidates:
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
@@ -83,7 +83,7 @@ class Batch:
         self._held.add(candidate.key)
 
     def begin(self) -> list[Job]:
-        """Write what begins, in one append; gives the calls to be run now."""
+        """Write what begins, in one append; returns the calls to be run now."""
         self._writer.decide(self._begun)
         return self._launched()
 
@@ -157,7 +157,7 @@ class Batch:
         return unfit(tool, asking.arguments)
 
     def is_busy(self) -> bool:
-        """Tell whether anything runs or is going to; raises what kept an outcome from the store."""
+        """Whether anything runs or is going to; raises what kept an outcome from the store."""
         if self.error is not None:
             raise self.error
         return not self.is_stopped and bool(self._running or self._queue)
@@ -250,7 +250,7 @@ class Batch:
         self.wake()
 
     def outcome(self) -> list[Call]:
-        """Give the calls that this run was about, as they stand, or stood before a rewind."""
+        """Return the calls that this run was about, as they stand, or stood before a rewind."""
         return [self._found(key) or self._touched[key] for key in sorted(self._touched)]
 
     def _found(self, key: Key) -> Call | None:

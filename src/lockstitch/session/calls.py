@@ -30,7 +30,7 @@ class Asking(Struct, frozen=True):
 
 
 def askings_in(event: Event, payload: bytes) -> list[Asking]:
-    """Give what a reply asked for, a call each, in order; nothing for anything but a reply."""
+    """Return what a reply asked for, a call each, in order; nothing for anything but a reply."""
     if not isinstance(event, Replied | Partial):
         return []
     view = new_dialect(profile_named(event.dialect).dialect)
@@ -132,7 +132,7 @@ class Turn:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether there is something to do now: a request to send, or tools to run."""
+        """Whether there is something to do now: a request to send, or tools to run."""
         return self.state == "open"
 
     @property
@@ -155,5 +155,5 @@ class Recovered:
     interrupted: bool = False
 
     def __bool__(self) -> bool:
-        """Tell whether there was anything to recover."""
+        """Whether there was anything to recover."""
         return self.interrupted or bool(self.unknown)

@@ -90,7 +90,7 @@ class Compacting:
         return structs.replace(done, before=before, after=after, is_tight=False)
 
     def _decided(self, state: State, event: Compacted) -> list[Event]:
-        """Give the fact, unless it would hide what its summary says nothing of.
+        """Return the fact, unless it would hide what its summary says nothing of.
 
         Records are kept for what they are at that moment, such as the last words of the user.
         """
@@ -116,7 +116,7 @@ def _taken(state: State) -> tuple[int, View, dict[str, Any]]:
 
 
 def _notes(state: State) -> dict[str, Any]:
-    """Give what was kept: the model's answers, texts, and what became of summarizers, by label."""
+    """Return what was kept, by label: the model's answers, texts, how summarizers fared."""
     return {
         fact.event.label: value_of(fact.event.payload)
         for fact in state.facts.values()
@@ -145,7 +145,7 @@ def _spoken(view: View) -> str:
 
 
 def is_over(wish: Wish, view: View, messages: list[Any], blobs: Mapping[str, bytes]) -> bool:
-    """Tell whether a request is over a budget, and the moment is one for a compaction.
+    """Whether a request is over a budget, and the moment is one for a compaction.
 
     In the middle of a batch it is not.
     """

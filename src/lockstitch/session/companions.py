@@ -23,7 +23,7 @@ def refuse_internal(name: str) -> None:
 
 
 def companions(backend: Backend, name: str) -> list[str]:
-    """Give the names of journals that go where a session goes: it is removed or copied with them.
+    """Return the names of journals that go where a session goes: it is removed or copied with them.
 
     Each begins with the name of its session, so that its name in a copy can be told.
     """

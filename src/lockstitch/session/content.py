@@ -37,7 +37,7 @@ def said_payload(content: Any, dialect: str) -> Raw:
 
 
 def _blocks(content: Any) -> Any:
-    """Give content as a list of blocks; a text stays one."""
+    """Return content as a list of blocks; a text stays one."""
     if isinstance(content, dict):
         content = _inner(content) if _role(content) else [content]
     if not isinstance(content, str | list):
@@ -65,7 +65,7 @@ def _inner(message: dict[str, Any]) -> Any:
 
 
 def _role(block: Any) -> Any:
-    """Give who speaks, in a whole message; blocks have no role."""
+    """Return who speaks, in a whole message; blocks have no role."""
     if not isinstance(block, dict):
         return None
     is_message = "content" in block and block.get("type") in {"human", "ai", "system", "tool"}
@@ -90,7 +90,7 @@ def json_payload(value: Any) -> Raw:
 
 
 def text_of(value: Any) -> str:
-    """Give a tool's result as text: a text as it is, anything else as JSON."""
+    """Return a tool's result as text: a text as it is, anything else as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
@@ -102,7 +102,7 @@ def text_of(value: Any) -> str:
 
 
 def _decoded(data: bytes) -> str:
-    """Give the output of a program as the text that it is nearly always."""
+    """Return the output of a program as the text that it is nearly always."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -111,6 +111,6 @@ def _decoded(data: bytes) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Give an object's plain form: a pydantic model's own, else what it calls itself."""
+    """Return an object's plain form: a pydantic model's own, else what it calls itself."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)

@@ -156,7 +156,7 @@ class Conversation(Readable):
         return self.turn
 
     def last_request(self) -> int:
-        """Give the record that the last request was made from, once: a reply answers one request.
+        """Return the record that the last request was made from, once: a reply answers one request.
 
         0 if nobody knows: no request was made here since the last reply, or only before the turn
         began, as somebody does who just looks.
@@ -309,7 +309,7 @@ class Conversation(Readable):
         self.writer.add(Compacted())
 
     def is_over(self, wish: Wish, messages: list[Any]) -> bool:
-        """Tell whether a request is over a budget, and this a moment to compact."""
+        """Whether a request is over a budget, and this a moment to compact."""
 
         def asked(state: State) -> bool:
             blobs = self.writer.fetched(wanted(state.view))

@@ -137,7 +137,7 @@ def _read(
 
 
 def _values(source: Backend, record: Record) -> tuple[bytes, ...]:
-    """Give the large values that a record names."""
+    """Return the large values that a record names."""
     line = line_of(record.body)
     if line is not None:
         names = () if isinstance(line, Begun) else line.blobs

@@ -47,7 +47,7 @@ Key = tuple[int, int]
 
 
 def is_paused(state: State) -> bool:
-    """Tell whether the last writer left on purpose, whatever was open then."""
+    """Whether the last writer left on purpose, whatever was open then."""
     last = state.facts.get(state.seq)
     event = last.event if last else None
     return isinstance(event, Rewound | Forked) or (
@@ -80,7 +80,7 @@ def orphaned(state: State, live: Iterable[Key]) -> list[Event]:
 
 
 def unrunnable(view: View) -> list[Call]:
-    """Give the calls of a reply that broke off: what else it would have asked nobody knows."""
+    """Return the calls of a reply that broke off: what else it would have asked nobody knows."""
     last = view.last_reply
     if last is None or isinstance(last.event, Replied):
         return []
@@ -106,14 +106,14 @@ def _never(reply: int, index: int) -> Finished:
 
 
 def _waits(view: View) -> bool:
-    """Tell whether somebody's approval is what the turn waited for, and nothing was said since."""
+    """Whether somebody's approval is what the turn waited for, and nothing was said since."""
     last = next((item for item in reversed(view.items) if not isinstance(item, Late)), None)
     calls = last.calls if isinstance(last, Reply) else []
     return any(call.status in ("waiting", "approved") for call in calls)
 
 
 def _only_waits(view: View) -> bool:
-    """Tell whether there is nothing to do now but to decide on calls."""
+    """Whether there is nothing to do now but to decide on calls."""
     others = any(call.status in ("open", "approved", "started") for call in view.batch)
     return _waits(view) and not others
 
@@ -188,7 +188,7 @@ class Candidate(Struct, frozen=True):
 
 
 def candidates(state: State, repeatable: Callable[[Call], bool]) -> list[Candidate]:
-    """Give the calls that could run now, in order.
+    """Return the calls that could run now, in order.
 
     Those that somebody approved, wherever they stand; of the last reply, if it came in full,
     those that never started, and those that may have run if their tool can be repeated.
@@ -226,7 +226,7 @@ def is_lost(call: Call) -> bool:
 
 
 def still(state: State, candidate: Candidate) -> bool:
-    """Tell whether a call is as it was when it was looked at."""
+    """Whether a call is as it was when it was looked at."""
     call = state.view.calls.get(candidate.key)
     if call is None or call.attempts != candidate.attempts or call.is_running:
         return False
@@ -323,7 +323,7 @@ def turn_of(view: View, take: Callable[[Call], TakenCall] = call_of) -> Turn:
 
 
 def asks(view: View) -> bool:
-    """Tell whether the last reply belongs to the last turn."""
+    """Whether the last reply belongs to the last turn."""
     last = view.last_reply
     return last is not None and last.seq > (view.turn or view.interrupted)
 
@@ -381,7 +381,7 @@ def compacted(state: State, event: Compacted, base: int) -> list[Event]:
 
 
 def is_visible(state: State, seq: int) -> bool:
-    """Tell whether a record is on the visible line."""
+    """Whether a record is on the visible line."""
     at = state.seq
     while at > seq:
         at = state.facts[at].parent
@@ -389,7 +389,7 @@ def is_visible(state: State, seq: int) -> bool:
 
 
 def free_key(state: State, key: str, event: Event | None = None) -> str:
-    """Give the key to add something under; "" if it is there already.
+    """Return the key to add something under; "" if it is there already.
 
     What was said under a key and then rewound is not there: it can be said again. Raises
     ``UsageError`` if something else than ``event`` is there.
@@ -440,6 +440,6 @@ def described(
 
 
 def outcome_of(state: State, key: Key) -> Event | None:
-    """Give the fact that says what became of a call."""
+    """Return the fact that says what became of a call."""
     call = state.view.calls.get(key)
     return call.outcome.fact if call and call.outcome else None

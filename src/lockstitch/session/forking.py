@@ -43,7 +43,7 @@ def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> 
 
 
 def _done(backend: Backend, target: str, fork: Forked) -> Head | None:
-    """Give where the copy ends if this very fork was made before; raises ``Held`` for another."""
+    """Return where the copy ends if this very fork was made before; raises ``Held`` for another."""
     head = backend.head(target)
     if head is None or head.seq <= fork.at:
         return None

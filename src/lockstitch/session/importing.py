@@ -99,7 +99,7 @@ def taken_in(
 
 
 def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
-    """Give the messages of a list or a body, and what the body says beside them."""
+    """Return the messages of a list or a body, and what the body says beside them."""
     if isinstance(plain, list):
         return plain, None
     if isinstance(plain, dict) and isinstance(plain.get(key), list):
@@ -108,7 +108,7 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
 
 
 def system_in(body: dict[str, Any]) -> Any:
-    """Give what a request's body tells the model beside the messages, None for nothing."""
+    """Return what a request's body tells the model beside the messages, None for nothing."""
     return next((body[name] for name in _SYSTEMS if body.get(name)), None)
 
 
@@ -137,7 +137,7 @@ def _with_later_words(messages: list[Any], dialect: str) -> list[Any]:
 
 
 def _instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Event]:
-    """Give what the model is told before the conversation, by who says it."""
+    """Return what the model is told before the conversation, by who says it."""
     name = profile_named(dialect).dialect
     found: dict[Role, list[str]] = {"system": [_plain_text(system)], "developer": []}
     for raw in messages:
@@ -154,7 +154,7 @@ def _text(name: str, messages: list[Any]) -> str:
 
 
 def _plain_text(value: Any) -> str:
-    """Give the text of a request's parameter: a text, blocks with texts, or a content of parts."""
+    """Return the text of a request's parameter: a text, blocks with texts, or content parts."""
     if isinstance(value, dict):
         value = value.get("parts") or value.get("content") or value.get("text")
     if isinstance(value, list):
@@ -163,7 +163,7 @@ def _plain_text(value: Any) -> str:
 
 
 def _facts(events: Sequence[Event], first: int) -> list[Event]:
-    """Give the facts from record ``first`` on, with where turns end.
+    """Return the facts from record ``first`` on, with where turns end.
 
     The calls of a reply at the end of the list that have no result are left as a writer would that
     died while they ran: nobody knows what became of them.

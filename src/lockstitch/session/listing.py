@@ -48,7 +48,7 @@ def _moment(changed_after: datetime | int) -> int:
 def listed(
     backend: Backend, listing: Listing, title: str = "", limit: int | None = None
 ) -> Iterator[Listed]:
-    """Give sessions, at most so many, without those that are the store's own."""
+    """Return sessions, at most so many, without those that are the store's own."""
     wanted = title.casefold()
     left = LATEST if limit is None else limit
     while left > 0:

@@ -37,16 +37,16 @@ class Reader(Readable):
         model: str | None = None,
         provider: str | None = None,
     ) -> list[Any]:
-        """Give the messages that the writer would send now, as far as it was read."""
+        """Return the messages that the writer would send now, as far as it was read."""
         name = f"{dialect}:{profile}" if profile else dialect
         return self._seen.request(name, model=model, provider=provider)
 
     def output(self, call: Call) -> Any:
-        """Give what a call gave, decoded; None while nothing is known of it."""
+        """Return what a call gave, decoded; None while nothing is known of it."""
         return self._seen.output(call)
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
         return telling.notes(self._seen, name, rewound=rewound)
 
     def usage(self) -> Usage:
@@ -54,7 +54,7 @@ class Reader(Readable):
         return telling.usage(self._seen)
 
     def follow(self, timeout: float | None = None) -> Iterator[Fact]:
-        """Give facts as they are added; ends after ``timeout`` seconds without a new one."""
+        """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
         while self._is_news(timeout):
             yield from self.refresh()
 
@@ -78,5 +78,5 @@ class Reader(Readable):
 
 
 def end_of(timeout: float | None) -> float | None:
-    """Give the moment at which so many seconds are over."""
+    """Return the moment at which so many seconds are over."""
     return None if timeout is None else time.monotonic() + timeout

@@ -112,7 +112,7 @@ class Seen:
         return self.spoken or (last.event.dialect if last else "")
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
-        """Give large values; they never change, so as many as are no burden are kept."""
+        """Return large values; they never change, so as many as are no burden are kept."""
         missing = set(names) - self._blobs.keys()
         found = self.backend.blobs(sorted(missing)) if missing else {}
         given = {name: found.get(name) or self._blobs[name] for name in names}
@@ -121,18 +121,18 @@ class Seen:
         return given
 
     def payload(self, event: Event) -> bytes:
-        """Give an event's payload, wherever it is kept."""
+        """Return an event's payload, wherever it is kept."""
         return self.fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
 
     def output(self, call: Call) -> Any:
-        """Give what a call gave, decoded; None while nothing is known of it."""
+        """Return what a call gave, decoded; None while nothing is known of it."""
         if not isinstance(call, Call):
             raise UsageError("output takes a call, one of session.calls")
         fact = self.look(lambda state: outcome_of(state, call.key))
         return None if fact is None else value_of(Raw(self.payload(fact)))
 
     def asking(self, reply: int, index: int) -> Asking:
-        """Give what a model asked for in a call."""
+        """Return what a model asked for in a call."""
         if reply not in self._askings:
             fact = self.look(lambda state: state.facts.get(reply))
             if fact is None:
@@ -144,7 +144,7 @@ class Seen:
         return found[index]
 
     def call(self, call: journal.Call) -> Call:
-        """Give a call as it stands, able to tell its arguments."""
+        """Return a call as it stands, able to tell its arguments."""
         key = call.reply, call.index
         return call_of(call, lambda: self.asking(*key))
 
@@ -195,7 +195,7 @@ class Readable:
         return self._seen.instructions
 
     def system(self, dialect: str) -> Any:
-        """Give what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
+        """Return what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
 
         None if nothing was instructed, and where a request has it among its messages.
         """

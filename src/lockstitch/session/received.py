@@ -73,7 +73,7 @@ def received(
 
 
 def plain_of(value: Any) -> Any:
-    """Give an SDK's object as the plain data that its provider sent; plain data as it is."""
+    """Return an SDK's object as the plain data that its provider sent; plain data as it is."""
     listed = value if type(value) is list else [value]
     if any(is_google(_class_of(item)) for item in listed):
         return _google(value)
@@ -121,7 +121,7 @@ def _message_shape(value: Fields) -> str | None:
 
 
 def _opened(reply: Any) -> tuple[Raw, Any]:
-    """Give the JSON to keep and what it says."""
+    """Return the JSON to keep and what it says."""
     if isinstance(reply, (bytes, bytearray, memoryview, str)):
         return _kept(reply if isinstance(reply, str) else bytes(reply))
     kind = _class_of(reply)
@@ -192,7 +192,7 @@ def _google(value: Any) -> Any:
 
 
 def _agreed(dialect: str | None, shaped: str | None, value: Any, likely: str) -> str:
-    """Give the dialect to use; one that was named must be the one that the reply is in."""
+    """Return the dialect to use; one that was named must be the one that the reply is in."""
     if dialect is None:
         return shaped or _guessed(value, likely)
     named = profile_named(dialect).dialect
@@ -215,7 +215,7 @@ def _guessed(value: Any, likely: str) -> str:
 
 
 def _checked(name: str, value: Any) -> list[Any]:
-    """Give the messages of a reply; raises ``UsageError`` for what is none."""
+    """Return the messages of a reply; raises ``UsageError`` for what is none."""
     _refuse_others(value)
     messages = messages_in(name, value)
     dialect = profile_named(name).dialect
@@ -241,7 +241,7 @@ def _refuse_others(value: Any) -> None:
 
 
 def _is_empty_reply(dialect: str, value: Any) -> bool:
-    """Tell whether this is a reply with nothing in it: models give those too."""
+    """Whether this is a reply with nothing in it: models give those too."""
     if shape_of(value) == dialect:
         return True
     if not isinstance(value, dict):
@@ -253,7 +253,7 @@ def _is_empty_reply(dialect: str, value: Any) -> bool:
 
 
 def _model_in(value: Any) -> str:
-    """Give the model that a response names, "" if it names none."""
+    """Return the model that a response names, "" if it names none."""
     fields = value if isinstance(value, dict) else {}
     for key in ("data", "kwargs", "response_metadata"):
         inner = fields.get(key)

@@ -24,7 +24,7 @@ class Abort(Protocol):
     """Anything that can be asked whether it is set: an event of threading, asyncio or anyio."""
 
     def is_set(self) -> bool:
-        """Tell whether to stop."""
+        """Whether to stop."""
         ...
 
 

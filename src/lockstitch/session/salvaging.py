@@ -124,7 +124,7 @@ def _free(backend: Backend, session: str, word: str) -> str:
 
 
 def _last(backend: Backend, session: str, word: str) -> int:
-    """Give the highest number of the sessions that were put aside, 0 for none."""
+    """Return the highest number of the sessions that were put aside, 0 for none."""
     start = f"{_named(session, word)}-"
     numbers = [0]
     for listed in backend.sessions(after=session):

@@ -48,10 +48,10 @@ def _anyio() -> Iterator[None]:
 
 
 class Store:
-    """Sessions by name, for all threads of a program; one writer a session, any number of readers.
+    """Sessions by name, for all threads of a program: one writer each, any number of readers.
 
-    Who cannot have a session because somebody else writes it can wait (``wait=seconds``), read it
-    (:meth:`read`), or go on in a copy (:meth:`fork`).
+    If another writer has a session, you can wait (``wait=seconds``), read it (:meth:`read`), or go
+    on in a copy (:meth:`fork`).
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -59,11 +59,11 @@ class Store:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address, without a password."""
         return self._backend.url
 
     def session(self, name: str, *, wait: float = 0.0, create: bool = True) -> Session:
-        """Open a session for writing; what a crash left open is concluded.
+        """Open a session for writing; calls that a crash left open get their outcome.
 
         Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and, without
         ``create``, ``Unreadable`` if there is none.
@@ -99,7 +99,7 @@ class Store:
         return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
     def read(self, name: str) -> Reader:
-        """Open a session for reading only, whoever writes it; raises ``Unreadable`` if none is."""
+        """Open a session for reading only, whoever writes it; raises ``Unreadable`` if missing."""
         refuse_internal(name)
         return Reader(self._backend, name)
 
@@ -111,7 +111,7 @@ class Store:
         return await opened(self._backend, name)
 
     def fork(self, name: str, new_name: str, at: Checkpoint | str | int | None = None) -> Head:
-        """Copy a session up to a place into a new one, all of it or none; gives where that ends.
+        """Copy a session up to a place into a new one, all of it or none; returns where that ends.
 
         ``at`` is a checkpoint, its label or a record's number, and by default the end. Nobody has
         to stop writing the old one. The same fork again is done already.
@@ -193,13 +193,13 @@ class Store:
         return retained(self._backend, rule, dry_run=dry_run, by=by)
 
     def audit(self) -> Iterator[Audited]:
-        """Give the removals that were written down, oldest first."""
+        """Return the removals that were written down, oldest first."""
         return audit(self._backend)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        """Give the room of what was removed back, and leave nothing of it in the files.
+        """Free the space of what was removed, and leave nothing of it in the files.
 
-        Gives how many bytes were freed, as far as that is known here. Sessions can be used
+        Returns how many bytes were freed, as far as that is known here. Sessions can be used
         meanwhile, but a large store may make their writers wait. Raises ``Busy`` if others have
         the store in hand for longer than ``wait`` seconds.
         """
@@ -242,7 +242,7 @@ class Store:
         return salvage(self._backend, name)
 
     def close(self) -> None:
-        """Let go of every session and of the store; may be called twice."""
+        """Release every session and close the store; may be called twice."""
         self._backend.close()
 
     def __repr__(self) -> str:

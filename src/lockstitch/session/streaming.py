@@ -168,7 +168,7 @@ class Stream:
 
     @property
     def complete(self) -> bool:
-        """Tell whether the reply came to its end and was recorded as a whole."""
+        """Whether the reply came to its end and was recorded as a whole."""
         return self._gathering.is_complete
 
     @property
@@ -189,11 +189,11 @@ class Stream:
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        """Give its events."""
+        """Return its events."""
         return self
 
     def __next__(self) -> Any:
-        """Give the next event, after what it adds is kept."""
+        """Return the next event, after what it adds is kept."""
         if self._events is None:
             raise UsageError("a stream is read inside its with block")
         try:
@@ -250,5 +250,5 @@ def checked_source(source: Any) -> Any:
 
 
 def opened(source: Any) -> Any:
-    """Give the stream in what a client gave: botocore hands it over in a response."""
+    """Return the stream in what a client gave: botocore hands it over in a response."""
     return source["stream"] if isinstance(source, dict) and "stream" in source else source

@@ -33,8 +33,8 @@ from lockstitch.stores.base import Backend
 class Session(Readable):
     """One conversation, open for writing; threads may share it.
 
-    What a method was told is durable when it returns. As a context manager it is left in order:
-    a turn still open then is left for later, or broken off if an exception passes through.
+    When a method returns, what it was told is durable. Use it as a context manager: at
+    its end an open turn is left for later, or interrupted if an exception passes through.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Session(Readable):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, if it ended in order."""
+        """What the last writer left when it died; empty, and false, if it ended properly."""
         return self._inner.recovered
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
         """Say something as the user: a text, or content blocks as ``dialect`` spells them.
 
-        The same ``key`` again says nothing twice. While tools run this is legal, too: on the wire
-        it stands behind their results.
+        With the same ``key`` it is said once, however often this is called. You may call this
+        while tools run: on the wire the message comes after their results.
         """
         return self._inner.say(content, dialect=dialect, key=key)
 
     def instruct(self, text: str, *, role: Role = "system") -> None:
-        """Tell the model something before the conversation, as its system or its developer.
+        """Tell the model something before the conversation, as system or developer.
 
-        It counts from now on, in place of what the same role said before; the same again is
-        nothing new, so a program may say it at every start. Where the dialect has a place for it
-        among the messages, ``request`` puts it first; else :meth:`system` gives it.
+        It replaces what the same role said before, from now on. Saying the same again changes
+        nothing, so a program may do it at every start. Where the dialect has a place for it among
+        the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
         """
         self._inner.instruct(text, role=role)
 
@@ -82,7 +82,7 @@ class Session(Readable):
     ) -> Turn:
         """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
 
-        Gives the turn with the calls it asked for; a reply that asks for none ends the turn.
+        Returns the turn with the calls it asked for; a reply that asks for none ends the turn.
         """
         return self._inner.record(reply, dialect, provider=provider, model=model, key=key)
 
@@ -113,7 +113,7 @@ class Session(Readable):
         summarize: Summarize | None = None,
         **options: Unpack[Options],
     ) -> list[Any]:
-        """Give the messages to send now, valid in ``dialect`` at every moment.
+        """Return the messages to send now, valid in ``dialect`` at every moment.
 
         A call that runs, waits or never started is answered on the wire only, so that the model
         knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
@@ -143,7 +143,7 @@ class Session(Readable):
         abort: Abort | None = None,
         max_parallel: int | None = None,
     ) -> list[Call]:
-        """Run what the model asked for, in parallel threads; gives the calls with their outcomes.
+        """Run what the model asked for, in parallel threads; returns the calls with their outcomes.
 
         Runs the calls of the last reply that never started, and every call that was approved.
         Each start is durable before its tool runs, each outcome as soon as it exists. ``timeout``
@@ -165,26 +165,26 @@ class Session(Readable):
         return batch.outcome()
 
     def interrupt(self, reason: str = "user") -> Turn:
-        """Break the turn off: every call that waits for nobody gets an outcome at once."""
+        """End the turn now: every call that waits for nobody gets an outcome at once."""
         return self._inner.interrupt(reason)
 
     def resume(self) -> Turn:
-        """Take up the turn that was interrupted, without new words; else nothing changes.
+        """Continue the turn that was interrupted, without a new message; else change nothing.
 
-        What its calls came to stays as it is: the model is asked what to do.
+        The outcomes of its calls stay as they are: the model is asked what to do.
         """
         return self._inner.resume()
 
     def approve(self, call: Call | str) -> Call:
-        """Let a call that waits run with the next ``run_tools``; a unique id will do."""
+        """Let a waiting call run with the next ``run_tools``; the call, or an id only it has."""
         return self._inner.approve(call)
 
     def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        """Refuse a call that waits; the model is told so, and the reason."""
+        """Refuse a waiting call; the model is told so, with the reason."""
         return self._inner.deny(call, reason)
 
     def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
-        """Hand in a call's result that came from elsewhere: a value, ``Result`` or exception.
+        """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
 
         The call is named by itself, by its ``effect``, or by an id that no other call has. The
         same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
@@ -192,9 +192,9 @@ class Session(Readable):
         return self._inner.deliver(call, result, key=key)
 
     def wait(self, timeout: float | None = None) -> Turn:
-        """Wait while all that is left waits for somebody: a result, or an approval.
+        """Wait as long as everything left waits for a result from elsewhere or an approval.
 
-        Gives the turn as soon as there is something to do, and after ``timeout`` seconds.
+        Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
         """
         until = end_of(timeout)
         while (turn := self._inner.listen(until)) is None:
@@ -202,11 +202,11 @@ class Session(Readable):
         return turn
 
     def output(self, call: Call) -> Any:
-        """Give what a call gave, decoded; None while nothing is known of it."""
+        """Return what a call gave, decoded; None while nothing is known of it."""
         return self._inner.output(call)
 
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        """Keep something that no model sees; gives the record's number."""
+        """Keep something that no model sees; returns the record's number."""
         return self._inner.note(name, value, key=key)
 
     def describe(
@@ -215,7 +215,7 @@ class Session(Readable):
         tags: Iterable[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> About:
-        """Say what the session is called and belongs to; what is not given stays as it is.
+        """Set title, tags and metadata; what is not given stays as it is.
 
         ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
         and {} take them away. A listing shows them without opening the session, and a rewind
@@ -224,7 +224,7 @@ class Session(Readable):
         return self._inner.describe(title, tags, metadata)
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Give the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
         return telling.notes(self._seen, name, rewound=rewound)
 
     def usage(self) -> Usage:
@@ -232,18 +232,18 @@ class Session(Readable):
         return telling.usage(self._seen)
 
     def checkpoint(self, label: str) -> int:
-        """Name this place, to go back to it; gives the record's number."""
+        """Name this place, to go back to it; returns the record's number."""
         return self._inner.checkpoint(label)
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        """Go on from an earlier place: a checkpoint, its label, or a record's number.
+        """Continue from an earlier place: a checkpoint, its label, or a record's number.
 
         Nothing is deleted, and :meth:`undo_rewind` takes it back.
         """
         return self._inner.rewind(to, reason)
 
     def undo_rewind(self) -> Turn:
-        """Take the last rewind back."""
+        """Undo the last rewind."""
         return self._inner.undo_rewind()
 
     def revert_interrupted(self) -> Turn:
@@ -282,11 +282,11 @@ class Session(Readable):
         return done
 
     def uncompact(self) -> None:
-        """Take every compaction back: all of the conversation is sent again."""
+        """Undo every compaction: the whole conversation is sent again."""
         self._inner.uncompact()
 
     def close(self) -> None:
-        """Give the session back; a turn still open is left for later. May be called twice."""
+        """Release the session; an open turn is left for later. May be called twice."""
         self._inner.close()
 
     def __enter__(self) -> Self:

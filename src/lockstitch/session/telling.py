@@ -27,7 +27,7 @@ class Note(Struct, frozen=True):
 
 
 def notes(seen: Seen, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-    """Give the notes of the visible line, oldest first; with ``rewound`` also those off it."""
+    """Return the notes of the visible line, oldest first; with ``rewound`` also those off it."""
     found, visible = seen.look(lambda state: _noted(state, name, rewound=rewound))
     return [
         Note(
@@ -64,7 +64,7 @@ def usage(seen: Seen) -> Usage:
 
 
 def _payload(seen: Seen, event: Event) -> bytes:
-    """Give what an event carries; a large value is looked at once, and not kept in memory."""
+    """Return what an event carries; a large value is looked at once, and not kept in memory."""
     if not event.blob:
         return bytes(event.payload)
     return seen.backend.blobs([event.blob])[event.blob]

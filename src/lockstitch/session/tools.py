@@ -24,9 +24,9 @@ Outcome = Finished | Waiting
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a model may call, and what is true of it.
+    """A function that a model may call, with its properties.
 
-    ``repeatable``: run again after a crash it does no harm; it is given the same idempotency key
+    ``repeatable``: running it again after a crash does no harm; it gets the same idempotency key
     (``current_call().effect``). ``timeout``: seconds, in place of the one for all tools.
     ``approve``: true, or a function of the call that says so, if somebody has to agree first.
     """
@@ -38,14 +38,14 @@ class Tool:
 
     @property
     def is_async(self) -> bool:
-        """Tell whether it has to be awaited."""
+        """Whether it has to be awaited."""
         made = getattr(self.function, "__call__", None)  # noqa: B004 - the method, not the question
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(made)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool gives if it is more than a value: content blocks, or a failure in its words.
+    """What a tool returns if a plain value is not enough: content blocks, or a failure.
 
     ``content`` is a text, or content as ``dialect`` spells it in a tool's result.
     """
@@ -57,17 +57,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What a tool gives when somebody else is going to have its result, in a minute or in a week.
+    """What a tool returns when its result will come from elsewhere, in a minute or in a week.
 
-    The call waits, over restarts, until ``store.deliver(session, effect, result)`` hands it in.
+    The call waits, also over restarts, for ``store.deliver(session, effect, result)``.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentCall:
-    """The call that a tool runs for.
+    """The call that a running tool serves.
 
-    ``effect`` is the same for every attempt: hand it on as an idempotency key. ``abort`` is set
+    ``effect`` is the same for every attempt: pass it on as an idempotency key. ``abort`` is set
     when nobody waits for the result any more.
     """
 
@@ -90,7 +90,7 @@ CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")
 
 
 def current_call() -> CurrentCall:
-    """Give the call that the running tool was called for; raises ``UsageError`` outside of one."""
+    """Return the call that the running tool serves; raises ``UsageError`` outside a tool."""
     try:
         return CURRENT.get()
     except LookupError:

@@ -181,7 +181,7 @@ class Writer(Seen):
             order.error, order.is_done = error, True
 
     def _known(self, error: Exception) -> LockstitchError:
-        """Give an error of ours; from any other nobody can tell what was written."""
+        """Return an error of ours; from any other nobody can tell what was written."""
         if isinstance(error, LockstitchError):
             return error
         kind = type(error).__name__
@@ -204,7 +204,7 @@ class Writer(Seen):
 
     @property
     def is_writable(self) -> bool:
-        """Tell whether facts can still be added."""
+        """Whether facts can still be added."""
         return self._broken is None
 
     def watch(self, owner: object) -> None:

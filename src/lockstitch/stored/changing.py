@@ -135,7 +135,7 @@ def uncompact(target: str, session: str | None = None) -> str:
 
 
 def fork(target: str, session: str | None, new: str, *, at: int | str | None = None) -> int:
-    """Make a new session of another one's first records, up to a record or a label; gives how many.
+    """Make a new session of another's records, up to a record or a label; returns how many.
 
     The other one may have a writer: it is only read.
     """
@@ -147,7 +147,7 @@ def fork(target: str, session: str | None, new: str, *, at: int | str | None = N
 
 
 def name_in(target: str, session: str | None = None) -> str:
-    """Give the name of the session that is meant: the one named, or the only one there is."""
+    """Return the name of the session that is meant: the one named, or the only one there is."""
     return _existing(target, session)[1]
 
 

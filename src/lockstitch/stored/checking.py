@@ -76,7 +76,7 @@ def _brief(report: Report, target: str) -> Report:
 
 
 def _grouped(found: Iterable[Fault | Listed]) -> Iterator[tuple[Listed | None, list[Fault]]]:
-    """Give every session with the faults in it; those of the store itself come apart, last."""
+    """Return every session with the faults in it; those of the store itself come apart, last."""
     faults: dict[str, list[Fault]] = {}
     for one in found:
         if isinstance(one, Fault):

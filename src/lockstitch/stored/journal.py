@@ -73,11 +73,11 @@ class Journal(Struct):
         )
 
     def line(self) -> list[Fact]:
-        """Give the facts of the visible line, oldest first."""
+        """Return the facts of the visible line, oldest first."""
         return self.state.line(self.state.seq)
 
     def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
-        """Give the messages of the request that the session makes; of a thread, those it has."""
+        """Return the messages of the request that the session makes; of a thread, those it has."""
         if self.thread is not None and dialect in {None, LANGCHAIN}:
             return list(self.thread.messages)
         if not self.view.items and self.view.summary is None:
@@ -115,7 +115,7 @@ def read(target: str, session: str | None = None) -> Journal:
 
 
 def chosen(backend: Backend, session: str | None) -> str:
-    """Give the session that is meant: the one named, or the only one there is."""
+    """Return the session that is meant: the one named, or the only one there is."""
     if session is not None:
         return session
     first = [one.session for one in listed(backend, Listing(), limit=_SHOWN + 1)]

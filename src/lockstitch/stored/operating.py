@@ -34,7 +34,7 @@ class Failed(Struct, frozen=True):
 
 
 def address_of(target: str) -> str:
-    """Give the address of a store to write to, which need not be there yet."""
+    """Return the address of a store to write to, which need not be there yet."""
     if target.startswith(SCHEMES):
         return target
     place = place_of(target)
@@ -63,7 +63,7 @@ def found(target: str, session: str | None = None) -> Listed:
 
 
 def _before(name: str) -> str:
-    """Give a text behind which a name comes first: its last character is one smaller."""
+    """Return a text behind which a name comes first: its last character is one smaller."""
     return f"{name[:-1]}{chr(ord(name[-1]) - 1)}\x7f"
 
 
@@ -77,7 +77,7 @@ def delete(
 
 
 def vacuum(target: str) -> int:
-    """Give the room of what was removed back, as ``Store.vacuum`` does; gives the bytes freed."""
+    """Give the room of what was removed back, as ``Store.vacuum`` does; returns the bytes freed."""
     with open_backend(_place(target).url) as backend:
         return backend.vacuum()
 
@@ -114,7 +114,7 @@ def remove(
 
 
 def audit(target: str) -> list[Audited]:
-    """Give the removals that were written down, oldest first."""
+    """Return the removals that were written down, oldest first."""
     backend, _ = opened(target)
     with Store(backend) as store:
         return list(store.audit())

@@ -94,7 +94,7 @@ def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
 
 
 def _only(backend: Backend) -> str:
-    """Give the only session of a store, apart from those that were put aside."""
+    """Return the only session of a store, apart from those that were put aside."""
     names = [one.session for one in listed(backend, Listing()) if not is_aside(one.session)]
     return names[0] if len(names) == 1 else chosen(backend, None)
 

@@ -175,7 +175,7 @@ class Backend(ABC):
 
     @abstractmethod
     def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
-        """Put entries in the place of all records of a session, all or none; gives the new head.
+        """Put entries in the place of all records of a session, all or none; returns the new head.
 
         Nothing of what was there before can be read any more, and large values that no record of
         any session names are gone, too: those that the entries name are sent along. Raises as
@@ -204,14 +204,14 @@ class Backend(ABC):
 
     @abstractmethod
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Give large values by name, verified; raises ``Damaged`` for one that is gone."""
+        """Return large values by name, verified; raises ``Damaged`` for one that is gone."""
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
-        """Give the lengths of large values; raises ``Damaged`` for one that is gone."""
+        """Return the lengths of large values; raises ``Damaged`` for one that is gone."""
         return {name: len(self.blobs([name])[name]) for name in names}
 
     def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
-        """Give the first and the last bytes of a large value that has more than those.
+        """Return the first and the last bytes of a large value that has more than those.
 
         A store that can read them by themselves does, and verifies nothing of the rest.
         """
@@ -286,7 +286,7 @@ class Backend(ABC):
         """Release every lease and let go of files and connections; may be called twice."""
 
     def __enter__(self) -> Self:
-        """Give the store itself."""
+        """Return the store itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:

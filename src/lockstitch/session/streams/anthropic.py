@@ -105,7 +105,7 @@ class Anthropic(Accumulator):
         return {"role": "assistant", "content": blocks} if blocks else None
 
     def _stands(self, index: int) -> bool:
-        """Tell whether a block may be kept as it is: closed, and whole, or a text."""
+        """Whether a block may be kept as it is: closed, and whole, or a text."""
         block = self._blocks[index]
         kind = block.get("type")
         if kind == "text":
@@ -129,7 +129,7 @@ def _is_named(block: Fields) -> bool:
 
 
 def _is_unanswered(block: Fields, blocks: list[Any]) -> bool:
-    """Tell whether a call that the provider runs itself has not got its result yet."""
+    """Whether a call that the provider runs itself has not got its result yet."""
     if block.get("type") not in _CALLS[1:]:
         return False
     return not any(other.get("tool_use_id") == block["id"] for other in blocks)

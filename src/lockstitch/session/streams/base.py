@@ -52,12 +52,12 @@ class Accumulator(ABC):
         """Take the next event as plain data."""
 
     def whole(self) -> Fields:
-        """Give the response as it would have come in one piece; of use once it is complete."""
+        """Return the response as it would have come in one piece; of use once it is complete."""
         whole: Fields = _paired(self.gathered())
         return whole
 
     def closed(self) -> Any:
-        """Give what of the reply can be kept as it stands, or None.
+        """Return what of the reply can be kept as it stands, or None.
 
         That is a message (in OpenAI Responses a list of items) with the text so far and the blocks
         that are closed: never half a call, never a thought without its end or its signature.
@@ -66,11 +66,11 @@ class Accumulator(ABC):
 
     @abstractmethod
     def gathered(self) -> Fields:
-        """Give the response so far."""
+        """Return the response so far."""
 
     @abstractmethod
     def standing(self) -> Any:
-        """Give what may be kept, or None."""
+        """Return what may be kept, or None."""
 
 
 def _paired(value: Any) -> Any:
@@ -113,25 +113,25 @@ def _loaded(text: str) -> Any:
 
 
 def fields_at(value: Any, key: str) -> Fields:
-    """Give the object under a key, an empty one where there is none."""
+    """Return the object under a key, an empty one where there is none."""
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def text_at(value: Any, key: str) -> str:
-    """Give the text under a key, "" where there is none."""
+    """Return the text under a key, "" where there is none."""
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
 
 
 def list_at(value: Any, key: str) -> list[Any]:
-    """Give the list under a key, an empty one where there is none."""
+    """Return the list under a key, an empty one where there is none."""
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, list) else []
 
 
 def number_at(value: Any, key: str, otherwise: int) -> int:
-    """Give the whole number under a key."""
+    """Return the whole number under a key."""
     found = value.get(key) if isinstance(value, dict) else None
     return found if type(found) is int else otherwise
 
@@ -143,7 +143,7 @@ def add(fields: Fields, delta: Fields) -> None:
 
 
 def added(key: str, old: Any, new: Any) -> Any:
-    """Give a field's value after a delta."""
+    """Return a field's value after a delta."""
     if new is None:
         return old
     if isinstance(new, dict):

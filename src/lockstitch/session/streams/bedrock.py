@@ -66,7 +66,7 @@ class Bedrock(Accumulator):
         return {"role": "assistant", "content": [_written(b) for b in kept]} if kept else None
 
     def _stands(self, index: int) -> bool:
-        """Tell whether a block may be kept as it is: closed, and whole, or a text."""
+        """Whether a block may be kept as it is: closed, and whole, or a text."""
         block = self._blocks[index]
         if "text" in block:
             return bool(text_at(block, "text").strip())
@@ -112,7 +112,7 @@ def _grown(old: Fields, delta: Fields) -> Fields:
 
 
 def _bytes_of(value: Any) -> Any:
-    """Give bytes that came in JSON, which has them in base64, as the SDK gives them."""
+    """Return bytes that came in JSON, which has them in base64, as the SDK gives them."""
     try:
         return b64decode(value, validate=True) if isinstance(value, str) else value
     except ValueError:
@@ -120,7 +120,7 @@ def _bytes_of(value: Any) -> Any:
 
 
 def _written(block: Fields) -> Fields:
-    """Give a block as it is spelled in a whole message."""
+    """Return a block as it is spelled in a whole message."""
     if "citations" in block:
         content = [{"text": text_at(block, "text")}] if block.get("text") else []
         return {"citationsContent": {"content": content, "citations": block["citations"]}}
@@ -136,7 +136,7 @@ def _written(block: Fields) -> Fields:
 
 
 def _is_unanswered(block: Fields, blocks: list[Fields]) -> bool:
-    """Tell whether a call that the provider runs itself has not got its result yet."""
+    """Whether a call that the provider runs itself has not got its result yet."""
     call = fields_at(block, "toolUse")
     if not call.get("type"):
         return False

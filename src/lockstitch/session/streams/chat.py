@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the provider has said why this answer ends."""
+        """Whether the provider has said why this answer ends."""
         return bool(self.fields.get("finish_reason"))
 
     @property
@@ -69,7 +69,7 @@ class Choice:
         return sorted(self.calls, key=lambda call: number_at(call, "index", 0))
 
     def whole(self) -> Fields:
-        """Give this answer as it would have come in one piece."""
+        """Return this answer as it would have come in one piece."""
         message = {"role": "assistant", "content": None, **self.message}
         message["role"] = message["role"] or "assistant"
         if self.calls:
@@ -153,7 +153,7 @@ def _has_words(content: Any) -> bool:
 
 
 def _closed_calls(choice: Choice) -> list[Fields]:
-    """Give the calls that will not change any more: all but the last, until the end."""
+    """Return the calls that will not change any more: all but the last, until the end."""
     if choice.is_over:
         return choice.ordered
     return [call for call in choice.ordered if call is not choice.calls[-1]]
@@ -165,7 +165,7 @@ def _closed_in(choice: Choice) -> int:
 
 
 def _is_call(call: Fields) -> bool:
-    """Tell whether a call is whole: named, and with arguments that are an object."""
+    """Whether a call is whole: named, and with arguments that are an object."""
     kind = call.get("type") or "function"
     body = fields_at(call, kind) if isinstance(kind, str) else {}
     if not text_at(call, "id") or not text_at(body, "name"):

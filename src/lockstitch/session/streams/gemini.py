@@ -111,7 +111,7 @@ def _continue_call(parts: list[Fields], part: Fields) -> bool:
 
 
 def _grown(call: Fields, piece: Fields) -> Fields:
-    """Give a call with a piece of its arguments put in; a last piece says nothing of more."""
+    """Return a call with a piece of its arguments put in; a last piece says nothing of more."""
     left = {*_MORE, *_PIECES, "args"}
     grown = {key: value for key, value in call.items() if key not in left}
     grown |= {key: value for key, value in piece.items() if key not in left and value}
@@ -127,13 +127,13 @@ def _path(value: Any) -> str:
 
 
 def _said(value: Fields) -> Any:
-    """Give a piece's value: it stands under the name of its type, and null under one, too."""
+    """Return a piece's value: it stands under the name of its type, and null under one, too."""
     found = (v for k, v in value.items() if k.endswith(("Value", "_value")) and v is not None)
     return next((None if v == "NULL_VALUE" else v for v in found), None)
 
 
 def _placed(holder: Any, steps: list[str | int], new: Any) -> Any:
-    """Give a value with something put at a path in it; a text that is there goes on."""
+    """Return a value with something put at a path in it; a text that is there goes on."""
     if not steps:
         return holder + new if isinstance(holder, str) and isinstance(new, str) else new
     step, *rest = steps
@@ -146,7 +146,7 @@ def _placed(holder: Any, steps: list[str | int], new: Any) -> Any:
 
 
 def _stands(part: Fields) -> bool:
-    """Tell whether a part may be kept: a call is whole, a text is one or is signed."""
+    """Whether a part may be kept: a call is whole, a text is one or is signed."""
     key = _call_in(part)
     if key:
         return bool(text_at(part[key], "name")) and not _first(part[key], _MORE)

@@ -80,14 +80,14 @@ class LangChain(Accumulator):
         }
 
     def _read_content(self, calls: list[Fields]) -> Any:
-        """Give the content with the calls in it read, where a block stands for one."""
+        """Return the content with the calls in it read, where a block stands for one."""
         if not isinstance(self._content, list):
             return self._content
         known = {call["id"]: call for call in calls}
         return [_read(block, known) for block in self._content]
 
     def _id(self) -> str | None:
-        """Give the best id: a provider's own, else one of a run, else any."""
+        """Return the best id: a provider's own, else one of a run, else any."""
         return max(self._ids, key=_rank, default=None)
 
     def standing(self) -> Fields | None:
@@ -102,11 +102,11 @@ class LangChain(Accumulator):
         return {**whole, **rest, "additional_kwargs": kwargs}
 
     def _closed_chunks(self) -> list[Fields]:
-        """Give the calls that will not change any more: all but the last, until the end."""
+        """Return the calls that will not change any more: all but the last, until the end."""
         return self._chunks if self.complete else self._chunks[:-1]
 
     def _standing(self) -> Any:
-        """Give the content so far: text, and blocks that something follows."""
+        """Return the content so far: text, and blocks that something follows."""
         if not isinstance(self._content, list):
             return self._content
         last = None if self.complete or self._chunks else self._content[-1:]

@@ -88,7 +88,7 @@ class OpenAIResponses(Accumulator):
         return kept or None
 
     def _standing(self, index: int) -> Fields | None:
-        """Give an item as it may be kept: done and whole, or a message with its text so far."""
+        """Return an item as it may be kept: done and whole, or a message with its text so far."""
         item = self._items[index]
         kind = item.get("type")
         if index not in self._done:
@@ -110,7 +110,7 @@ def _says(part: Any) -> bool:
 
 
 def _is_call(item: Fields, kind: str) -> bool:
-    """Tell whether a call is whole: it can be answered, and its arguments are an object."""
+    """Whether a call is whole: it can be answered, and its arguments are an object."""
     if item.get("status") == "incomplete":
         return False
     field = CALL_KINDS[kind].arguments
