@@ -2,6 +2,7 @@
 
     python benchmarks/capacity.py --keep        # writes benchmarks/results/DATE-capacity.json
     python benchmarks/capacity.py --turns 50 --active 0.01 --memory-gb 256 --disk-tb 30
+    python benchmarks/capacity.py --measured benchmarks/results/DATE-capacity.json --active 0.01
 
 A server is started for the run, on loopback, with its tables partitioned as docs/capacity.md says
 and with commits that wait for the disk. The constants are those of this machine; the model
@@ -27,7 +28,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from capacity_model import Constants, Load, breaks_at, limits, row  # noqa: E402
@@ -39,6 +40,7 @@ from tests import postgres_server  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "capacity.md"
+THOUSAND = 1000
 SIZES = [10**power for power in range(3, 9)]
 SCHEMA = "SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint FROM pg_stat_user_tables"
 OF_SESSIONS = "SELECT pg_total_relation_size('lockstitch.sessions')::bigint"
@@ -209,25 +211,31 @@ def measured(quick: bool) -> tuple[Constants, dict[str, float]]:
     return constants, rates
 
 
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= THOUSAND or value == int(value) else f"{value:.3g}"
+
+
 def show(constants: Constants, rates: dict[str, float], load: Load) -> dict[str, Any]:
     """Print the constants, the table, and where it breaks; gives all of it."""
-    print("Measured in this run, on this machine:")
+    print("Measured on one machine, in one run:")
     for name, value in msgspec.structs.asdict(constants).items():
-        print(f"  {name:<20} {value:>14,.1f}")
+        print(
+            f"  {name:<20} {value:>14,.4g}" if value < THOUSAND else f"  {name:<20} {value:>14,.0f}"
+        )
     print("  turns a second with " + ", ".join(f"{k} threads {v:.0f}" for k, v in rates.items()))
     print(
         "\nFor this load:", ", ".join(f"{k}={v}" for k, v in msgspec.structs.asdict(load).items())
     )
-    heads = ("sessions", "disk GB", "parts", "hot GB", "turns/s", "servers", "WAL GB/d", "open ms")
-    print("\n" + " ".join(f"{head:>11}" for head in (*heads, "backup h")) + "  runs out")
+    heads = ("disk GB", "parts", "hot GB", "turns/s", "servers", "WAL GB/d", "open ms", "backup h")
+    print(f"\n{'sessions':>11} " + " ".join(f"{head:>8}" for head in heads) + "  limits passed")
     rows = [row(n, constants, load) for n in SIZES]
     for one in rows:
         figures = (
             one.disk_gb, one.partitions, one.hot_gb, one.turns_a_second, one.servers_for_writes,
             one.wal_gb_a_day, one.open_ms, one.backup_hours,
         )  # fmt: skip
-        cells = " ".join(f"{value:>11,.2f}" for value in figures)
-        print(f"{one.sessions:>11,} {cells}  {', '.join(one.broken) or '-'}")
+        cells = " ".join(f"{_shown(value):>8}" for value in figures)
+        print(f"{one.sessions:>11,} {cells}  {len(one.broken) or '-'}")
     breaks = {name: breaks_at(share) for name, share in limits(constants, load).items()}
     print("\nOne server runs out of:")
     for name, sessions in sorted(breaks.items(), key=lambda item: item[1]):
@@ -246,12 +254,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results")
     parser.add_argument("--quick", action="store_true", help="a few seconds, rough figures")
+    parser.add_argument("--measured", metavar="FILE", help="take the constants of a kept result")
     defaults = msgspec.structs.asdict(Load())
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     given = vars(parser.parse_args())
     load = Load(**{name: given[name] for name in defaults})
-    constants, rates = measured(given["quick"])
+    if given["measured"]:
+        kept = json.loads(Path(given["measured"]).read_text("utf-8"))
+        constants, rates = Constants(**kept["constants"]), kept["turns_a_second_by_threads"]
+    else:
+        constants, rates = measured(given["quick"])
     found = show(constants, rates, load)
     if given["keep"]:
         today = datetime.now(UTC).date().isoformat()

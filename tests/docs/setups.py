@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager
 from pathlib import Path
 from unittest import mock
 
-from tests.docs.pages import Run
+from tests.docs.pages import ROOT, Run
 from tests.sessions import claude
 
 Setup = Callable[[Path], AbstractContextManager[Run]]
@@ -138,6 +138,8 @@ def _capacity(folder: Path) -> Iterator[Run]:
 
     def execute(code: str) -> None:
         server.execute(code, url.rpartition("/")[2])
+
+    folder.joinpath("benchmarks").symlink_to(ROOT / "benchmarks")
 
     run = Run(folder, {"OWNER_URL": url, "__name__": "page"}, {"sql": execute})
     yield run
