@@ -28,7 +28,7 @@ DECLARED = [command(name) for name in COMMANDS]
         ("check", ["-d", "gemini", "a", "--json"], {"dialect": "gemini", "as_json": True}),
         ("check", ["-dgemini", "a"], {"dialect": "gemini", "targets": ["a"]}),
         ("check", ["--output-format=sarif"], {"output": "sarif"}),
-        ("check", ["--dialect=", ""], {"dialect": "", "targets": [""]}),
+        ("check", ["--model=", ""], {"model": "", "targets": [""]}),
         ("check", ["--", "-file", "--json"], {"targets": ["-file", "--json"], "as_json": False}),
         ("check", ["a", "--", "--", "b"], {"targets": ["a", "--", "b"]}),
         ("check", ["--model=-x", "a"], {"model": "-x", "targets": ["a"]}),
