@@ -71,6 +71,7 @@ def run(words: Sequence[str]) -> int:
     except LockstitchError as error:
         return _failed(words, error, str(error))
     except KeyboardInterrupt as error:
+        terminal.leave_line()
         _failed(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
         return INTERRUPTED
     except BrokenPipeError:
