@@ -58,6 +58,7 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
         (["check", "--dialct", "x"], "check has no option --dialct. Did you mean --dialect?"),
         (["check", "--jsn=1"], "check has no option --jsn. Did you mean --json?"),
         (["check", "-x"], "check has no option -x. See: lockstitch check -h. Put -- in front"),
+        (["undo", "--dialect", "x"], "undo has no option --dialect. See: lockstitch undo -h."),
         (["--quiett", "check"], "lockstitch has no option --quiett. Did you mean --quiet?"),
         (["check", "--dialect"], "--dialect needs a value: --dialect DIALECT."),
         (["check", "--dialect", "--json"], "--dialect needs a value: --dialect DIALECT."),
