@@ -54,6 +54,8 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
     ("words", "said"),
     [
         (["chekc"], "there is no command 'chekc'. Did you mean check?"),
+        (["/"], "there is no command '/'. To check what has that name: lockstitch check /"),
+        (["postgresql://ada:hidden@h/d"], "lockstitch check 'postgresql://"),
         (["quux"], "there is no command 'quux'. lockstitch -h lists all commands."),
         (["check", "--dialct", "x"], "check has no option --dialct. Did you mean --dialect?"),
         (["check", "--jsn=1"], "check has no option --jsn. Did you mean --json?"),
@@ -78,6 +80,7 @@ def test_a_mistake_is_told_in_a_sentence(here: Any, words: list[str], said: str)
     assert done.returncode == 2
     assert "--json" in words or done.stdout == b""
     assert said in done.stderr.decode()
+    assert b"hidden" not in done.stderr
 
 
 def test_nothing_is_abbreviated() -> None:
