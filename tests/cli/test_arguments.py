@@ -55,7 +55,7 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
     [
         (["chekc"], "there is no command 'chekc'. Did you mean check?"),
         (["/"], "there is no command '/'. To check what has that name: lockstitch check /"),
-        (["postgresql://ada:hidden@h/d"], "lockstitch check 'postgresql://"),
+        (["postgresql://ada:hidden@h/d"], "lockstitch check postgresql://ada@h/d"),
         (["quux"], "there is no command 'quux'. lockstitch -h lists all commands."),
         (["check", "--dialct", "x"], "check has no option --dialct. Did you mean --dialect?"),
         (["check", "--jsn=1"], "check has no option --jsn. Did you mean --json?"),
