@@ -60,6 +60,7 @@ def require_own(target: str | None, form: str | None = None) -> str:
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, form):
+        _require_file(target)
         raise UsageError(
             f"{public(target)}: is no store of Lockstitch's own, and checkpoints, rewind and fork "
             "are for those. Of another program's session, `lockstitch repair --branch` writes a "
@@ -74,10 +75,17 @@ def require_store(target: str | None) -> str:
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, None):
+        _require_file(target)
         raise UsageError(
             f"{public(target)}: is no store of Lockstitch's own, and this command is for those"
         )
     return target
+
+
+def _require_file(target: str) -> None:
+    """Raise `Unreadable` if nothing has the name that a store was looked for under."""
+    if "://" not in target and not os.path.lexists(target):
+        raise Unreadable(f"{public(target)}: no such file")
 
 
 def copy_to(
