@@ -36,6 +36,7 @@ NAVIGATION: list[Entry] = [
             {"Watch sessions": "watch.md"},
             {"Look at sessions in a browser": "inspector.md"},
             {"Test against a strict provider": "provider.md"},
+            {"Check sessions automatically": "automation.md"},
         ]
     },
     {

@@ -18,7 +18,8 @@ def prose(doc: str | None) -> str:
 
 def _block(block: str) -> str:
     if block.startswith(">>>"):
-        code = [re.sub(r"^(>>>|\.\.\.) ?", "", line) for line in block.splitlines()]
+        plain = [re.sub(r"^(>>>|\.\.\.) ?", "", line) for line in block.splitlines()]
+        code = [re.sub(r" {2,}#", "  #", line) for line in plain]
         return "\n".join(["```python", *code, "```"])
     joined = " ".join(line.strip() for line in block.splitlines())
     return _SENTENCE.sub("\n", _LITERAL.sub(r"`\1`", _ROLE.sub(r"`\1`", joined)))

@@ -36,11 +36,15 @@ def reason_of(error: OSError) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean X?`` for a word that is nearly one of those known, else nothing."""
+    """Return `` Did you mean X?`` for a word that is nearly one of those known, else nothing.
+
+    Dashes in front do not count: all options have them.
+    """
     from difflib import get_close_matches  # noqa: PLC0415 - only for those who mistype
 
-    found = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]}?" if found else ""
+    plain = {name.lstrip("-"): name for name in known}
+    found = get_close_matches(word.lstrip("-").lower(), list(plain), n=1, cutoff=0.6)
+    return f" Did you mean {plain[found[0]]}?" if found else ""
 
 
 class LockstitchError(Exception):

@@ -28,7 +28,7 @@ DECLARED = [command(name) for name in COMMANDS]
         ("check", ["-d", "gemini", "a", "--json"], {"dialect": "gemini", "as_json": True}),
         ("check", ["-dgemini", "a"], {"dialect": "gemini", "targets": ["a"]}),
         ("check", ["--output-format=sarif"], {"output": "sarif"}),
-        ("check", ["--dialect=", ""], {"dialect": "", "targets": [""]}),
+        ("check", ["--model=", ""], {"model": "", "targets": [""]}),
         ("check", ["--", "-file", "--json"], {"targets": ["-file", "--json"], "as_json": False}),
         ("check", ["a", "--", "--", "b"], {"targets": ["a", "--", "b"]}),
         ("check", ["--model=-x", "a"], {"model": "-x", "targets": ["a"]}),
@@ -54,10 +54,13 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
     ("words", "said"),
     [
         (["chekc"], "there is no command 'chekc'. Did you mean check?"),
+        (["/"], "there is no command '/'. To check what has that name: lockstitch check /"),
+        (["postgresql://ada:hidden@h/d"], "lockstitch check postgresql://ada@h/d"),
         (["quux"], "there is no command 'quux'. lockstitch -h lists all commands."),
         (["check", "--dialct", "x"], "check has no option --dialct. Did you mean --dialect?"),
         (["check", "--jsn=1"], "check has no option --jsn. Did you mean --json?"),
         (["check", "-x"], "check has no option -x. See: lockstitch check -h. Put -- in front"),
+        (["undo", "--dialect", "x"], "undo has no option --dialect. See: lockstitch undo -h."),
         (["--quiett", "check"], "lockstitch has no option --quiett. Did you mean --quiet?"),
         (["check", "--dialect"], "--dialect needs a value: --dialect DIALECT."),
         (["check", "--dialect", "--json"], "--dialect needs a value: --dialect DIALECT."),
@@ -77,6 +80,7 @@ def test_a_mistake_is_told_in_a_sentence(here: Any, words: list[str], said: str)
     assert done.returncode == 2
     assert "--json" in words or done.stdout == b""
     assert said in done.stderr.decode()
+    assert b"hidden" not in done.stderr
 
 
 def test_nothing_is_abbreviated() -> None:

@@ -11,6 +11,7 @@ from tests.docs.pages import DOCS, blocks, check_outputs, matches, pages, run_pa
 
 # These have tests of their own, beside the parts that they describe.
 ELSEWHERE = {
+    "automation.md",
     "cli.md",
     "inspector.md",
     "journal.md",

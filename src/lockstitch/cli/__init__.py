@@ -10,6 +10,8 @@ command is in one line stands in ``summaries``, which is generated.
 from __future__ import annotations
 
 import gc
+import os
+import shlex
 import sys
 import time
 from importlib import import_module
@@ -71,6 +73,7 @@ def run(words: Sequence[str]) -> int:
     except LockstitchError as error:
         return _failed(words, error, str(error))
     except KeyboardInterrupt as error:
+        terminal.leave_line()
         _failed(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
         return INTERRUPTED
     except BrokenPipeError:
@@ -119,8 +122,7 @@ def _dispatch(words: Sequence[str]) -> int:
         terminal.configure(common.quiet, common.verbose, common.color)
         return _about(common)
     if line.name not in COMMANDS:
-        hint = suggestion(line.name, COMMANDS) or " lockstitch -h lists all commands."
-        raise UsageError(f"there is no command {terminal.harmless(line.name)!r}.{hint}")
+        raise UsageError(_unknown(line.name))
     chosen = command(line.name)
     call = parser.parse(chosen, [*line.front, *line.rest])
     terminal.configure(call.common.quiet, call.common.verbose, call.common.color)
@@ -130,6 +132,16 @@ def _dispatch(words: Sequence[str]) -> int:
     if terminal.is_verbose():
         terminal.note(f"Took {time.monotonic() - began:.2f} s.")
     return status
+
+
+def _unknown(word: str) -> str:
+    """Say that there is no such command, and what may be meant: another one, or a session."""
+    from lockstitch.addresses import public
+
+    hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."
+    if "://" in word or os.path.lexists(word):
+        hint = f" To check what has that name: lockstitch check {shlex.quote(public(word))}"
+    return f"there is no command {public(word)!r}.{hint}"
 
 
 def _about(common: Common, chosen: Command | None = None) -> int:

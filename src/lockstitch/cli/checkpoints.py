@@ -78,6 +78,6 @@ COMMAND = Command(
         "lockstitch checkpoints sqlite:///agent.db --session ticket-42",
         "lockstitch checkpoints agent.db --json",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(SESSION, JSON),
 )

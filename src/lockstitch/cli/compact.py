@@ -322,7 +322,9 @@ COMMAND = Command(
         "lockstitch compact conversation.json --max-bytes 20000000 -o shorter.json",
         "lockstitch compact sqlite:///agent.db --session ticket-42 --yes",
     ),
-    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
+    operand=Operand(
+        "target", "TARGET", "A file, the id of a session, or a store's address.", required=True
+    ),
     options=(
         Option(
             "budget",

@@ -79,7 +79,7 @@ COMMAND = Command(
         "lockstitch delete sqlite:///agent.db --session ticket-42",
         'lockstitch delete sqlite:///agent.db --session ticket-42 --reason "asked by the user" -y',
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         SESSION,
         WAIT,

@@ -80,8 +80,8 @@ def _fixable(rule: Rule) -> str:
 
 
 def _show(markdown: str) -> None:
-    """Render on a terminal, print as it is into a pipe."""
-    if not terminal.shows_colour(sys.stdout):
+    """Lay it out on a terminal or where colours are asked for; print it as it is into a pipe."""
+    if not (terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout)):
         terminal.emit(markdown.encode())
         return
     from shutil import get_terminal_size

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FENCE = re.compile(r"^```\w*\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
-_CODE = re.compile(r"`([^`]+)`")
+_CODE = re.compile(r"`[^`]+`")
 # The last column of a table is never narrower than this, however wide the others are.
 _LEAST = 24
 
@@ -59,4 +59,4 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _marked(line: str) -> str:
-    return _CODE.sub(lambda found: paint(found[1], "cyan"), line)
+    return _CODE.sub(lambda found: paint(found[0], "cyan"), line)

@@ -7,7 +7,8 @@ behind ``--`` is an operand, whatever it looks like.
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentError, ArgumentParser
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
@@ -93,7 +94,13 @@ def _read(
     """Tell options and operands apart; only the options that were given are in the result."""
     end = words.index(END) if END in words else len(words)
     parser = _Parser(
-        name, add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=SUPPRESS
+        name,
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+        argument_default=SUPPRESS,
+        # It makes one for every option; without a width each asks the terminal, and loads shutil.
+        formatter_class=partial(HelpFormatter, width=80),
     )
     for option in options:
         if option.metavar:

@@ -105,7 +105,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     run = backups.new_run()
     how = How(options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json)
     how = structs.replace(how, is_named=session is not None)
-    done = list(_each(targets, form, session, how))
+    done = list(_noted(_each(targets, form, session, how)))
     if as_json:
         from lockstitch.cli import machine
 
@@ -181,6 +181,15 @@ def _each(targets: list[str], form: str | None, session: str | None, how: How) -
                 yield _failed(name, Unreadable("is too large or too deep"))
             except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
                 yield _failed(name, LockstitchError(own_failure(error)))
+
+
+def _noted(each: Iterator[Done]) -> Iterator[Done]:
+    """Give repairs on, and keep in mind how many there are, in case the rest is interrupted."""
+    count = 0
+    for one in each:
+        count += one[2]
+        terminal.achieve(f"{several(count, 'session')} had been repaired before." if count else "")
+        yield one
 
 
 def _failed(target: str, error: LockstitchError) -> Done:

@@ -92,6 +92,9 @@ def _removed(target: str, planned: Retention) -> Retention:
         for one in stored.remove(target, planned.removed, advance):
             if isinstance(one, Removal):
                 done.removed.append(one)
+                terminal.achieve(
+                    f"{several(len(done.removed), 'session')} had been deleted before."
+                )
             else:
                 done.spared.append(one)
     return done
@@ -196,7 +199,7 @@ COMMAND = Command(
         "lockstitch retain sqlite:///agent.db --older-than 6w --tag trial",
         "lockstitch retain sqlite:///agent.db --audit",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         Option(
             "older_than",

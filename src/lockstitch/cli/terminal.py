@@ -193,6 +193,12 @@ def complain(text: str) -> None:
         _abandon(sys.stderr)
 
 
+def leave_line() -> None:
+    """Begin a new line on a terminal, where a question or ``^C`` may stand on the present one."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\n")
+
+
 def agreed(question: str, otherwise: str) -> bool:
     """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
     if sys.stdin is None or not sys.stdin.isatty():

@@ -36,6 +36,6 @@ COMMAND = Command(
         "far as that is known."
     ),
     examples=("lockstitch vacuum sqlite:///agent.db",),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(JSON,),
 )
