@@ -35,6 +35,11 @@ _KINDS = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+_FAILURES = {
+    429: "This request would exceed your organization's rate limit. Please try again later.",
+    500: "Internal server error",
+    529: "Overloaded",
+}
 
 
 class Anthropic(Wire):
@@ -45,6 +50,7 @@ class Anthropic(Wire):
     territory = re.compile(r"/v1/(messages|complete)\b")
     required = ("model", "max_tokens", "messages")
     list_key = "messages"
+    failures = _FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         return names(body.get("tools"), "name")
@@ -105,8 +111,8 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
     if turn.reply.text:
         blocks.append({"type": "text", "text": turn.reply.text})
     for number, call in enumerate(turn.reply.calls):
-        ident = f"toolu_{turn.ident}{number:02}"
-        blocks.append({"type": "tool_use", "id": ident, "name": call.name, "input": call.arguments})
+        ident = turn.call_id("id", "toolu_", number)
+        blocks.append({"type": "tool_use", **ident, "name": call.name, "input": call.arguments})
     return blocks
 
 

@@ -32,6 +32,12 @@ _KINDS = {
     504: "ModelTimeoutException",
     529: "ServiceUnavailableException",
 }
+_FAILURES = {
+    429: "Too many requests, please wait before trying again.",
+    500: "The system encountered an unexpected error during processing. Try your request again.",
+    503: "The service is unable to process your request at this time. Please try again.",
+    529: "The service is unable to process your request at this time. Please try again.",
+}
 
 
 class Bedrock(Wire):
@@ -45,6 +51,7 @@ class Bedrock(Wire):
     territory = re.compile(r"/model/")
     required = ("messages",)
     list_key = "messages"
+    failures = _FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         config = body.get("toolConfig")
@@ -85,9 +92,8 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
     if reply.text:
         blocks.append({"text": reply.text})
     for number, call in enumerate(reply.calls):
-        ident = f"tooluse_{turn.ident}{number:02}"
-        use = {"toolUseId": ident, "name": call.name, "input": call.arguments}
-        blocks.append({"toolUse": use})
+        ident = turn.call_id("toolUseId", "tooluse_", number)
+        blocks.append({"toolUse": {**ident, "name": call.name, "input": call.arguments}})
     return blocks
 
 

@@ -33,6 +33,12 @@ _STATUSES = {
     504: "DEADLINE_EXCEEDED",
     529: "UNAVAILABLE",
 }
+_FAILURES = {
+    429: "Resource has been exhausted (e.g. check quota).",
+    500: "An internal error has occurred. Please retry.",
+    503: "The model is overloaded. Please try again later.",
+    529: "The model is overloaded. Please try again later.",
+}
 
 
 class Gemini(Wire):
@@ -47,6 +53,7 @@ class Gemini(Wire):
     territory = re.compile(r"/v1(beta|alpha)|/v1[a-z0-9]*(/.*)?/models/[^/]*:")
     required = ("contents",)
     list_key = "contents"
+    failures = _FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         offered = body.get("tools")
@@ -98,8 +105,8 @@ def _parts(turn: Turn) -> list[dict[str, Any]]:
     if reply.text:
         parts.append({"text": reply.text})
     for number, call in enumerate(reply.calls):
-        fields = {"id": f"{turn.ident}{number:02}", "name": call.name, "args": call.arguments}
-        parts.append({"functionCall": fields})
+        ident = turn.call_id("id", "", number)
+        parts.append({"functionCall": {**ident, "name": call.name, "args": call.arguments}})
     # The first of parallel calls is signed; without calls the last words are, if there was thought.
     if reply.calls:
         parts[-len(reply.calls)]["thoughtSignature"] = turn.signature

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.provider.openai_errors import openai_refusal
+from lockstitch.provider.openai_errors import FAILURES, openai_refusal
 from lockstitch.provider.wire import Refusal, Route, Turn, Wire, json_of, names, pieces
 
 
@@ -19,6 +19,7 @@ class OpenAIChat(Wire):
     territory = re.compile(r"/v1/(chat|completions|embeddings)\b")
     required = ("model", "messages")
     list_key = "messages"
+    failures = FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         return names(body.get("tools"), "function", "name")
@@ -80,7 +81,7 @@ def _usage(turn: Turn) -> dict[str, int]:
 def _calls(turn: Turn) -> list[dict[str, Any]]:
     return [
         {
-            "id": f"call_{turn.ident}{number:02}",
+            **turn.call_id("id", "call_", number),
             "type": "function",
             "function": {"name": call.name, "arguments": json_of(call.arguments)},
         }

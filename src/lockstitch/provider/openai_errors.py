@@ -15,6 +15,12 @@ _KINDS: dict[int, tuple[str, str | None]] = {
     504: ("server_error", None),
     529: ("service_unavailable_error", None),
 }
+FAILURES = {
+    429: "Rate limit reached. Please try again later.",
+    500: "The server had an error while processing your request. Sorry about that!",
+    503: "The engine is currently overloaded, please try again later",
+    529: "The engine is currently overloaded, please try again later",
+}
 
 
 def openai_refusal(status: int, text: str, ident: str, list_key: str) -> Refusal:

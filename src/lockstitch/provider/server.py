@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from aiohttp import web
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.desk import Answer, Asked, Desk
+from lockstitch.provider.delivery import End, Silence, steps
+from lockstitch.provider.faults import Fault
 from lockstitch.provider.judge import WIRES, wire_at
+from lockstitch.provider.service import Answer, Asked, Service
 from lockstitch.provider.wire import Address, Route, Wire, ident_of
 
 HOST = "127.0.0.1"
@@ -20,35 +23,37 @@ _NAMES = ("127.0.0.1", "localhost")
 _LARGEST = 64 << 20
 # What is larger takes a while to judge: that is done in a thread of its own.
 _LARGE = 64 << 10
+# How often it is looked whether a client that is told nothing is still there.
+_LOOK = 0.05
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(desk: Desk) -> web.Application:
-    """The web application that brings requests to a desk."""
+def application(service: Service) -> web.Application:
+    """The web application that brings requests to a service."""
     app = web.Application(middlewares=[_strangers, _failures], client_max_size=_LARGEST)
     for wire in WIRES:
         for route in wire.routes:
-            app.router.add_post(route.path, _handler(desk, wire, route))
+            app.router.add_post(route.path, _handler(service, wire, route))
     app.router.add_get("/v1/models", _models)
     app.router.add_get("/v1beta/models", _gemini_models)
     app.router.add_get("/", _root)
     return app
 
 
-def run(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+def run(service: Service, port: int, ready: Callable[[str], None]) -> None:
     """Serve until the process is told to stop; ``ready`` is told the address."""
-    asyncio.run(_until_stopped(desk, port, ready))
+    asyncio.run(_until_stopped(service, port, ready))
 
 
 @contextmanager
-def running(desk: Desk, port: int = 0) -> Iterator[str]:
+def running(service: Service, port: int = 0) -> Iterator[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        runner = asyncio.run_coroutine_threadsafe(_started(desk, port), loop).result()
+        runner = asyncio.run_coroutine_threadsafe(_started(service, port), loop).result()
         try:
             yield _address(runner)
         finally:
@@ -59,10 +64,10 @@ def running(desk: Desk, port: int = 0) -> Iterator[str]:
         loop.close()
 
 
-async def _until_stopped(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+async def _until_stopped(service: Service, port: int, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    runner = await _started(desk, port)
+    runner = await _started(service, port)
     try:
         with suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -73,8 +78,8 @@ async def _until_stopped(desk: Desk, port: int, ready: Callable[[str], None]) ->
         await runner.cleanup()
 
 
-async def _started(desk: Desk, port: int) -> web.AppRunner:
-    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=1)
+async def _started(service: Service, port: int) -> web.AppRunner:
+    runner = web.AppRunner(application(service), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -88,32 +93,84 @@ def _address(runner: web.AppRunner) -> str:
     return f"http://{HOST}:{runner.addresses[0][1]}"
 
 
-def _handler(desk: Desk, wire: Wire, route: Route) -> Handler:
+def _handler(service: Service, wire: Wire, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         _require_json(request)
         model = request.match_info.get("model", "")
         at = Address(request.path, route.asks, model, request.query.get("alt", ""))
-        answer = await _answer(desk, desk.received(wire, await request.read(), at))
-        if answer.turn is None:
-            return web.json_response(answer.body, status=answer.status, headers=answer.headers)
-        headers = {"Content-Type": wire.media_type(at), "Cache-Control": "no-cache"}
-        response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
-        for event in wire.stream(answer.turn):
-            await response.write(event)
-        await response.write_eof()
-        return response
+        answer = await _answer(service, service.received(wire, await request.read(), at))
+        delivery = _Delivery(request, answer.fault)
+        try:
+            if answer.turn is None:
+                body = json.dumps(answer.body).encode()
+                head = {**answer.headers, "Content-Type": "application/json; charset=utf-8"}
+                return await delivery.send(answer.status, head, [body], len(body))
+            head = {"Content-Type": wire.media_type(at), "Cache-Control": "no-cache"}
+            return await delivery.send(200, head, wire.stream(answer.turn), None)
+        finally:
+            service.ended(answer, delivery.end)
 
     return handle
 
 
-async def _answer(desk: Desk, asked: Asked) -> Answer:
+async def _answer(service: Service, asked: Asked) -> Answer:
     """Answer a request; while a large one is judged, others are served."""
     if len(asked.data) > _LARGE:
-        verdict = await asyncio.to_thread(desk.judged, asked)
+        verdict = await asyncio.to_thread(service.judged, asked)
     else:
-        verdict = desk.judged(asked)
-    return desk.answered(asked, verdict)
+        verdict = service.judged(asked)
+    return service.answered(asked, verdict)
+
+
+class _Delivery:
+    """One answer on its way to the client, with what goes wrong on it; ``end`` is how it ended."""
+
+    def __init__(self, request: web.Request, fault: Fault) -> None:
+        self._request = request
+        self._fault = fault
+        self.end = End.GONE
+
+    async def send(
+        self, status: int, headers: Mapping[str, str], events: Iterable[bytes], size: int | None
+    ) -> web.StreamResponse:
+        """Send an answer; ``size`` is how long its body is said to be, None for a stream."""
+        response = web.StreamResponse(status=status or 200, headers=headers)
+        response.content_length = size
+        try:
+            self.end = await self._sent(response, events)
+        except ConnectionError:
+            self.end = End.GONE
+        if self.end is End.CUT and self._request.transport is not None:
+            self._request.transport.close()
+        return response
+
+    async def _sent(self, response: web.StreamResponse, events: Iterable[bytes]) -> End:
+        fault = self._fault
+        if fault.stall is not None and not fault.after:
+            await self._keep_quiet(fault.stall)
+        if fault.drop:
+            return End.CUT
+        await response.prepare(self._request)
+        for step in steps(events, fault):
+            if isinstance(step, Silence):
+                await self._keep_quiet(step.seconds)
+            elif isinstance(step, bytes):
+                await response.write(step)
+            elif step is End.CUT:
+                await response.write(b"")  # the head, if nothing else was sent
+                return step
+        await response.write_eof()
+        return End.WHOLE
+
+    async def _keep_quiet(self, seconds: float) -> None:
+        """Send nothing for a while; raise ConnectionResetError if the client goes away."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := until - loop.time()) > 0:
+            transport = self._request.transport
+            if transport is None or transport.is_closing():
+                raise ConnectionResetError("the client went away")
+            await asyncio.sleep(min(left, _LOOK))
 
 
 def _require_json(request: web.Request) -> None:

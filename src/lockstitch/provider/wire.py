@@ -8,15 +8,18 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from lockstitch.provider.faults import MISSING, REPEATED, SAME
 from lockstitch.provider.replies import Reply
 
 ANSWER, STREAM, COUNT = "answer", "stream", "count"
 INVALID = 400
 _PIECE = 12
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Route(Struct, frozen=True):
@@ -58,11 +61,19 @@ class Turn(Struct, frozen=True):
     ident: str
     created: int
     tokens: int
+    ids: str = ""
 
     @property
     def model(self) -> str:
         """The model the answer claims to come from: the one that was asked for."""
         return self.at.model or str(self.body["model"])
+
+    def call_id(self, key: str, prefix: str, number: int) -> dict[str, str]:
+        """Return the id of one of its calls under a key; nothing where ids shall be missing."""
+        if self.ids == MISSING:
+            return {}
+        ident = "0" * len(self.ident) if self.ids == REPEATED else self.ident
+        return {key: f"{prefix}{ident}{0 if self.ids == SAME else number:02}"}
 
     @property
     def signature(self) -> str:
@@ -87,6 +98,8 @@ class Wire(ABC):
     territory: ClassVar[re.Pattern[str]]
     required: ClassVar[tuple[str, ...]]
     list_key: ClassVar[str]
+    # What the API says with a status that is no fault of the request.
+    failures: ClassVar[dict[int, str]]
 
     @abstractmethod
     def tools(self, body: Mapping[str, Any]) -> set[str]:
@@ -103,6 +116,10 @@ class Wire(ABC):
     @abstractmethod
     def refusal(self, status: int, text: str, ident: str) -> Refusal:
         """Return an error as the API spells it."""
+
+    def failure(self, status: int) -> str:
+        """Return what the API says when it fails with a status."""
+        return self.failures.get(status) or _PHRASES.get(status, "Error")
 
     @abstractmethod
     def lacks(self, field: str) -> str:
