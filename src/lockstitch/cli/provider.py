@@ -10,13 +10,10 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lockstitch.provider.replies import Script
-    from lockstitch.provider.service import Entry, Service
+    from lockstitch.provider.service import Entry
 
 _HIGHEST_PORT = 65535
-_MISSING = "the provider needs aiohttp, which is not installed: pip install 'lockstitch[provider]'"
 
 
 def run(  # noqa: PLR0913 - one argument an option
@@ -29,13 +26,14 @@ def run(  # noqa: PLR0913 - one argument an option
     as_json: bool,
 ) -> int:
     """Serve until interrupted, and return the exit status."""
-    server = _server()
     from time import time
 
     from lockstitch.provider.faults import Faults, faults_in
     from lockstitch.provider.judge import chosen
+    from lockstitch.provider.loading import load_server
     from lockstitch.provider.service import Records, Service
 
+    server = load_server()
     service = Service(
         chosen(profiles),
         _script(reply),
@@ -44,18 +42,8 @@ def run(  # noqa: PLR0913 - one argument an option
         records=None if record is None else Records(record),
         faults=Faults(faults_in(fault or "")),
     )
-    server(service, _number(port), _announce_json if as_json else _announce_text)
+    server.run(service, _number(port), _announce_json if as_json else _announce_text)
     return CLEAN
-
-
-def _server() -> Callable[[Service, int, Callable[[str], None]], None]:
-    try:
-        from lockstitch.provider import server
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "lockstitch":
-            raise
-        raise UsageError(_MISSING) from error
-    return server.run
 
 
 def _script(path: str | None) -> Script:

@@ -67,6 +67,10 @@ class Faults:
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._left = list(faults)
 
+    def replace(self, faults: Iterable[Fault]) -> None:
+        """Let these happen from now on, and no others."""
+        self._left = list(faults)
+
     def take(self, *, summary: bool) -> Fault:
         """Return the fault that the next request meets; ``summary`` is whether it is for one."""
         for index, fault in enumerate(self._left):

@@ -138,7 +138,7 @@ class Service:
         self._number += 1
         answer = self._refused(wire, data, verdict)
         if answer is None and asked.at.asks == COUNT:
-            answer = Answer(200, wire.counted(tokens_in(data)))
+            answer = Answer(200, wire.counted(tokens_in(data)), number=self._number)
         elif answer is None:
             answer = self._answered(asked, verdict)
         self._note(asked, verdict, answer)
