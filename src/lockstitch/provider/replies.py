@@ -98,7 +98,13 @@ def replies_of(values: Any) -> list[Reply]:
     """Return the replies in a list of them, of texts, or of plain data; raise Unreadable."""
     if not isinstance(values, list | tuple):
         raise Unreadable("holds no list of replies")
-    return [reply_of(value) for value in values]
+    replies = []
+    for number, value in enumerate(values, 1):
+        try:
+            replies.append(reply_of(value))
+        except Unreadable as error:
+            raise Unreadable(f"reply {number} {error}") from None
+    return replies
 
 
 def reply_of(value: Any) -> Reply:
@@ -108,7 +114,7 @@ def reply_of(value: Any) -> Reply:
     try:
         reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"is not a list of replies: {error}") from None
+        raise Unreadable(f"is no reply: {error}") from None
     if not (reply.text or reply.calls or reply.trouble.breaks):
-        raise Unreadable("holds a reply with neither text nor calls")
+        raise Unreadable("has neither text nor calls")
     return reply
