@@ -78,7 +78,8 @@ def _announce_json(url: str) -> None:
 
 def _log_text(entry: Entry) -> None:
     codes = "".join(f" {found.code} at {found.place};" for found in entry.findings).rstrip(";")
-    said = f"{entry.number} {entry.path} {entry.status} {entry.outcome}"
+    path = terminal.harmless(entry.path)  # the model's name in it is the client's
+    said = f"{entry.number} {path} {entry.status} {entry.outcome}"
     colour = "green" if entry.outcome == "accepted" else "red"
     fault = f"; fault: {entry.fault}" if entry.fault else ""
     terminal.say(f"{terminal.paint(said, colour)} {entry.messages} messages{codes}{fault}")
