@@ -23,7 +23,7 @@ from lockstitch.provider.faults import Faults, faults_in
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.loading import load_server
 from lockstitch.provider.replies import Call, Incoming, Reply, Script, reply_of
-from lockstitch.provider.scripts import Improvised
+from lockstitch.provider.scripts import FunctionScript
 from lockstitch.provider.service import ACCEPTED, Entry, Service
 from lockstitch.rules import ERROR, Finding
 
@@ -186,5 +186,5 @@ def provider(
 
 def _script(replies: Sequence[Any]) -> Script:
     if len(replies) == 1 and callable(replies[0]):
-        return Improvised(replies[0])
+        return FunctionScript(replies[0])
     return Script(map(reply_of, replies))

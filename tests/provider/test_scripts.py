@@ -11,7 +11,7 @@ import pytest
 
 from lockstitch.errors import Unreadable
 from lockstitch.provider.replies import Call, Incoming, Reply, Script
-from lockstitch.provider.scripts import Improvised, script_in
+from lockstitch.provider.scripts import FunctionScript, script_in
 from tests.provider.conftest import BASH, Running
 from tests.provider.test_http import BODIES, WORDS, send
 
@@ -116,7 +116,7 @@ def test_a_program_that_fails_says_where_and_nothing_of_the_request(
 @pytest.mark.parametrize("made", [7, {}, {"text": ""}, {"txt": "x"}, {"text": "x", "fault": "?"}])
 def test_what_a_function_may_not_return(made: Any) -> None:
     with pytest.raises(Unreadable, match=r"^what reply\(\) returned "):
-        Improvised(lambda _: made).reply(asking())
+        FunctionScript(lambda _: made).reply(asking())
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Anthropic(Wire):
 
     dialect = "anthropic"
     routes = (Route("/v1/messages"), Route("/v1/messages/count_tokens", COUNT))
-    territory = re.compile(r"/v1/(messages|complete)\b")
+    paths = re.compile(r"/v1/(messages|complete)\b")
     required = ("model", "max_tokens", "messages")
     list_key = "messages"
     failures = _FAILURES
@@ -56,7 +56,7 @@ class Anthropic(Wire):
         return names(body.get("tools"), "name")
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        usage = {"input_tokens": turn.tokens, "output_tokens": turn.spoken}
+        usage = {"input_tokens": turn.input_tokens, "output_tokens": turn.output_tokens}
         return {
             **_opening(turn),
             "content": _blocks(turn),
@@ -73,7 +73,7 @@ class Anthropic(Wire):
             {
                 "type": "message_delta",
                 "delta": {"stop_reason": _stop_reason(turn), "stop_sequence": None},
-                "usage": {"output_tokens": turn.spoken},
+                "usage": {"output_tokens": turn.output_tokens},
             }
         )
         yield event({"type": "message_stop"})
@@ -99,7 +99,7 @@ def _opening(turn: Turn) -> dict[str, Any]:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": turn.tokens, "output_tokens": 1},
+        "usage": {"input_tokens": turn.input_tokens, "output_tokens": 1},
     }
 
 

@@ -48,7 +48,7 @@ class Bedrock(Wire):
         Route("/model/{model}/converse", ANSWER),
         Route("/model/{model}/converse-stream", STREAM),
     )
-    territory = re.compile(r"/model/")
+    paths = re.compile(r"/model/")
     required = ("messages",)
     list_key = "messages"
     failures = _FAILURES
@@ -103,9 +103,9 @@ def _stop_reason(turn: Turn) -> str:
 
 def _cost(turn: Turn) -> dict[str, Any]:
     usage = {
-        "inputTokens": turn.tokens,
-        "outputTokens": turn.spoken,
-        "totalTokens": turn.tokens + turn.spoken,
+        "inputTokens": turn.input_tokens,
+        "outputTokens": turn.output_tokens,
+        "totalTokens": turn.input_tokens + turn.output_tokens,
     }
     return {"usage": usage, "metrics": {"latencyMs": 1}}
 

@@ -50,7 +50,7 @@ class Gemini(Wire):
         Route(_MODEL + ":streamGenerateContent", STREAM),
         Route(_MODEL + ":countTokens", COUNT),
     )
-    territory = re.compile(r"/v1(beta|alpha)|/v1[a-z0-9]*(/.*)?/models/[^/]*:")
+    paths = re.compile(r"/v1(beta|alpha)|/v1[a-z0-9]*(/.*)?/models/[^/]*:")
     required = ("contents",)
     list_key = "contents"
     failures = _FAILURES
@@ -122,9 +122,9 @@ def _chunk(turn: Turn, parts: list[dict[str, Any]], *, last: bool) -> dict[str, 
     return {
         "candidates": [candidate],
         "usageMetadata": {
-            "promptTokenCount": turn.tokens,
-            "candidatesTokenCount": turn.spoken,
-            "totalTokenCount": turn.tokens + turn.spoken,
+            "promptTokenCount": turn.input_tokens,
+            "candidatesTokenCount": turn.output_tokens,
+            "totalTokenCount": turn.input_tokens + turn.output_tokens,
         },
         "modelVersion": turn.model,
         "responseId": turn.ident,

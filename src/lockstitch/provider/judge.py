@@ -50,7 +50,7 @@ def chosen(profiles: list[str]) -> dict[str, str]:
 
 def wire_at(path: str) -> Wire | None:
     """Return the API that a path belongs to, also if there is nothing at that path."""
-    return next((wire for wire in WIRES if wire.territory.match(path)), None)
+    return next((wire for wire in WIRES if wire.paths.match(path)), None)
 
 
 def judge(data: bytes, wire: Wire, profile: str, at: Address) -> Verdict:

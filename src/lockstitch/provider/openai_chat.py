@@ -16,7 +16,7 @@ class OpenAIChat(Wire):
 
     dialect = "openai-chat"
     routes = (Route("/v1/chat/completions"),)
-    territory = re.compile(r"/v1/(chat|completions|embeddings)\b")
+    paths = re.compile(r"/v1/(chat|completions|embeddings)\b")
     required = ("model", "messages")
     list_key = "messages"
     failures = FAILURES
@@ -72,9 +72,9 @@ def _envelope(turn: Turn, kind: str) -> dict[str, Any]:
 
 def _usage(turn: Turn) -> dict[str, int]:
     return {
-        "prompt_tokens": turn.tokens,
-        "completion_tokens": turn.spoken,
-        "total_tokens": turn.tokens + turn.spoken,
+        "prompt_tokens": turn.input_tokens,
+        "completion_tokens": turn.output_tokens,
+        "total_tokens": turn.input_tokens + turn.output_tokens,
     }
 
 

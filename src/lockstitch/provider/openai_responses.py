@@ -18,7 +18,7 @@ class OpenAIResponses(Wire):
 
     dialect = "openai-responses"
     routes = (Route("/v1/responses"),)
-    territory = re.compile(r"/v1/responses\b")
+    paths = re.compile(r"/v1/responses\b")
     required = ("model", "input")
     list_key = "input"
     failures = FAILURES
@@ -65,11 +65,11 @@ def _response(turn: Turn, status: str, output: list[dict[str, Any]]) -> dict[str
 
 def _usage(turn: Turn) -> dict[str, Any]:
     return {
-        "input_tokens": turn.tokens,
+        "input_tokens": turn.input_tokens,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": turn.spoken,
+        "output_tokens": turn.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": turn.tokens + turn.spoken,
+        "total_tokens": turn.input_tokens + turn.output_tokens,
     }
 
 

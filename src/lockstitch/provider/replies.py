@@ -34,12 +34,12 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raise UsageError for a fault that is none."""
-        fault = self.trouble
+        fault = self.parsed_fault
         if fault.only or fault.times is not None:
             raise UsageError("the fault of a reply takes neither only= nor times=")
 
     @property
-    def trouble(self) -> Fault:
+    def parsed_fault(self) -> Fault:
         """The fault that its words name."""
         return fault_in(self.fault)
 
@@ -115,6 +115,6 @@ def reply_of(value: Any) -> Reply:
         reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
     except msgspec.ValidationError as error:
         raise Unreadable(f"is no reply: {error}") from None
-    if not (reply.text or reply.calls or reply.trouble.breaks):
+    if not (reply.text or reply.calls or reply.parsed_fault.breaks):
         raise Unreadable("has neither text nor calls")
     return reply

@@ -13,7 +13,7 @@ from lockstitch.errors import LockstitchError, Unreadable
 from lockstitch.provider.replies import OK, Incoming, Reply, Script, replies_of, reply_of
 
 
-class Improvised(Script):
+class FunctionScript(Script):
     """Replies that a function makes up from each request; None stands for ``ok``."""
 
     def __init__(self, function: Callable[[Incoming], Any], path: str = "") -> None:
@@ -71,7 +71,7 @@ def _program(path: str) -> Script:
         where = _line_of(error, path)
         raise Unreadable(f"cannot be run: {type(error).__name__}{where}: {error}") from error
     if callable(names.get("reply")):
-        return Improvised(names["reply"], path)
+        return FunctionScript(names["reply"], path)
     if "replies" in names:
         return Script(replies_of(names["replies"]))
     raise Unreadable("defines neither a function reply(request) nor a list replies")

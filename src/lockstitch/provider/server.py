@@ -24,14 +24,14 @@ _LARGEST = 64 << 20
 # What is larger takes a while to judge: that is done in a thread of its own.
 _LARGE = 64 << 10
 # How often it is looked whether a client that is told nothing is still there.
-_LOOK = 0.05
+_INTERVAL = 0.05
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service) -> web.Application:
     """The web application that brings requests to a service."""
-    app = web.Application(middlewares=[_strangers, _failures], client_max_size=_LARGEST)
+    app = web.Application(middlewares=[_this_machine_only, _errors], client_max_size=_LARGEST)
     for wire in WIRES:
         for route in wire.routes:
             app.router.add_post(route.path, _handler(service, wire, route))
@@ -147,13 +147,13 @@ class _Delivery:
     async def _sent(self, response: web.StreamResponse, events: Iterable[bytes]) -> End:
         fault = self._fault
         if fault.stall is not None and not fault.after:
-            await self._keep_quiet(fault.stall)
+            await self._pause(fault.stall)
         if fault.drop:
             return End.CUT
         await response.prepare(self._request)
         for step in steps(events, fault):
             if isinstance(step, Silence):
-                await self._keep_quiet(step.seconds)
+                await self._pause(step.seconds)
             elif isinstance(step, bytes):
                 await response.write(step)
             elif step is End.CUT:
@@ -162,7 +162,7 @@ class _Delivery:
         await response.write_eof()
         return End.WHOLE
 
-    async def _keep_quiet(self, seconds: float) -> None:
+    async def _pause(self, seconds: float) -> None:
         """Send nothing for a while; raise ConnectionResetError if the client goes away."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -170,7 +170,7 @@ class _Delivery:
             transport = self._request.transport
             if transport is None or transport.is_closing():
                 raise ConnectionResetError("the client went away")
-            await asyncio.sleep(min(left, _LOOK))
+            await asyncio.sleep(min(left, _INTERVAL))
 
 
 def _require_json(request: web.Request) -> None:
@@ -194,7 +194,7 @@ async def _root(_: web.Request) -> web.Response:
 
 
 @web.middleware
-async def _strangers(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _this_machine_only(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse a name that only points here: that is how a web page gets past same-origin."""
     name, _, port = request.host.partition(":")
     if name not in _NAMES or (port and not port.isdecimal()):
@@ -203,7 +203,7 @@ async def _strangers(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 @web.middleware
-async def _failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give every failure the shape that clients can read, and none of them any content."""
     try:
         return await handler(request)

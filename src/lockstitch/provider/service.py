@@ -185,7 +185,7 @@ class Service:
         if fault.breaks:
             return self._script.preview(request), fault
         reply = self._script.reply(request)
-        return reply, reply.trouble if reply.fault else fault
+        return reply, reply.parsed_fault if reply.fault else fault
 
     def _incoming(self, asked: Asked, body: Mapping[str, Any]) -> Incoming:
         wire = asked.wire

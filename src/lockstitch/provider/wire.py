@@ -60,7 +60,7 @@ class Turn(Struct, frozen=True):
     at: Address
     ident: str
     created: int
-    tokens: int
+    input_tokens: int
     ids: str = ""
 
     @property
@@ -81,7 +81,7 @@ class Turn(Struct, frozen=True):
         return b64encode(self.ident.encode()).decode()
 
     @property
-    def spoken(self) -> int:
+    def output_tokens(self) -> int:
         """About how many tokens the answer has."""
         said = len(self.reply.text) + sum(len(json_of(call.arguments)) for call in self.reply.calls)
         return 1 + said // 4
@@ -90,12 +90,12 @@ class Turn(Struct, frozen=True):
 class Wire(ABC):
     """One API: its addresses, what it needs in a body, and its shapes.
 
-    ``territory`` matches every path that belongs to the API, also those without a route.
+    ``paths`` matches every path that belongs to the API, also those without a route.
     """
 
     dialect: ClassVar[str]
     routes: ClassVar[tuple[Route, ...]]
-    territory: ClassVar[re.Pattern[str]]
+    paths: ClassVar[re.Pattern[str]]
     required: ClassVar[tuple[str, ...]]
     list_key: ClassVar[str]
     # What the API says with a status that is no fault of the request.
