@@ -374,6 +374,15 @@ class TestSummaries:
         assert self.sent(running, asking, tools=True) == 504
         assert self.sent(running, "Please summarize it.", tools=True) == 504
 
+    def test_they_time_out(self, provider: Start) -> None:
+        running = provider(fault="stall only=summaries")
+        assert self.sent(running, "List the files.", tools=True) == 200
+        client = anthropic.Anthropic(
+            base_url=running.url, api_key="none", max_retries=0, timeout=0.3
+        )
+        with client, pytest.raises(anthropic.APITimeoutError):
+            client.messages.create(model="m", max_tokens=9, messages=ASK)
+
     def test_a_result_that_speaks_of_one_is_none(self, provider: Start) -> None:
         running = provider(fault="status=504 only=summaries")
         call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
