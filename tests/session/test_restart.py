@@ -15,7 +15,7 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.desk import Answer, Asked, Desk
+from lockstitch.provider.service import Answer, Asked, Service
 from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
@@ -107,7 +107,7 @@ class Model(Script):
         return self._replies[len(asked)]
 
 
-class Provider(Desk):
+class Provider(Service):
     """The strict provider with such a model; ``refusals`` are the requests it did not take."""
 
     def __init__(self, program: Program) -> None:
