@@ -133,6 +133,22 @@ class Scan(Check):
     ] = UNSET
 
 
+class Count(_Shape):
+    """How often a rule is broken."""
+
+    code: Annotated[str, says("The rule.")]
+    name: Annotated[str, says("The name of the rule.")]
+    findings: Annotated[int, says("How many findings there are.")]
+    sessions: Annotated[int, says("In how many sessions.")]
+
+
+class Statistics(_Shape):
+    """What `check` and `scan` print with `--statistics --json`."""
+
+    version: Literal[1]
+    statistics: Annotated[list[Count], says("The most frequent first.")]
+
+
 class SharedThread(_Shape):
     """A broken thread of a PostgreSQL that was scanned with --run."""
 
@@ -536,11 +552,12 @@ class Request(_Shape):
     path: Annotated[str, says("The path of the address.")]
     dialect: Annotated[str, says("The wire format.")]
     outcome: Annotated[str, says("accepted, refused and so on.")]
-    status: Annotated[int, says("The HTTP status.")]
+    status: Annotated[int, says("The HTTP status; 0 if the connection was dropped.")]
     messages: Annotated[int, says("How many messages it had.")]
     stream: Annotated[bool, says("Whether the answer was streamed.")]
     findings: Annotated[list[Finding], says("Why it was refused.")]
     record: Annotated[str | None, says("The file that keeps the body, with --record.")]
+    fault: Annotated[str, says("What went wrong to order; empty if nothing did.")]
 
 
 class ProviderLine(_Shape):
@@ -580,8 +597,8 @@ class Failed(_Shape):
 # What a command prints with --json: one document, or one of several.
 DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "every command": (Failed,),
-    "scan": (Scan, SharedScan),
-    "check": (Check,),
+    "scan": (Scan, SharedScan, Statistics),
+    "check": (Check, Statistics),
     "repair": (Repair,),
     "undo": (Undo, Backups, PastRuns),
     "heal": (Heal,),

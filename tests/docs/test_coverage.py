@@ -19,7 +19,7 @@ import lockstitch
 from lockstitch.cli import COMMANDS, command
 from lockstitch.demo.stage import Act
 from lockstitch.journal import events
-from lockstitch.provider.desk import Entry
+from lockstitch.provider.service import Entry
 from lockstitch.stores.postgres import schema
 from tests.docs.pages import DOCS, ROOT
 from tests.inprocess import command as run
@@ -217,6 +217,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
 SCENARIO = """
 scan .
 check session.jsonl request.json nothing.json sqlite:///agent.db unknown.json
+check session.jsonl request.json --statistics
 repair session.jsonl nothing.json
 repair session.jsonl --yes
 undo --list session.jsonl

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstitch.provider.desk import Desk, Entry, Records
+from lockstitch.provider.service import Service, Entry, Records
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
@@ -112,7 +112,7 @@ class Node:
 
     @contextmanager
     def _provider(self, replies: list[Reply]) -> Iterator[str]:
-        desk = Desk(
+        desk = Service(
             chosen([]),
             Script(replies),
             clock=time.time,
