@@ -197,11 +197,38 @@ def _check_results(
     assert all(result == wanted for result, wanted in pairs if result != UNKNOWN_OUTCOME), where
 
 
+# Programs that bring a model of their own, so that a reader can run them as they are.
+OFFLINE = {
+    "tutorial": Program(_printed(DOCS / "tutorial.md", "def deploy"), "ticket-42", "Deploy it"),
+    "agent loop": Program(_printed(DOCS / "howto" / "agent-loop.md", "def fetch"), "report-7", ""),
+}
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_a_program_without_a_provider_goes_on(name: str, tmp_path: Path) -> None:
+    program = OFFLINE[name]
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert _ended(program, whole, "") == 0
+    said, replied, _ = _shown(program, f"sqlite:///{whole}/agent.db")
+    assert len(said) == 1
+    steps = int((whole / "steps").read_text())
+    assert steps > 5
+    for step in range(1, steps + 1):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        assert _ended(program, folder, "", AFTER, step) == -9, step
+        assert _ended(program, folder, "") == 0, step
+        found = _shown(program, f"sqlite:///{folder}/agent.db")
+        assert found[:2] == (said, replied), step
+
+
 def test_every_program_with_a_loop_is_tried() -> None:
-    pages = [ROOT / "README.md", *DOCS.glob("*.md")]
+    pages = [ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]
     printed = [code for page in pages for _, language, code in blocks(page) if language == "python"]
     loop = re.compile(r"^\s*while session\.turn\.is_open", re.MULTILINE)
     loops = [code for code in printed if loop.search(code)]
-    tried = "".join(program.source.replace(TRACED, "") for program in PROGRAMS.values())
+    programs = {**PROGRAMS, **OFFLINE}
+    tried = "".join(program.source.replace(TRACED, "") for program in programs.values())
     for code in loops:
         assert code.splitlines()[-1] in tried, code
