@@ -449,6 +449,7 @@ class TestWho:
         here = "tests.compaction.test_pausing"
         assert name_of(raises) == name_of(partial(partial(raises))) == f"{here}.raises"
         assert name_of(Down().summarize) == f"{here}.Down.summarize"
+        assert name_of(str.upper) == "builtins.str.upper"
         assert name_of(Hanging()) == f"{here}.Hanging"
         one = lambda _: GOOD  # noqa: E731
         two = lambda _: GOOD  # noqa: E731

@@ -125,7 +125,7 @@ def name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     named: Any = function if hasattr(function, "__qualname__") else type(function)
-    module = getattr(named, "__module__", None)  # a method of a built-in type has none
+    module = getattr(named, "__module__", None) or "builtins"
     name = f"{module}.{named.__qualname__}"
     code = getattr(function, "__code__", None)
     # one module has many without a name
