@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from lockstitch.cli import COMMANDS
+
 
 def says(text: str) -> Meta:
     """Describe a field."""
@@ -222,6 +224,10 @@ class Backup(_Shape):
     kind: Annotated[Literal["repair", "undo"], says("What made it.")]
     run: Annotated[str, says("The run it belongs to: the word for --run.")]
     codes: Annotated[list[str], says("The codes of what was repaired.")]
+    id: Annotated[str | UnsetType, says("Its name on the command line.")] = UNSET
+    size: Annotated[int | UnsetType, says("The bytes it takes on the disk.")] = UNSET
+    quarantine: Annotated[int | UnsetType, says("How many values were set aside in it.")] = UNSET
+    deleted: Annotated[bool | UnsetType, says("With --prune: whether it was deleted.")] = UNSET
 
 
 class Backups(_Shape):
@@ -229,6 +235,33 @@ class Backups(_Shape):
 
     version: Literal[1]
     backups: Annotated[list[Backup], says("The backups, oldest first.")]
+
+
+class SetAside(_Shape):
+    """A value that a repair set aside."""
+
+    code: Annotated[str, says("The rule that made it necessary.")]
+    place: Annotated[str, says("Where it was.")]
+    value: Annotated[Any, says("The value itself. This is message content.")]
+    size: Annotated[int | UnsetType, says("How many bytes it has.")] = UNSET
+
+
+class ShownBackup(_Shape, kw_only=True):
+    """What `backups --show ID --json` prints."""
+
+    version: Literal[1]
+    target: Target
+    session: Session
+    backup: Annotated[str, says("The file that holds it.")]
+    id: Annotated[str, says("Its name on the command line.")]
+    time: Annotated[str, says("When it was made.")]
+    status: Annotated[str, says("Whether the repair is finished, undone or unfinished.")]
+    kind: Annotated[Literal["repair", "undo"], says("What made it.")]
+    run: Annotated[str, says("The run it belongs to.")]
+    size: Annotated[int, says("The bytes it takes on the disk.")]
+    codes: Annotated[list[str], says("The codes of what was repaired.")]
+    changes: Annotated[list[Change], says("What the repair did.")]
+    quarantine: Annotated[list[SetAside], says("What it set aside.")]
 
 
 class PastRun(_Shape):
@@ -538,13 +571,6 @@ class Explain(_Shape):
     rules: Annotated[list[Rule], says("The rule that was asked for, or all.")]
 
 
-class ProviderStart(_Shape):
-    """The first line of `provider --json`."""
-
-    version: Literal[1]
-    url: Annotated[str, says("Where it listens.")]
-
-
 class Request(_Shape):
     """One request that the local provider answered."""
 
@@ -565,6 +591,54 @@ class ProviderLine(_Shape):
 
     version: Literal[1]
     request: Annotated[Request, says("The request.")]
+
+
+class ProxiedRequest(_Shape):
+    """One request that went through the proxy."""
+
+    route: Annotated[str, says("The path of the address.")]
+    status: Annotated[int, says("The HTTP status that the client got.")]
+    dialect: Annotated[str, says("The wire format; empty if it is not a request of a model.")]
+    repaired: Annotated[dict[str, int], says("What was repaired: how often, by code.")]
+    left: Annotated[dict[str, int], says("What was left: how often, by code.")]
+    places: Annotated[list[str], says("Where.")]
+    retried: Annotated[bool, says("Whether it was sent again after a refusal.")]
+    error: Annotated[str, says("What went wrong; empty if nothing did.")]
+
+
+class ProxyLine(_Shape):
+    """Every line of `proxy --json` after the first."""
+
+    version: Literal[1]
+    request: Annotated[ProxiedRequest, says("The request.")]
+
+
+class Listening(_Shape):
+    """The first line of a command that serves."""
+
+    version: Literal[1]
+    url: Annotated[str, says("Where it listens.")]
+
+
+class WatchStart(_Shape):
+    """The first line of `watch --json`."""
+
+    version: Literal[1]
+    event: Literal["started"]
+    folders: Annotated[list[str], says("What is watched.")]
+    sessions: Annotated[int, says("How many sessions are there.")]
+
+
+class WatchLine(_Shape, kw_only=True):
+    """Every other line of `watch --json`."""
+
+    version: Literal[1]
+    event: Annotated[str, says("What became of the session: broken, repaired, healthy and so on.")]
+    said: Annotated[str, says("The same in words.")]
+    command: Annotated[str, says("What to type next; empty if nothing is to be done.")]
+    backup: Annotated[str | UnsetType, says("Where the original is kept.")] = UNSET
+    reason: Annotated[str | UnsetType, says("Why it was not repaired.")] = UNSET
+    session: Annotated[Checked, says("The session.")]
 
 
 class Act(_Shape):
@@ -594,8 +668,9 @@ class Failed(_Shape):
     kind: Annotated[str, says("The class of the error, as in the library: Unreadable.")]
 
 
-# What a command prints with --json: one document, or one of several.
-DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
+# What a command prints with --json: one document, or one of several. Commands that are not in every
+# branch yet may be here, too.
+_KNOWN: dict[str, tuple[type[Struct], ...]] = {
     "every command": (Failed,),
     "scan": (Scan, SharedScan, Statistics),
     "check": (Check, Statistics),
@@ -613,6 +688,11 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "retain": (Retain, Audit),
     "vacuum": (Vacuum,),
     "explain": (Explain,),
-    "provider": (ProviderStart, ProviderLine),
+    "provider": (Listening, ProviderLine),
     "demo": (Demo,),
+    "backups": (Backups, ShownBackup),
+    "proxy": (Listening, ProxyLine),
+    "watch": (WatchStart, WatchLine),
+    "ui": (Listening,),
 }
+DOCUMENTS = {name: kinds for name, kinds in _KNOWN.items() if name in (*COMMANDS, "every command")}

@@ -57,9 +57,13 @@ def page() -> str:
     documents = {kind.__name__ for kind in kinds}
     shared = sorted(set(parts) - documents)
     sections = [INTRO]
+    told: set[str] = set()
     for command, printed in DOCUMENTS.items():
         sections.append(f"## {command}")
-        sections += [_section(parts[kind.__name__], kind.__name__, 3) for kind in printed]
+        for name in (kind.__name__ for kind in printed):
+            again = f"[{name}](#{name.lower()}), as above."
+            sections.append(again if name in told else _section(parts[name], name, 3))
+            told.add(name)
     sections.append("## Parts of documents")
     sections += [_section(parts[name], name, 3) for name in shared]
     return "\n\n".join(sections) + "\n"

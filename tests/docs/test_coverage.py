@@ -29,7 +29,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from reference import api, documents
 
-# What a long-running command prints is a struct of ours: its fields are compared instead.
+# Commands that go on until they are ended: their own tests know what they print.
+SERVING = {"proxy", "ui", "watch"}
+# What these print is a struct of ours: its fields are compared instead.
 PRINTED_AS = {"provider": (Entry, documents.Request), "demo": (Act, documents.Act)}
 
 
@@ -206,8 +208,9 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     folder = tmp_path_factory.mktemp("json")
     _fill(folder)
     found: dict[str, list[Any]] = {}
-    for line in SCENARIO.strip().splitlines():
-        words = line.split()
+    for words in map(str.split, SCENARIO.strip().splitlines()):
+        if words[0] not in COMMANDS:
+            continue
         done = run(*words, "--json", cwd=folder)
         assert done.returncode in (0, 1, 2), done.stderr
         found.setdefault(words[0], []).append(json.loads(done.stdout))
@@ -221,6 +224,7 @@ check session.jsonl request.json --statistics
 repair session.jsonl nothing.json
 repair session.jsonl --yes
 undo --list session.jsonl
+backups session.jsonl
 undo session.jsonl --yes
 undo nothing.jsonl --yes
 heal request.json
@@ -280,7 +284,8 @@ def test_every_json_field_is_documented(printed: dict[str, list[Any]]) -> None:
 
 
 def test_every_document_was_printed(printed: dict[str, list[Any]]) -> None:
-    assert set(documents.DOCUMENTS) - set(printed) - {"every command"} == set(PRINTED_AS)
+    missing = set(documents.DOCUMENTS) - set(printed) - {"every command"}
+    assert missing - SERVING == set(PRINTED_AS)
 
 
 @pytest.mark.parametrize("name", PRINTED_AS)
