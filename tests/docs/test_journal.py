@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import errors
-from lockstitch.provider.service import Service
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Service
 from tests.docs.pages import DOCS, blocks, run_page
 
 if TYPE_CHECKING:
