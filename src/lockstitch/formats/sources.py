@@ -36,9 +36,9 @@ _HEAD_LINES = 40
 _BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
-_SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
+SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
-_OWN_FOLDER = ".lockstitch"
+OWN_FOLDER = ".lockstitch"
 
 
 class Source(Struct, frozen=True):
@@ -103,10 +103,10 @@ def files_below(folder: str) -> Iterator[str]:
     """
     closed: list[str] = []
     for root, folders, names in walk(folder, lambda error: closed.append(str(error.filename))):
-        folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
+        folders[:] = sorted(name for name in folders if name != OWN_FOLDER)
         for name in sorted(names):
             path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
-            if name.endswith(_SUFFIXES) and not packed.is_hidden(path):
+            if name.endswith(SUFFIXES) and not packed.is_hidden(path):
                 yield path
     yield from closed
 
@@ -121,7 +121,7 @@ def found(
         return [one for one in inside if _is_meant(one, session)]
     if os.path.lexists(path):
         return [one for one in sources_of(path, name, environ) if _is_meant(one, session)]
-    if os.sep in target or target.endswith(_SUFFIXES):
+    if os.sep in target or target.endswith(SUFFIXES):
         raise Unreadable("no such file")
     return [_by_id(target, home, environ)]
 
