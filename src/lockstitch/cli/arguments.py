@@ -1,4 +1,4 @@
-"""What a command takes, declared once: read by the parser here and by typer in ``manual``."""
+"""What a command takes, declared once: for the parser, help, completion, man page and docs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,30 @@ from lockstitch.errors import UsageError
 from lockstitch.formats.registry import NAMES as FORMAT_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
 
 class Operand(Struct, frozen=True):
-    """What stands on the command line without a flag; always optional."""
+    """What stands on the command line without a flag.
+
+    A ``metavar`` of several words is shown as it is. ``required`` is for help only: the command
+    itself says what is missing, since an option may take its place.
+    """
 
     name: str
     metavar: str
     help: str
     many: bool = False
     is_target: bool = True
+    required: bool = False
+
+    @property
+    def usage(self) -> str:
+        """How it is written in a line of usage: ``TARGET``, ``[TARGET]...``, ``FROM TO``."""
+        if " " in self.metavar:
+            return self.metavar
+        shown = self.metavar if self.required else f"[{self.metavar}]"
+        return f"{shown}..." if self.many else shown
 
 
 class Option(Struct, frozen=True):
@@ -41,9 +54,24 @@ class Option(Struct, frozen=True):
     default: str | None = None
     implied: str = ""
 
+    @property
+    def value(self) -> str:
+        """What is written behind the flag: `` FILE``, ``[=KIND]`` or nothing."""
+        if self.implied:
+            return f"[={self.metavar}]"
+        return f" {self.metavar}" if self.metavar else ""
+
+    @property
+    def usage(self) -> str:
+        """How it is listed: ``-o, --output FILE``."""
+        return ", ".join(sorted(self.flags, key=len)) + self.value
+
 
 class Command(Struct, frozen=True):
-    """One command: what it says of itself, what it takes, and the function that does it."""
+    """One command: what it says of itself, what it takes, and the function that does it.
+
+    ``group`` is one of ``help.GROUPS``: where the command stands in the list of all.
+    """
 
     name: str
     run: Callable[..., int]
@@ -52,34 +80,7 @@ class Command(Struct, frozen=True):
     examples: tuple[str, ...]
     operand: Operand
     options: tuple[Option, ...]
-
-    def parse(self, words: Sequence[str]) -> dict[str, Any] | None:
-        """Parse an everyday call into keyword arguments of ``run``.
-
-        None means "not everyday", never "wrong": typer then decides, so both must agree on
-        every line that this accepts.
-        """
-        flags = {flag: option for option in self.options for flag in option.flags}
-        values = self.defaults()
-        operands: list[str] = []
-        rest = iter(words)
-        for word in rest:
-            flag, attached, text = word.partition("=") if word.startswith("--") else (word, "", "")
-            option = flags.get(flag)
-            if option is None:
-                if word.startswith("-") and word != "-":
-                    return None
-                operands.append(word)
-                continue
-            value = _value(option, text if attached else None, rest)
-            if value is None:
-                return None
-            values[option.name] = value
-        if len(operands) > 1 and not self.operand.many:
-            return None
-        if operands:
-            values[self.operand.name] = operands if self.operand.many else operands[0]
-        return values
+    group: str = ""
 
     def start(self, values: dict[str, Any]) -> int:
         """Run the command; whoever looks for what was named need not think of odd addresses."""
@@ -97,17 +98,21 @@ class Command(Struct, frozen=True):
         return values
 
 
-def _value(option: Option, attached: str | None, rest: Iterator[str]) -> str | bool | None:
-    if not option.metavar:
-        return True if attached is None else None
-    if option.implied and attached is None:
-        return option.implied
-    value = next(rest, None) if attached is None else attached
-    if value is None or (attached is None and value.startswith("-") and value != "-"):
-        return None
-    return None if option.choices and value not in option.choices else value
-
-
+# What every command takes; none of them reaches its ``run``.
+COMMON = (
+    Option("help", ("--help", "-h"), "Show this help."),
+    Option("version", ("--version", "-V"), "Show the versions of Lockstitch and what it uses."),
+    Option("quiet", ("--quiet", "-q"), "Say nothing but results and errors."),
+    Option("verbose", ("--verbose", "-v"), "Leave nothing out, and say how long it took."),
+    Option(
+        "color",
+        ("--color",),
+        "Colours: auto (on a terminal), always or never.",
+        metavar="WHEN",
+        choices=("auto", "always", "never"),
+        default="auto",
+    ),
+)
 DIALECT = Option(
     "dialect",
     ("--dialect", "-d"),
