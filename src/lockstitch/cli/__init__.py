@@ -43,6 +43,8 @@ COMMANDS = (
     "retain",
     "vacuum",
     "explain",
+    "run",
+    "watch",
     "provider",
     "demo",
 )

@@ -134,6 +134,7 @@ COMMAND = Command(
         "lockstitch watch ~/.claude/projects --json",
         "lockstitch watch --exec 'logger -t sessions -f /dev/stdin'",
     ),
+    group="sessions",
     operand=Operand("paths", "PATH", "Files or folders instead of the known places.", many=True),
     options=(
         Option("repair", ("--repair",), "Repair sessions at rest, with a backup."),

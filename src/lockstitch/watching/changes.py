@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.watching.places import Place, session_file
@@ -16,6 +16,8 @@ _MISSING = "watching needs watchfiles, which is not installed: pip install 'lock
 # In milliseconds: what changes so shortly after each other is one change; how often the queue of
 # the system is looked at, which is all that an idle watch does; how often it asks whether to end.
 _DEBOUNCE, _STEP, _TIMEOUT = 1000, 250, 60_000
+
+Watch = Callable[..., Iterable[set[tuple[Any, str]]]]
 
 
 class Changes:
@@ -32,6 +34,7 @@ class Changes:
         self._roots: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
+        """Start to watch."""
         watch = _watch()
         self._roots = _there(self._places)
         deep = _outermost(one.folder for one in self._places if one.is_deep)
@@ -50,6 +53,7 @@ class Changes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """End the threads."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -73,11 +77,10 @@ class Changes:
             raise LockstitchError(f"the folders cannot be watched: {found}") from found
         return found
 
-    def _follow(self, watch: Callable[..., Iterable[set[tuple[object, str]]]], *where: object) -> None:
-        folders, is_deep = where
+    def _follow(self, watch: Watch, folders: Sequence[str], is_deep: bool) -> None:  # noqa: FBT001
         try:
             for found in watch(
-                *folders,  # type: ignore[misc]
+                *folders,
                 watch_filter=None,
                 debounce=_DEBOUNCE,
                 step=_STEP,
@@ -95,7 +98,7 @@ class Changes:
             self._queue.put(error)
 
 
-def _watch() -> Callable[..., Iterable[set[tuple[object, str]]]]:
+def _watch() -> Watch:
     try:
         from watchfiles import watch  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:

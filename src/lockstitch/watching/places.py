@@ -41,7 +41,7 @@ class Place(Struct, frozen=True):
 
     def holds(self, path: str) -> bool:
         """Whether a path is that of a session here, by its name."""
-        rest = os.path.relpath(path, self.folder).split(os.sep)
+        rest = Path(os.path.relpath(path, self.folder)).parts
         if rest[0] == os.pardir or OWN_FOLDER in rest or packed.is_hidden(path):
             return False
         if not self.steps:
@@ -87,7 +87,7 @@ def _split(path: str) -> tuple[str, tuple[str]]:
 
 
 def session_file(path: str) -> str:
-    """Return the file that holds the sessions when this one was written: a log is its database's."""
+    """Return the file whose sessions changed when this one did: a log is its database's."""
     return path.removesuffix(_LOG)
 
 

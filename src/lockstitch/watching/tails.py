@@ -27,8 +27,8 @@ HEALTHY, OPEN, SUSPECT = "healthy", "open", "suspect"
 class View(Struct):
     """What is wrong with a session, before and behind a point where no call is open.
 
-    ``line`` and ``start``, a byte, say where that is; ``settled`` counts the findings before it by code, and
-    ``moving`` those behind it, which may be gone with the next line.
+    ``line`` and ``start``, a byte, say where that is; ``settled`` counts the findings before it by
+    code, and ``moving`` those behind it, which may be gone with the next line.
     """
 
     line: int = 1
@@ -71,7 +71,7 @@ def rest_point(transcript: Transcript) -> tuple[int, int]:
         for part in view.parts:
             if part.kind == CALL and part.id:
                 open_calls[part.id] += 1
-            elif part.kind == RESULT and part.id in open_calls:
+            elif part.kind == RESULT and part.id and part.id in open_calls:
                 open_calls -= Counter((part.id,))
     numbers = [one for row in history.sources[point:] for one in row if one >= 0]
     if not numbers:

@@ -72,7 +72,9 @@ class Tellers:
             "LOCKSTITCH_COMMAND": event.command,
         }
         # No value of the environment can hold one, and no name of a file does.
-        self._start(command, document, {name: text.replace("\0", "") for name, text in told.items()})
+        self._start(
+            command, document, {name: text.replace("\0", "") for name, text in told.items()}
+        )
 
     def close(self) -> None:
         """Wait for what was started."""
