@@ -11,6 +11,13 @@ from typing import Any
 LONG_AGO = 1_788_000_000
 
 
+def moment(count: int) -> str:
+    """Return a time that is a little later for each count."""
+    seconds, thousandths = divmod(count, 1000)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"2026-09-01T{hours:02d}:{minutes:02d}:{seconds % 60:02d}.{thousandths:03d}Z"
+
+
 class Chat:
     """A session of Claude Code that grows line by line."""
 
@@ -53,7 +60,6 @@ class Chat:
         message: dict[str, Any] = {"role": role, "content": content}
         if role == "assistant":
             message |= {"id": f"msg_{number}", "model": "claude-sonnet-4-5"}
-        seconds, thousandths = divmod(self._count, 1000)
         line = {
             "parentUuid": self._parent if parent == "" else parent,
             "isSidechain": False,
@@ -63,8 +69,7 @@ class Chat:
             "type": role,
             "message": message,
             "uuid": uuid,
-            "timestamp": f"2026-09-01T{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
-            f":{seconds % 60:02d}.{thousandths:03d}Z",
+            "timestamp": moment(self._count),
         }
         self._parent = uuid
         return json.dumps(line) + "\n"
@@ -79,15 +84,16 @@ class Rollout:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._count = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         session = path.stem[-36:]
         meta = {"id": session, "timestamp": "2026-09-01T00:00:00.000Z", "cwd": "/project"}
         meta |= {"originator": "codex_exec", "cli_version": "0.146.0", "model_provider": "openai"}
         path.write_text(self._line("session_meta", meta), "utf-8")
 
-    @staticmethod
-    def _line(kind: str, payload: dict[str, Any]) -> str:
-        line = {"timestamp": "2026-09-01T00:00:00.000Z", "type": kind, "payload": payload}
+    def _line(self, kind: str, payload: dict[str, Any]) -> str:
+        self._count += 1
+        line = {"timestamp": moment(self._count), "type": kind, "payload": payload}
         return json.dumps(line) + "\n"
 
     def turns(self, count: int, words: int = 20) -> None:

@@ -77,7 +77,7 @@ class Changes:
             raise LockstitchError(f"the folders cannot be watched: {found}") from found
         return found
 
-    def _follow(self, watch: Watch, folders: Sequence[str], is_deep: bool) -> None:  # noqa: FBT001
+    def _follow(self, watch: Watch, folders: Sequence[str], is_deep: bool) -> None:
         try:
             for found in watch(
                 *folders,

@@ -2,8 +2,9 @@
 
 What a file held is looked at once. After that only what was appended is read: a proof is carried
 on where its program has one, else the end of the file is viewed again from the last point at which
-nothing was open. The whole file is read again when it was replaced or cut, when the end says that
-something may be wrong, and when it has grown by half.
+nothing was open. An end does not tell everything, such as a result that came a second time long
+after the first. So the whole file is read again when it was replaced or cut, when the end says that
+something may be wrong, and once it rests, unless it is large and has hardly grown since.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ _PRINT = 64
 _CHUNK = 1 << 20
 # An end that is longer than this is taken up later from then on.
 _LONG_TAIL = 1 << 18
-# A file that was viewed by its end only is read as a whole again when it has grown by this much.
-_GROWTH = 1.5
+# A file up to this size costs no more as a whole than by its end.
+_SMALL = 1 << 18
+# At rest, a file of which only the end was viewed is read as a whole up to this size, or if so
+# large a part of it is new.
+_MEDIUM = 8 << 20
+_NEW_PART = 0.02
 
 
 class Position(Struct, frozen=True):
@@ -76,7 +81,17 @@ class Followed(Struct):
         elif fresh:
             self.report = None
             self.state = self._carried(fresh) if self.proof is not None else self._viewed()
+        if self.settled and self.state == HEALTHY:
+            self.state = OPEN
         return self.state
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is to be read as a whole once it rests: only its end was viewed of late."""
+        if self.position is None or self.proof is not None:
+            return False
+        fresh = self.position.offset - self.whole
+        return fresh > 0 and (self.whole <= _MEDIUM or fresh > self.whole * _NEW_PART)
 
     def _appended(self) -> bytes | None:
         """Return the bytes behind those that were read, None if they cannot be told from others."""
@@ -105,7 +120,7 @@ class Followed(Struct):
 
     def _viewed(self) -> str:
         at, tail = self.position, self.tail
-        if at is None or tail is None:
+        if at is None or tail is None or at.offset <= _SMALL:
             return SUSPECT
         with inputs.opened(self.source.path) as handle, inputs.told():
             data = _bytes(handle, tail.start, os.fstat(handle).st_size)
@@ -116,7 +131,7 @@ class Followed(Struct):
         found = judged(view, tail)
         if found != SUSPECT and len(data) > _LONG_TAIL and view.start > tail.start:
             self.tail = moved_on(self.source, tail, data, view)
-        return SUSPECT if end > self.whole * _GROWTH else found
+        return found
 
     def examine(self) -> None:
         """Read all of the file, and see what is wrong with it."""

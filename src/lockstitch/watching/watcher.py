@@ -19,6 +19,7 @@ from lockstitch import sessions
 from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat
 from lockstitch.formats.base import SQLITE
 from lockstitch.formats.sources import Source, sources_of
+from lockstitch.report import HEALTHY as HEALTHY_STATES
 from lockstitch.report import Report
 from lockstitch.rules import NOTE, Finding
 from lockstitch.watching.databases import Database
@@ -137,30 +138,36 @@ class Watcher:
     def _step(self, entry: Entry, now: float) -> Iterator[Event]:
         followed = entry.followed
         if entry.is_new:
+            if followed.look() == SUSPECT and now < entry.not_before:
+                entry.wake = entry.not_before
+                return
             entry.is_new, entry.ask = False, _FIRST_ASK
-            if followed.look() == SUSPECT:
-                if now < entry.not_before:
-                    entry.is_new, entry.wake = True, entry.not_before
-                    return
-                begun = perf_counter()
-                followed.examine()
-                entry.not_before = now + _RARELY * (perf_counter() - begun)
-                if followed.settled and followed.report is not None:
-                    yield from _told(entry, followed.report, followed.settled)
-            if followed.state != OPEN:
-                yield from _healthy_again(entry)
-            is_waited_for = followed.state == OPEN or (self._repair and entry.told)
+            if followed.state == SUSPECT:
+                yield from self._whole(entry, now, followed.examine)
+            is_waited_for = followed.state == OPEN or followed.is_unsure
             entry.wake = entry.changed + self._idle if is_waited_for else math.inf
             return
-        if is_in_use(followed):
+        if followed.is_unsure:
+            yield from self._whole(entry, now, followed.understand)
+        if followed.state == OPEN and is_in_use(followed):
             entry.wake = now + entry.ask
             entry.ask = min(entry.ask * _SLOWER, _LAST_ASK)
             return
         entry.wake = math.inf
-        report = followed.at_rest()
-        yield from _told(entry, report, report.findings)
-        if self._repair and report.status == "broken":
-            yield from self._repaired(entry, report, now)
+        if followed.state == OPEN:
+            report = followed.at_rest()
+            yield from _told(entry, report, report.findings)
+            if self._repair and report.status == "broken":
+                yield from self._repaired(entry, report, now)
+
+    def _whole(self, entry: Entry, now: float, read: Callable[[], object]) -> Iterator[Event]:
+        """Read all of a session, and tell what no further line will take away."""
+        begun = perf_counter()
+        read()
+        entry.not_before = now + _RARELY * (perf_counter() - begun)
+        report = entry.followed.report
+        if report is not None and report.error is None:
+            yield from _told(entry, report, entry.followed.settled)
 
     def _repaired(self, entry: Entry, report: Report, now: float) -> Iterator[Event]:
         source = entry.followed.source
@@ -201,21 +208,12 @@ def _codes(findings: list[Finding]) -> Counter[str]:
 
 
 def _told(entry: Entry, report: Report, findings: list[Finding]) -> Iterator[Event]:
-    """Tell what is wrong with a session, unless it was told before."""
-    codes = _codes(findings)
-    if report.error is not None:
-        codes = Counter(("unreadable",))
+    """Tell what is wrong with a session, unless it was told before; and that nothing is any more."""
+    codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.told:
         entry.told = codes
         shown = structs.replace(report, findings=[one for one in findings if one.severity != NOTE])
         yield Event(BROKEN, shown, command_for("repair", report, entry.followed.source))
-    elif not codes:
-        yield from _healthy_again(entry)
-
-
-def _healthy_again(entry: Entry) -> Iterator[Event]:
-    """Say of a session that was told as broken that nothing is wrong with it any more."""
-    report = entry.followed.report
-    if entry.told and report is not None and not _codes(report.findings):
+    elif entry.told and report.status in HEALTHY_STATES:
         entry.told = Counter()
         yield Event(HEALTHY, report, "")
