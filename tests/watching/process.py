@@ -73,7 +73,7 @@ class Watch:
         """Wait for the event of a kind, the first one unless another number is given."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            found = [one for one in self.events if one["event"] == kind]
+            found = [one for one in self.events if one.get("event") == kind]
             if len(found) >= number:
                 return found[number - 1]
             assert self.process.poll() is None, self.said

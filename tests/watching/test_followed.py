@@ -35,11 +35,10 @@ FILES = {
 ROLLOUT = "rollout-2026-09-01T00-00-00-00000000-0000-4000-8000-000000000001.jsonl"
 
 
-@pytest.fixture(params=["as it is", "by its end"])
-def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small files be taken for large ones, too."""
-    if request.param == "by its end":
-        monkeypatch.setattr("lockstitch.watching.followed._SMALL", 0)
+@pytest.fixture
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small files be viewed by their end, too."""
+    monkeypatch.setattr("lockstitch.watching.followed._SMALL", 0)
 
 
 def grown(path: Path, data: bytes, cuts: list[int], form: str) -> Followed:
@@ -73,7 +72,7 @@ def bad(findings: list[Finding]) -> Counter[str]:
     return Counter(found.code for found in findings if found.severity != NOTE)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("all_are_large")
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_wrong_with_a_file_is_not_missed_as_it_grows(name: str, tmp_path: Path) -> None:
     held, form = FILES[name]
@@ -103,10 +102,7 @@ def test_a_healthy_file_is_never_told_however_it_is_written(
 ) -> None:
     folder = tmp_path_factory.mktemp("grown")
     made: Chat | Rollout
-    if kind == "codex":
-        made = Rollout(folder / ROLLOUT)
-    else:
-        made = Chat(folder / "whole.jsonl")
+    made = Rollout(folder / ROLLOUT) if kind == "codex" else Chat(folder / "whole.jsonl")
     made.turns(turns)
     data = made.path.read_bytes()
     inside = [cut for cut in cuts if cut < len(data)]

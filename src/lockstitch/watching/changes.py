@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.formats.sources import files_below
 from lockstitch.watching.places import Place, session_file
 
 _MISSING = "watching needs watchfiles, which is not installed: pip install 'lockstitch[watch]'"
@@ -28,7 +29,7 @@ class Changes:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
-        self._queue: SimpleQueue[set[str] | OSError | None] = SimpleQueue()
+        self._queue: SimpleQueue[set[str] | Exception | None] = SimpleQueue()
         self._stop = Event()
         self._threads: list[Thread] = []
         self._roots: dict[str, tuple[int, int]] = {}
@@ -75,6 +76,8 @@ class Changes:
             return set()
         if isinstance(found, OSError):
             raise LockstitchError(f"the folders cannot be watched: {found}") from found
+        if isinstance(found, Exception):
+            raise found
         return found
 
     def _follow(self, watch: Watch, folders: Sequence[str], is_deep: bool) -> None:
@@ -90,12 +93,19 @@ class Changes:
                 raise_interrupt=False,
                 ignore_permission_denied=True,
             ):
-                paths = {session_file(path) for _, path in found}
-                meant = {path for path in paths if any(one.holds(path) for one in self._places)}
+                meant = self._meant({path for _, path in found})
                 if meant:
                     self._queue.put(meant)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - raised where somebody waits for changes
             self._queue.put(error)
+
+    def _meant(self, paths: set[str]) -> set[str]:
+        """Return the session files among paths that changed."""
+        files = {session_file(path) for path in paths}
+        for folder in filter(os.path.isdir, paths):
+            # What is written into a new folder before that is watched is told by nobody.
+            files.update(files_below(folder))
+        return {path for path in files if any(one.holds(path) for one in self._places)}
 
 
 def _watch() -> Watch:

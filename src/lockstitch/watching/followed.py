@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from lockstitch import inputs, sessions
 from lockstitch.formats import packed
-from lockstitch.formats.base import LINES, Proof
+from lockstitch.formats.base import LINES, Proof, Quick
 from lockstitch.formats.sources import Source
 from lockstitch.report import HEALTHY as HEALTHY_STATES
 from lockstitch.report import Report
@@ -169,8 +169,15 @@ class Followed(Struct):
         if state == SUSPECT:
             return False
         self.proof, self.state = proof, state
+        self.report = self._proven_report(proof.verdict())
         self.position = Position((status.st_dev, status.st_ino), offset, last)
         return True
+
+    def _proven_report(self, quick: Quick | None) -> Report | None:
+        if quick is None:
+            return None
+        source = self.source
+        return Report(source.path, source.format, quick.session, quick.project, quick.messages)
 
     def understand(self) -> Report:
         """Read all of the session with care, and return what is wrong with it."""

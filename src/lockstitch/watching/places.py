@@ -42,7 +42,7 @@ class Place(Struct, frozen=True):
     def holds(self, path: str) -> bool:
         """Whether a path is that of a session here, by its name."""
         rest = Path(os.path.relpath(path, self.folder)).parts
-        if rest[0] == os.pardir or OWN_FOLDER in rest or packed.is_hidden(path):
+        if rest[:1] == (os.pardir,) or OWN_FOLDER in rest or packed.is_hidden(path):
             return False
         if not self.steps:
             return path.endswith(SUFFIXES)

@@ -144,10 +144,10 @@ class Watcher:
             entry.is_new, entry.ask = False, _FIRST_ASK
             if followed.state == SUSPECT:
                 yield from self._whole(entry, now, followed.examine)
-            is_waited_for = followed.state == OPEN or followed.is_unsure
+            is_waited_for = followed.state == OPEN or followed.is_unsure or entry.told
             entry.wake = entry.changed + self._idle if is_waited_for else math.inf
             return
-        if followed.is_unsure:
+        if followed.is_unsure or (entry.told and followed.report is None):
             yield from self._whole(entry, now, followed.understand)
         if followed.state == OPEN and is_in_use(followed):
             entry.wake = now + entry.ask
@@ -208,7 +208,7 @@ def _codes(findings: list[Finding]) -> Counter[str]:
 
 
 def _told(entry: Entry, report: Report, findings: list[Finding]) -> Iterator[Event]:
-    """Tell what is wrong with a session, unless it was told before; and that nothing is any more."""
+    """Tell what is wrong with a session, unless it was told before, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.told:
         entry.told = codes
