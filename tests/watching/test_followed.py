@@ -21,10 +21,11 @@ from tests.formats.claude_cases import CASES as CLAUDE
 from tests.formats.codex_files import CASES as CODEX
 from tests.formats.gemini_files import CASES as GEMINI
 from tests.formats.pi_files import CASES as PI
+from tests.formats.stored import Stored
 
 from .made import Chat, Rollout
 
-FILES = {
+FILES: dict[str, tuple[bytes | Stored, str]] = {
     **{f"claude:{case}": (case.data, "claude-code") for case in CLAUDE},
     **{
         f"{case.format}:{case.name}": (case, case.format)
