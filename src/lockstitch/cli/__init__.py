@@ -43,6 +43,7 @@ COMMANDS = (
     "retain",
     "vacuum",
     "explain",
+    "proxy",
     "provider",
     "demo",
     "completion",

@@ -113,13 +113,12 @@ class Proxy:
         session: aiohttp.ClientSession,
         log: Log,
         recorder: Recorder | None = None,
-        counted: metrics.Metrics | None = None,
     ) -> None:
         self.settings = settings
         self.session = session
         self.log = log
         self.recorder = recorder
-        self.counted = metrics.Metrics() if counted is None else counted
+        self.counted = metrics.Metrics()
         self.siblings: Callable[[], list[metrics.Metrics]] = list
         self.keeping: set[asyncio.Task[None]] = set()
 
@@ -343,17 +342,17 @@ class Proxy:
     def _kept(self, task: asyncio.Task[None]) -> None:
         self.keeping.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self.counted.errors["not-recorded"] += 1
+            self.counted.failed("not-recorded")
 
     def _failed(self, asked: Asked, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
-        self.counted.errors[kind] += 1
+        self.counted.failed(kind)
 
     def _note(self, asked: Asked, status: int) -> None:
         decision = asked.decision
-        self.counted.requests[asked.route.name, status] += 1
-        self.counted.healed.update(decision.repaired)
-        self.counted.left.update(decision.left)
+        self.counted.answered(asked.route.name, status)
+        metrics.count(self.counted.healed, decision.repaired)
+        metrics.count(self.counted.left, decision.left)
         self.log(
             Event(
                 asked.route.name,
@@ -369,8 +368,8 @@ class Proxy:
 
     def _answered(self, route: Route, refused: Refused) -> web.Response:
         """Answer with an error of the proxy's own, in the shape of the API that was asked."""
-        self.counted.requests[route.name, refused.status] += 1
-        self.counted.errors[refused.kind] += 1
+        self.counted.answered(route.name, refused.status)
+        self.counted.failed(refused.kind)
         self.log(Event(route.name, refused.status, route.dialect, error=refused.kind))
         body, said = answers.error(refused.status, str(refused), route.vendor)
         response = web.Response(

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
 BOUNDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
 
 
-class Metrics(Struct):
-    """What one process has counted. Labels come from fixed lists, never from a request's text."""
+Counts = dict[str, int]
 
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    healed: Counter[str] = field(default_factory=Counter)
-    left: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
+
+class Metrics(Struct):
+    """What one process has counted. Labels come from fixed lists, never from a request's text.
+
+    ``requests`` are counted by route and status, the others by code or kind.
+    """
+
+    requests: Counts = field(default_factory=dict)
+    healed: Counts = field(default_factory=dict)
+    left: Counts = field(default_factory=dict)
+    errors: Counts = field(default_factory=dict)
     retries: int = 0
     running: int = 0
     added: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     added_sum: float = 0.0
+
+    def answered(self, route: str, status: int) -> None:
+        """Count a request that got its answer."""
+        count(self.requests, {f"{route} {status}": 1})
+
+    def failed(self, kind: str) -> None:
+        """Count a failure."""
+        count(self.errors, {kind: 1})
 
     def took(self, seconds: float) -> None:
         """Count the time that a request spent here before it went on."""
@@ -29,14 +42,18 @@ class Metrics(Struct):
         self.added_sum += seconds
 
 
+def count(counts: Counts, more: Mapping[str, int]) -> None:
+    """Add to counts."""
+    for key, number in more.items():
+        counts[key] = counts.get(key, 0) + number
+
+
 def total(many: Iterable[Metrics]) -> Metrics:
     """Return the sum of what several processes have counted."""
     found = Metrics()
     for one in many:
-        found.requests.update(one.requests)
-        found.healed.update(one.healed)
-        found.left.update(one.left)
-        found.errors.update(one.errors)
+        for name in ("requests", "healed", "left", "errors"):
+            count(getattr(found, name), getattr(one, name))
         found.retries += one.retries
         found.running += one.running
         found.added = [a + b for a, b in zip(found.added, one.added, strict=True)]
@@ -48,10 +65,7 @@ def text(found: Metrics) -> str:
     """Return the counters in Prometheus' text format."""
     lines = [
         *_head("requests_total", "counter", "Requests answered, by route and status."),
-        *(
-            f'lockstitch_proxy_requests_total{{route="{route}",status="{status}"}} {count}'
-            for (route, status), count in sorted(found.requests.items())
-        ),
+        *_coded("requests_total", "route status", found.requests),
         *_head("repairs_total", "counter", "What was repaired in requests, by code."),
         *_coded("repairs_total", "code", found.healed),
         *_head("left_total", "counter", "What could not be repaired in requests, by code."),
@@ -72,18 +86,21 @@ def _head(name: str, kind: str, what: str) -> list[str]:
     return [f"# HELP lockstitch_proxy_{name} {what}", f"# TYPE lockstitch_proxy_{name} {kind}"]
 
 
-def _coded(name: str, label: str, counts: Counter[str]) -> list[str]:
-    return [
-        f'lockstitch_proxy_{name}{{{label}="{code}"}} {count}'
-        for code, count in sorted(counts.items())
-    ]
+def _coded(name: str, labels: str, counts: Counts) -> list[str]:
+    """Return a line for each count; a key of several words has a label for each."""
+    lines: list[str] = []
+    for key, number in sorted(counts.items()):
+        pairs = zip(labels.split(), key.split(), strict=True)
+        shown = ",".join(f'{label}="{word}"' for label, word in pairs)
+        lines.append(f"lockstitch_proxy_{name}{{{shown}}} {number}")
+    return lines
 
 
 def _histogram(found: Metrics) -> list[str]:
     lines: list[str] = []
     seen = 0
-    for bound, count in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
-        seen += count
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
+        seen += number
         lines.append(f'lockstitch_proxy_added_seconds_bucket{{le="{bound}"}} {seen}')
     lines.append(f"lockstitch_proxy_added_seconds_sum {found.added_sum:.6f}")
     lines.append(f"lockstitch_proxy_added_seconds_count {seen}")

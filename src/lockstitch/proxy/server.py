@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import signal
 import ssl
@@ -54,6 +55,22 @@ def _logged(event: Event) -> None:
         _LOGGER.log(logging.WARNING if event.error else logging.INFO, "%s", told(event))
 
 
+def recorder_at(url: str) -> Connect:
+    """Return what opens the recorder that keeps conversations in a store."""
+
+    async def connect() -> Recorder:
+        try:
+            module = importlib.import_module("lockstitch.proxy.recording.recorder")
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                "this build of Lockstitch cannot record: leave --record out"
+            ) from error
+        recorder: Recorder = await asyncio.to_thread(module.open_recorder, url)
+        return recorder
+
+    return connect
+
+
 @contextmanager
 def running(
     settings: Settings, *, log: Log = _logged, connect: Connect | None = None
@@ -67,7 +84,7 @@ def running(
     thread = threading.Thread(target=loop.run_forever, name="lockstitch-proxy", daemon=True)
     thread.start()
     try:
-        served = _Served(checked(settings), log, connect)
+        served = Served(checked(settings), log, connect)
         url = asyncio.run_coroutine_threadsafe(served.start(), loop).result()
         try:
             yield url
@@ -88,18 +105,18 @@ def serve(
     connect: Connect | None = None,
 ) -> None:
     """Serve until the process is told to stop (SIGINT, SIGTERM); ``ready`` is told the address."""
-    asyncio.run(_until_stopped(checked(settings), ready, log, connect))
+    asyncio.run(until_stopped(Served(checked(settings), log, connect), ready))
 
 
-async def _until_stopped(
-    settings: Settings, ready: Callable[[str], None], log: Log, connect: Connect | None
+async def until_stopped(
+    served: Served, ready: Callable[[str], None], *, stop: asyncio.Event | None = None
 ) -> None:
-    stop = asyncio.Event()
+    """Serve until a signal comes, or until ``stop`` is set; ``ready`` is told the address."""
+    stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-    served = _Served(settings, log, connect)
     url = await served.start()
     try:
         ready(url)
@@ -108,11 +125,14 @@ async def _until_stopped(
         await served.stop()
 
 
-class _Served:
+class Served:
     """A proxy with its sockets, its connections to upstreams and its recorder."""
 
-    def __init__(self, settings: Settings, log: Log, connect: Connect | None) -> None:
+    def __init__(
+        self, settings: Settings, log: Log, connect: Connect | None, *, shared_port: bool = False
+    ) -> None:
         self.settings = settings
+        self.shared_port = shared_port
         self.log = log
         self.connect = connect
         self.recorder: Recorder | None = None
@@ -120,7 +140,7 @@ class _Served:
         self.runner: web.ServerRunner | None = None
         self.proxy: Proxy | None = None
 
-    async def start(self, *, shared_port: bool = False) -> str:
+    async def start(self) -> str:
         """Listen, and return the address."""
         settings = self.settings
         self.recorder = None if self.connect is None else await self.connect()
@@ -140,7 +160,7 @@ class _Served:
         self.runner = web.ServerRunner(server, shutdown_timeout=settings.grace)
         await self.runner.setup()
         site = web.TCPSite(
-            self.runner, settings.host, settings.port, reuse_port=shared_port or None
+            self.runner, settings.host, settings.port, reuse_port=self.shared_port or None
         )
         try:
             await site.start()
