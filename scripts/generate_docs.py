@@ -1,4 +1,4 @@
-"""Write what is made from the code: the reference under docs/, and the list of commands in help.
+"""Write what is made from the code: the reference under docs/, the man page, the list in help.
 
 With --check nothing is written; the exit status is 1 when a file is missing, stale or left over.
 """
@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import man_page
+
 from lockstitch.cli import COMMANDS, command, explain
 from lockstitch.cli import help as manual
-from lockstitch.cli.arguments import COMMON
+from lockstitch.cli.declarations import COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lockstitch.cli.arguments import Command, Option
+    from lockstitch.cli.declarations import Command, Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES_INTRO = """# Rules
@@ -37,6 +39,7 @@ Generated from the commands themselves by `make docs`.
 """
 
 
+MAN_PAGE = DOCS / "lockstitch.1"
 SUMMARIES = DOCS.parent / "src" / "lockstitch" / "cli" / "summaries.py"
 SUMMARIES_INTRO = '''"""The group and summary of each command: generated from them by `make docs`.
 
@@ -49,7 +52,7 @@ Help shows them without loading any command.
 def main() -> int:
     """Write the files, or with --check say which ones would change."""
     wanted = pages()
-    found = set(DOCS.glob("rules/*.md")) | {DOCS / "cli.md", SUMMARIES}
+    found = set(DOCS.glob("rules/*.md")) | {DOCS / "cli.md", MAN_PAGE, SUMMARIES}
     stale = sorted(path for path in found | wanted.keys() if current(path) != wanted.get(path))
     for path in stale:
         print(f"{'stale' if '--check' in sys.argv else 'writing'}: {path.relative_to(DOCS.parent)}")
@@ -69,6 +72,7 @@ def pages() -> dict[Path, str]:
     commands = [command(name) for name in COMMANDS]
     shared = f"## Options of every command\n\n{options(COMMON)}\n"
     written[DOCS / "cli.md"] = "\n".join([CLI_INTRO, shared, *map(usage, commands)])
+    written[MAN_PAGE] = man_page.page(commands)
     written[SUMMARIES] = SUMMARIES_INTRO + summaries(commands)
     return written
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.cli import COMMANDS, command, parser
-from lockstitch.cli.arguments import COMMON, Command, Operand, Option
+from lockstitch.cli.declarations import COMMON, Command, Operand, Option
 from lockstitch.cli.help import GROUPS
 from lockstitch.errors import UsageError
 

@@ -184,7 +184,7 @@ def third_parties_are_few(module: str) -> None:
     extra = {
         "inspector": {"aiohttp"},
         "provider": {"aiohttp", "pytest"},
-        "proxy": {"aiohttp", "zstandard"},
+        "proxy": {"aiohttp", "yarl", "zstandard"},
         "testing": {"pytest"},
         "watching": {"watchfiles"},
         "compaction": {"anyio"},

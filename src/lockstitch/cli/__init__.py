@@ -20,7 +20,7 @@ from lockstitch.errors import LockstitchError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockstitch.cli.arguments import Command
+    from lockstitch.cli.declarations import Command
     from lockstitch.cli.parser import Common
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
@@ -43,10 +43,12 @@ COMMANDS = (
     "retain",
     "vacuum",
     "explain",
+    "proxy",
     "run",
     "watch",
     "provider",
     "demo",
+    "completion",
 )
 # A session is many objects and hardly any circles of them: to look for those as often as Python
 # does takes up to a quarter of the time.

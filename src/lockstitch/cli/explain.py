@@ -102,6 +102,12 @@ COMMAND = Command(
         "lockstitch explain orphan-call --json",
         "lockstitch explain",
     ),
-    operand=Operand("code", "CODE", "Code or name of a rule."),
+    operand=Operand(
+        "code",
+        "CODE",
+        "Code or name of a rule.",
+        is_target=False,
+        known=tuple(rule.code for rule in catalogue()),
+    ),
     options=(JSON,),
 )

@@ -7,13 +7,13 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import COMMANDS, command, terminal
-from lockstitch.cli.arguments import COMMON
+from lockstitch.cli.declarations import COMMON
 from lockstitch.cli.summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lockstitch.cli.arguments import Command
+    from lockstitch.cli.declarations import Command
 
 GROUPS = {
     "sessions": "Your session is dead",

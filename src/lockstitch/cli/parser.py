@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msgspec import Struct
 
 from lockstitch.addresses import public
-from lockstitch.cli.arguments import COMMON
+from lockstitch.cli.declarations import COMMON
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lockstitch.cli.arguments import Command, Option
+    from lockstitch.cli.declarations import Command, Option
 
 END = "--"
 

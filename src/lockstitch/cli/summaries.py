@@ -84,4 +84,8 @@ SUMMARIES: dict[str, tuple[str, str]] = {
         "",
         "Kill an agent in mid-tool, once with a message list and once with a session.",
     ),
+    "completion": (
+        "",
+        "Print a script that lets your shell complete lockstitch's commands.",
+    ),
 }
