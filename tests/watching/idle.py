@@ -56,7 +56,7 @@ def appended_cost(kind: str, megabytes: int) -> tuple[int, int, float]:
         home = Path(folder)
         session: Chat | Rollout
         if kind == "claude-code":
-            session = Chat(home / ".claude/projects/-project/large.jsonl", words=200)
+            session = Chat(home / ".claude/projects/-project/large.jsonl", aside=3000)
         else:
             day = home / ".codex/sessions/2026/09/01"
             name = "rollout-2026-09-01T00-00-00-00000000-0000-4000-8000-000000000001.jsonl"

@@ -21,9 +21,11 @@ def moment(count: int) -> str:
 class Chat:
     """A session of Claude Code that grows line by line."""
 
-    def __init__(self, path: Path, words: int = 20) -> None:
+    def __init__(self, path: Path, words: int = 20, aside: int = 0) -> None:
+        """Begin a session; ``aside`` is how many bytes of every line are never sent."""
         self.path = path
         self._words = words
+        self._aside = "x" * aside
         self._count = 0
         self._parent: str | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,6 +68,7 @@ class Chat:
             "sessionId": self.path.stem,
             "cwd": "/project",
             "version": "2.1.325",
+            "toolUseResult": self._aside,
             "type": role,
             "message": message,
             "uuid": uuid,

@@ -166,7 +166,8 @@ class Proxy:
         if not is_sound(path) or request.method == "CONNECT":
             raise Refused(400, "the path must be a plain one, of this proxy and nobody else's")
         if "upgrade" in request.headers.get("Connection", "").lower():
-            raise Refused(400, "only HTTP is spoken here: turn WebSocket off in the client")
+            # Codex takes this status, and no other, as a reason to go on without a WebSocket.
+            raise Refused(426, "only HTTP is spoken here: turn WebSocket off in the client")
         length = request.content_length
         if length is not None and length > self.settings.max_body:
             raise Refused(413, f"the body has more than {self.settings.max_body} bytes")
