@@ -47,6 +47,7 @@ FLOORS = (
     {"places", "sessions", "stored"},
     {"integrations", "provider"},
     {"inspector", "proxy", "testing", "watching"},
+    {"launching"},
     {"", "__main__", "cli", "demo"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

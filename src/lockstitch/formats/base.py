@@ -195,6 +195,10 @@ class Format(ABC):
             place = os.path.realpath(path)
         return working(self.programs, path, lambda folder: folder == place)
 
+    def belongs(self, path: str, folder: str) -> bool:
+        """Whether a file is a session of a working directory, which its program would resume."""
+        return False
+
     def sorting(self, transcript: Transcript) -> Sorting:
         """Tell what of a history is nobody's words, for a compaction."""
         raise UsageError(

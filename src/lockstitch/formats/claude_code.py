@@ -130,6 +130,9 @@ class ClaudeCode(Format):
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         return claude_processes.users(path, session)
 
+    def belongs(self, path: str, folder: str) -> bool:
+        return claude_processes.belongs(path, folder)
+
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats import claude_compact  # noqa: PLC0415 - few commands need it
 

@@ -70,10 +70,14 @@ class Opened(Struct):
 def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     """Give the files of all programs that are known, wherever the environment put them."""
     for name in NAMES:
-        form = format_named(name)
-        for place in form.places:
-            paths = sorted(_matches(home, environ, form.variable, place))
-            yield from (path for path in paths if not packed.is_hidden(path))
+        yield from places_of(format_named(name), home, environ)
+
+
+def places_of(form: Format, home: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Give the files of one program."""
+    for place in form.places:
+        paths = sorted(_matches(home, environ, form.variable, place))
+        yield from (path for path in paths if not packed.is_hidden(path))
 
 
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
