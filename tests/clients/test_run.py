@@ -119,10 +119,20 @@ def test_a_client_killed_in_mid_tool_is_resumed_with_all_it_had(
     assert len(client.sessions(place.home)) == 1
 
 
+class PlainCodex(Codex):
+    """Codex without any settings, with the key of an account at OpenAI."""
+
+    def environ(self, home: Path, url: str) -> dict[str, str]:
+        return {"CODEX_API_KEY": "none"}
+
+
+PROXIED = [ClaudeCode("2.1.325"), Codex("0.166.0"), PlainCodex("0.166.0")]
+
+
 @needs
 @pytest.mark.parametrize(
     "client",
-    [ClaudeCode("2.1.325"), Codex("0.166.0"), *([Pi("0.87.1")] if EVERYTHING else [])],
+    [*PROXIED, *([Pi("0.87.1")] if EVERYTHING else [])],
     ids=lambda client: type(client).__name__,
 )
 def test_all_requests_go_through_the_proxy(client: Client, tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_without_a_person_nothing_is_repaired_unless_asked(
     (backup,) = broken.path.parent.glob(".lockstitch/*.bak")
     assert backup.read_bytes() == before
     done = ran(tmp_path, environ, "--yes", *words)
-    assert done.stderr == "Checked 1 session of Claude Code: It is healthy.\n"
+    assert done.stderr == "The session is healthy that Claude Code can resume here.\n"
 
 
 def test_a_session_that_is_open_elsewhere_is_left_alone(

@@ -19,11 +19,11 @@ def made(
     *words: str,
     environ: Mapping[str, str] | None = None,
     upstream: str | None = None,
-    **files: str,
+    files: Mapping[str, str] | None = None,
 ) -> Way:
     """The way of a command line in a home with some files."""
     home, work = root / "home", root / "work"
-    for name, text in files.items():
+    for name, text in (files or {}).items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
@@ -45,7 +45,7 @@ def test_the_base_url_of_claude_code_becomes_the_upstream(tmp_path: Path) -> Non
 
 def test_a_base_url_in_the_settings_of_claude_code_is_overridden(tmp_path: Path) -> None:
     settings = json.dumps({"env": {"ANTHROPIC_BASE_URL": "https://gate.example"}})
-    found = made(tmp_path, "claude", "-c", **{"work/.claude/settings.local.json": settings})
+    found = made(tmp_path, "claude", "-c", files={"work/.claude/settings.local.json": settings})
     assert urls(found) == {"https://gate.example"}
     words, _ = led(found, URL, "")
     assert words[:2] == ["claude", "--settings"]
@@ -97,7 +97,7 @@ model_provider = "other"
 def test_the_provider_of_codex_is_found_in_its_settings(
     words: list[str], upstream: str, override: str, tmp_path: Path
 ) -> None:
-    found = made(tmp_path, "codex", *words, **{"home/.codex/config.toml": CONFIG})
+    found = made(tmp_path, "codex", *words, files={"home/.codex/config.toml": CONFIG})
     assert urls(found) == {upstream}
     line, environ = led(found, URL, "")
     at = line.index(override)
@@ -108,7 +108,7 @@ def test_the_provider_of_codex_is_found_in_its_settings(
 
 def test_codex_with_an_account_is_led_to_where_that_is(tmp_path: Path) -> None:
     tokens = json.dumps({"tokens": {"access_token": "x"}})
-    found = made(tmp_path, "codex", **{"home/.codex/auth.json": tokens})
+    found = made(tmp_path, "codex", files={"home/.codex/auth.json": tokens})
     assert urls(found) == {"https://chatgpt.com/backend-api/codex"}
     assert led(found, URL, "")[0] == ["codex", "-c", f'openai_base_url="{URL}"']
 
@@ -120,7 +120,7 @@ def test_the_providers_of_opencode_have_paths_of_their_own(tmp_path: Path) -> No
         tmp_path,
         "opencode",
         environ={"OPENCODE_CONFIG_CONTENT": given},
-        **{"work/opencode.json": own},
+        files={"work/opencode.json": own},
     )
     assert "https://r.example/api" in urls(found)
     _, environ = led(found, URL, "")
@@ -134,7 +134,7 @@ def test_the_providers_of_opencode_have_paths_of_their_own(tmp_path: Path) -> No
 
 def test_pi_is_led_by_an_extension(tmp_path: Path) -> None:
     own = json.dumps({"providers": {"local": {"baseUrl": "http://127.0.0.1:9"}, "odd name": {}}})
-    found = made(tmp_path, "pi", "-c", **{"home/.pi/agent/models.json": own})
+    found = made(tmp_path, "pi", "-c", files={"home/.pi/agent/models.json": own})
     assert "http://127.0.0.1:9" in urls(found)
     words, _ = led(found, URL, "/folder")
     assert words == ["pi", "--extension", "/folder/proxy.ts", "-c"]
@@ -143,7 +143,7 @@ def test_pi_is_led_by_an_extension(tmp_path: Path) -> None:
 
 def test_the_hosts_of_goose_are_found_in_its_settings(tmp_path: Path) -> None:
     config = 'GOOSE_PROVIDER: anthropic\nANTHROPIC_HOST: "https://gate.example"\n'
-    found = made(tmp_path, "goose", "session", **{"home/.config/goose/config.yaml": config})
+    found = made(tmp_path, "goose", "session", files={"home/.config/goose/config.yaml": config})
     assert urls(found) >= {"https://gate.example", "https://api.openai.com"}
     assert led(found, URL, "")[1]["ANTHROPIC_HOST"] == URL
 

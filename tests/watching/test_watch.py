@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -207,13 +207,17 @@ def test_a_session_in_a_database_is_told_when_nobody_has_it_open(tmp_path: Path)
     path.parent.mkdir(parents=True)
     made = tmp_path / "made.db"
     case.write(made)
+    chat_in(tmp_path, "first")
     with Watch(tmp_path, *SOON) as watch:
         watch.event("started")
-        with sqlite3.connect(made) as source, sqlite3.connect(path) as target:
+        with closing(sqlite3.connect(made)) as source, closing(sqlite3.connect(path)) as target:
             source.backup(target)
-        source.close()
-        target.close()
-        event = watch.event("broken")
+            # Told one after the other, while this process has the database open.
+            for number in range(1, 5):
+                other = chat_in(tmp_path, f"dead-{number}")
+                left_open(other)
+                assert watch.event("broken", number)["session"]["target"] == str(other.path)
+        event = watch.event("broken", 5)
         assert event["session"]["target"] == str(path)
         assert event["command"].endswith(f"--session {event['session']['session']}")
 

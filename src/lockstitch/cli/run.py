@@ -74,10 +74,8 @@ def _repair(known: Known, words: list[str], home: Path, *, yes: bool) -> None:
         return
     repaired = [_repair_one(source, yes=yes) for source in found]
     if not any(repaired):
-        are = "It is" if len(found) == 1 else "All are"
-        terminal.note(
-            f"Checked {several(len(found), 'session')} of {known.client.title}: {are} healthy."
-        )
+        which = "session is" if len(found) == 1 else f"{len(found)} sessions are"
+        terminal.note(f"The {which} healthy that {known.client.title} can resume here.")
 
 
 def _repair_one(source: Source, *, yes: bool) -> bool:
