@@ -308,6 +308,8 @@ class Proxy:
         passage = None
         if asked.exchange is not None:
             passage = Passage(asked.route.dialect, reply, source, asked.exchange)
+        # before the first byte: whoever has the reply finds what was done to the request
+        self._note(asked, reply.status)
         try:
             await response.prepare(asked.request)
             async for chunk in chunks(source) if passage is None else passage.chunks():
@@ -321,12 +323,12 @@ class Proxy:
             raise
         finally:
             reply.close()
-            self._note(asked, reply.status)
         return response
 
     async def _cut(self, asked: Asked, passage: Passage | None, error: Exception) -> None:
         """End the reply as abruptly as the upstream did, so that nobody takes it for whole."""
         self._failed(asked, "upstream-cut", error)
+        self.log(Event(asked.route.name, 0, asked.route.dialect, error=asked.error))
         if passage is not None:
             await passage.broken()
         if asked.request.transport is not None:
