@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
+from lockstitch.lists import check
 from lockstitch.proxy.server import running
 from lockstitch.proxy.settings import Settings
 from lockstitch.proxy.settings import Upstream as Target
@@ -51,8 +52,13 @@ def exported(folder: Path) -> Iterator[tuple[Case, bytes]]:
             messages = json.loads(done.stdout)
             if messages and messages[-1].get("role") in ("assistant", "model"):
                 messages += FORMS[case.form][1]([Ask("Go on.")])
-            if messages and problems(case.dialect, case.around(messages)) == []:
-                yield case, json.dumps(case.around(messages), ensure_ascii=False).encode()
+            body = case.around(messages)
+            if not messages or problems(case.dialect, body):
+                continue
+            if any(found.severity == "error" for found in check(body, case.dialect)):
+                # such as pictures that are none once a corpus was made anonymous
+                continue
+            yield case, json.dumps(body, ensure_ascii=False).encode()
 
 
 def passed(requests: Iterable[tuple[Case, bytes]]) -> Counter[str]:
@@ -65,10 +71,10 @@ def passed(requests: Iterable[tuple[Case, bytes]]) -> Counter[str]:
             answer = connection.getresponse()
             answer.read()
             got = upstream.seen.pop()
-            assert got.body == body, (case.name, body, got.body)
+            assert got.body == body, (case.name, len(body), len(got.body))
             assert got.target == case.path
             said = [name for name, _ in answer.getheaders() if name.lower().startswith("lockstitch")]
-            assert (answer.status, said) == (200, []), (case.name, said, body)
+            assert (answer.status, said) == (200, []), (case.name, said)
             counts[case.name] += 1
     return counts
 
