@@ -1,0 +1,178 @@
+"""The new messages of a request as the facts of a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.journal.answers import said_as
+from lockstitch.journal.events import (
+    Asked,
+    Ended,
+    Event,
+    Finished,
+    Noted,
+    Partial,
+    Replied,
+    Said,
+    text_payload,
+)
+from lockstitch.journal.importing import Imported, imported
+from lockstitch.model.parts import ASSISTANT, SYSTEM
+from lockstitch.model.zones import FLAT
+from lockstitch.proxy.recording.bodies import Asking
+from lockstitch.session.importing import said_by_system
+
+# The note that holds a message in which nothing can be read.
+MESSAGE = "message"
+_LOST = "[lockstitch] A tool result whose call cannot be told any more:"
+Known = Sequence[tuple[int, int, Asked]]
+
+
+class Fact(Struct, frozen=True):
+    """An event; ``ends`` is the message of the request that is complete with it, -1 for none."""
+
+    event: Event
+    ends: int = -1
+
+
+def facts_of(asking: Asking, matched: int, known: Known, first: int) -> list[Fact]:
+    """Return the facts of a request's messages behind the first ``matched`` ones.
+
+    ``known`` are the calls up to there, as the session has them, and ``first`` is the number of
+    the record that the first fact becomes.
+    """
+    if asking.previous:
+        stubs = [_stub(asked) for _, _, asked in known]
+        return _tail(asking, stubs, matched, known, first).facts()
+    start = _last_run(asking, matched)
+    tail = _tail(asking, asking.values(start)[: matched - start], matched, known, first)
+    if tail.made.unpaired and start:
+        # a result that comes late answers a call further up
+        tail = _tail(asking, asking.values()[:matched], matched, known, first)
+    return tail.facts()
+
+
+def _stub(asked: Asked) -> dict[str, str]:
+    """Stand for a call that the provider keeps and the client does not send."""
+    return {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
+
+
+def _tail(
+    asking: Asking, before: list[Any], matched: int, known: Known, first: int
+) -> _Tail:
+    if before and new_dialect(asking.dialect).layout == FLAT:
+        # items of a model's that stand together are read as one reply
+        before = [*before, said_as(asking.dialect, ".")]
+    made = _imported(asking.dialect, [*before, *asking.values(matched)])
+    return _Tail(asking, made, len(before), matched, known, first)
+
+
+def _last_run(asking: Asking, matched: int) -> int:
+    """Return where the last replies begin among the first messages: what follows answers them."""
+    view = new_dialect(asking.dialect)
+    seen = False
+    for at in range(matched - 1, -1, -1):
+        is_reply = view.read([msgspec.json.decode(asking.raws[at])])[0].role == ASSISTANT
+        if seen and not is_reply:
+            return at + 1
+        seen = seen or is_reply
+    return 0
+
+
+def _imported(dialect: str, messages: list[Any]) -> Imported:
+    roles = [message.role for message in new_dialect(dialect).read(messages)]
+    spoken = [
+        said_by_system(dialect, raw) if role == SYSTEM else raw
+        for raw, role in zip(messages, roles, strict=True)
+    ]
+    return imported(spoken, dialect, keep_unpaired=True)
+
+
+class _Tail:
+    """The new messages of a request, taken apart behind ``before`` others that give them sense."""
+
+    def __init__(  # noqa: PLR0913 - what a tail is
+        self,
+        asking: Asking,
+        made: Imported,
+        before: int,
+        matched: int,
+        known: Known,
+        first: int,
+    ) -> None:
+        self.asking = asking
+        self.made = made
+        self.before = before
+        self.known = known
+        self.first = first
+        # what to add to an index of the list to have that of the request's message
+        self.shift = matched - before
+        self.places: dict[int, int] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.out: list[Fact] = []
+
+    def facts(self) -> list[Fact]:
+        made = self.made
+        self._count_matched()
+        order = sorted(range(len(made.events)), key=lambda n: made.homes[n])
+        mine = [n for n in order if made.homes[n] >= self.before]
+        at = self.before
+        for place, number in enumerate(mine):
+            home, end = made.homes[number], made.ends[number]
+            self._unread(at, home)
+            at = max(at, end + 1)
+            follows = place + 1 < len(mine) and made.homes[mine[place + 1]] <= end
+            self._put(number, -1 if follows else end + self.shift)
+        self._unread(at, len(self.asking.raws) - self.shift)
+        return self.out
+
+    def _count_matched(self) -> None:
+        """Number the calls of the replies that are there already, in order."""
+        count = 0
+        for number, event in enumerate(self.made.events, 1):
+            if isinstance(event, Replied) and self.made.homes[number - 1] < self.before:
+                for index in range(len(event.calls)):
+                    self.numbers[number, index] = count
+                    count += 1
+        self.missing = count - len(self.known)
+
+    def _unread(self, start: int, stop: int) -> None:
+        """Keep messages that made no fact."""
+        for index in range(start, stop):
+            raw = self.asking.raws[index + self.shift]
+            note = Noted(name=MESSAGE, payload=Raw(msgspec.json.encode(msgspec.json.decode(raw))))
+            self.out.append(Fact(note, index + self.shift))
+
+    def _put(self, number: int, ends: int) -> None:
+        event = self.made.events[number]
+        if isinstance(event, Finished):
+            event = self._placed(event)
+        self.places[number + 1] = self.first + len(self.out)
+        if isinstance(event, Replied) and not event.calls:
+            self.out.append(Fact(event))
+            self.out.append(Fact(Ended(), ends))
+        else:
+            self.out.append(Fact(event, ends))
+
+    def _placed(self, event: Finished) -> Event:
+        """Return a result with the record of its call's reply."""
+        if event.reply in self.places:
+            return structs.replace(event, reply=self.places[event.reply])
+        # the calls that the session knows are the last ones of those in the list, or more
+        at = self.numbers[event.reply, event.index] - self.missing
+        if not 0 <= at < len(self.known):
+            text = msgspec.json.encode(event.payload).decode()
+            return Said(payload=text_payload(f"{_LOST}\n{text}"))
+        reply, index, _ = self.known[at]
+        return structs.replace(event, reply=reply, index=index)
+
+
+def facts_of_reply(reply: Replied | Partial) -> list[Event]:
+    """Return the facts of what a provider answered: a whole reply without calls ends the turn."""
+    is_end = isinstance(reply, Replied) and not reply.calls
+    return [reply, Ended()] if is_end else [reply]
