@@ -118,7 +118,11 @@ def test_a_port_that_is_none(port: str) -> None:
     ("words", "why"),
     [
         (["nonsense"], "nonsense"),
-        (["gemini"], "the provider speaks anthropic, openai-chat, openai-responses, not gemini"),
+        (
+            ["langchain"],
+            "the provider speaks anthropic, openai-chat, openai-responses, gemini, bedrock, "
+            "not langchain",
+        ),
     ],
 )
 def test_a_profile_it_does_not_speak(words: list[str], why: str) -> None:

@@ -19,7 +19,7 @@ from lockstitch.provider.desk import Answer, Asked, Desk
 from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.wire import Wire
+from lockstitch.provider.wire import Address, Wire
 from tests import postgres_server
 from tests.docs.pages import DOCS, blocks
 
@@ -115,9 +115,9 @@ class Provider(Desk):
         self.refusals: list[Any] = []
         super().__init__(chosen([]), self.model, clock=lambda: 1_700_000_000.5)
 
-    def received(self, wire: Wire, data: bytes, count: str = "") -> Asked:
+    def received(self, wire: Wire, data: bytes, at: Address) -> Asked:
         self.model.body = json.loads(data)
-        return super().received(wire, data, count)
+        return super().received(wire, data, at)
 
     def answered(self, asked: Asked, verdict: Verdict) -> Answer:
         answer = super().answered(asked, verdict)

@@ -11,7 +11,16 @@ from msgspec import Struct
 
 from lockstitch.provider.judge import Verdict, judge
 from lockstitch.provider.replies import Script
-from lockstitch.provider.wire import INVALID, Turn, Wire, ident_of, tokens_in
+from lockstitch.provider.wire import (
+    COUNT,
+    INVALID,
+    STREAM,
+    Address,
+    Turn,
+    Wire,
+    ident_of,
+    tokens_in,
+)
 from lockstitch.rules import Finding
 
 ACCEPTED, REFUSED = "accepted", "refused"
@@ -37,14 +46,15 @@ class Answer(Struct, frozen=True):
     status: int
     body: dict[str, Any] = {}
     turn: Turn | None = None
+    headers: dict[str, str] = {}
 
 
 class Asked(Struct, frozen=True):
-    """A request that came; ``count`` is the path it came to if it asks for tokens only."""
+    """A request that came, and where it was kept."""
 
     wire: Wire
     data: bytes
-    count: str
+    at: Address
     record: str | None
 
 
@@ -90,57 +100,56 @@ class Desk:
         self._records = records
         self._number = 0
 
-    def received(self, wire: Wire, data: bytes, count: str = "") -> Asked:
-        """Take a request for a message, or for the number of tokens only, at the path *count*."""
-        name = f"{wire.dialect}-count" if count else wire.dialect
+    def received(self, wire: Wire, data: bytes, at: Address) -> Asked:
+        """Take a request that came to an address."""
+        name = f"{wire.dialect}-count" if at.asks == COUNT else wire.dialect
         record = None if self._records is None else self._records.keep(name, data)
-        return Asked(wire, data, count, record)
+        return Asked(wire, data, at, record)
 
     def judged(self, asked: Asked) -> Verdict:
         """Judge a request; it touches nothing of the desk, and may take its time elsewhere."""
-        profile = self._rules[asked.wire.dialect]
-        return judge(asked.data, asked.wire, profile, sampled=not asked.count)
+        return judge(asked.data, asked.wire, self._rules[asked.wire.dialect], asked.at)
 
     def answered(self, asked: Asked, verdict: Verdict) -> Answer:
         """Answer a request that was judged."""
         wire, data = asked.wire, asked.data
         answer = self._refused(wire, data, verdict)
-        if answer is None and asked.count:
-            answer = Answer(200, {"input_tokens": tokens_in(data)})
+        if answer is None and asked.at.asks == COUNT:
+            answer = Answer(200, wire.counted(tokens_in(data)))
         elif answer is None:
-            answer = self._answered(wire, data, verdict)
-        self._note(wire, asked.count or wire.path, verdict, answer, asked.record)
+            answer = self._answered(asked, verdict)
+        self._note(asked, verdict, answer)
         return answer
 
     def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
         if verdict.refusal is None:
             return None
-        return Answer(400, wire.refusal(INVALID, verdict.refusal, ident_of(data)))
+        refusal = wire.refusal(INVALID, verdict.refusal, ident_of(data))
+        return Answer(INVALID, refusal.body, headers=refusal.headers)
 
-    def _answered(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer:
+    def _answered(self, asked: Asked, verdict: Verdict) -> Answer:
+        wire, data = asked.wire, asked.data
         reply = self._script.answer(wire.tools(verdict.body))
         created = int(self._clock())
-        turn = Turn(verdict.body, reply, ident_of(data), created, tokens_in(data))
-        if verdict.body.get("stream"):
+        turn = Turn(verdict.body, reply, asked.at, ident_of(data), created, tokens_in(data))
+        if asked.at.asks == STREAM or verdict.body.get("stream"):
             return Answer(200, turn=turn)
         return Answer(200, wire.whole(turn))
 
-    def _note(
-        self, wire: Wire, path: str, verdict: Verdict, answer: Answer, record: str | None
-    ) -> None:
+    def _note(self, asked: Asked, verdict: Verdict, answer: Answer) -> None:
         self._number += 1
         if self._log is None:
             return
-        messages = verdict.body.get(wire.list_key)
+        messages = verdict.body.get(asked.wire.list_key)
         entry = Entry(
             number=self._number,
-            path=path,
-            dialect=wire.dialect,
+            path=asked.at.path,
+            dialect=asked.wire.dialect,
             outcome=REFUSED if verdict.refusal is not None else ACCEPTED,
             status=answer.status,
             messages=len(messages) if isinstance(messages, list) else 0,
             stream=answer.turn is not None,
             findings=verdict.findings,
-            record=record,
+            record=asked.record,
         )
         self._log(entry)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, json_of, names, pieces
+from lockstitch.provider.openai_errors import openai_refusal
+from lockstitch.provider.wire import Refusal, Route, Turn, Wire, json_of, names, pieces
 
 
 class OpenAIChat(Wire):
     """``POST /v1/chat/completions``."""
 
     dialect = "openai-chat"
-    path = "/v1/chat/completions"
+    routes = (Route("/v1/chat/completions"),)
+    territory = re.compile(r"/v1/(chat|completions|embeddings)\b")
     required = ("model", "messages")
     list_key = "messages"
 
@@ -45,9 +48,8 @@ class OpenAIChat(Wire):
             yield _chunk({**envelope, "choices": [], "usage": _usage(turn)})
         yield b"data: [DONE]\n\n"
 
-    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
-        param = self.list_key if kind == "invalid_request_error" else None
-        return {"error": {"message": text, "type": kind, "param": param, "code": None}}
+    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+        return openai_refusal(status, text, ident, self.list_key)
 
     def lacks(self, field: str) -> str:
         if field == "model":

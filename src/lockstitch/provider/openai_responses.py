@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, event, json_of, names, pieces
+from lockstitch.provider.openai_errors import openai_refusal
+from lockstitch.provider.wire import Refusal, Route, Turn, Wire, event, json_of, names, pieces
 
 Events = Iterator[dict[str, Any]]
 
@@ -15,7 +17,8 @@ class OpenAIResponses(Wire):
     """``POST /v1/responses``."""
 
     dialect = "openai-responses"
-    path = "/v1/responses"
+    routes = (Route("/v1/responses"),)
+    territory = re.compile(r"/v1/responses\b")
     required = ("model", "input")
     list_key = "input"
 
@@ -30,9 +33,8 @@ class OpenAIResponses(Wire):
         for data in _events(turn):
             yield event({**data, "sequence_number": next(numbers)})
 
-    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
-        param = self.list_key if kind == "invalid_request_error" else None
-        return {"error": {"message": text, "type": kind, "param": param, "code": None}}
+    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+        return openai_refusal(status, text, ident, self.list_key)
 
     def lacks(self, field: str) -> str:
         return f"Missing required parameter: '{field}'."

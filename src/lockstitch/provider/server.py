@@ -12,15 +12,14 @@ from aiohttp import web
 
 from lockstitch.errors import UsageError
 from lockstitch.provider.desk import Answer, Asked, Desk
-from lockstitch.provider.judge import WIRES
-from lockstitch.provider.wire import Wire
+from lockstitch.provider.judge import WIRES, wire_at
+from lockstitch.provider.wire import Address, Route, Wire, ident_of
 
 HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")
 _LARGEST = 64 << 20
 # What is larger takes a while to judge: that is done in a thread of its own.
 _LARGE = 64 << 10
-_COUNT = "/v1/messages/count_tokens"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -29,9 +28,10 @@ def application(desk: Desk) -> web.Application:
     """The web application that brings requests to a desk."""
     app = web.Application(middlewares=[_strangers, _failures], client_max_size=_LARGEST)
     for wire in WIRES:
-        app.router.add_post(wire.path, _sampled(desk, wire))
-    app.router.add_post(_COUNT, _counted(desk, WIRES[0]))
+        for route in wire.routes:
+            app.router.add_post(route.path, _handler(desk, wire, route))
     app.router.add_get("/v1/models", _models)
+    app.router.add_get("/v1beta/models", _gemini_models)
     app.router.add_get("/", _root)
     return app
 
@@ -88,28 +88,21 @@ def _address(runner: web.AppRunner) -> str:
     return f"http://{HOST}:{runner.addresses[0][1]}"
 
 
-def _sampled(desk: Desk, wire: Wire) -> Handler:
+def _handler(desk: Desk, wire: Wire, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         _require_json(request)
-        answer = await _answer(desk, desk.received(wire, await request.read()))
+        model = request.match_info.get("model", "")
+        at = Address(request.path, route.asks, model, request.query.get("alt", ""))
+        answer = await _answer(desk, desk.received(wire, await request.read(), at))
         if answer.turn is None:
-            return _whole(answer)
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-        )
+            return web.json_response(answer.body, status=answer.status, headers=answer.headers)
+        headers = {"Content-Type": wire.media_type(at), "Cache-Control": "no-cache"}
+        response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         for event in wire.stream(answer.turn):
             await response.write(event)
         await response.write_eof()
         return response
-
-    return handle
-
-
-def _counted(desk: Desk, wire: Wire) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        _require_json(request)
-        return _whole(await _answer(desk, desk.received(wire, await request.read(), _COUNT)))
 
     return handle
 
@@ -121,10 +114,6 @@ async def _answer(desk: Desk, asked: Asked) -> Answer:
     else:
         verdict = desk.judged(asked)
     return desk.answered(asked, verdict)
-
-
-def _whole(answer: Answer) -> web.Response:
-    return web.json_response(answer.body, status=answer.status)
 
 
 def _require_json(request: web.Request) -> None:
@@ -139,6 +128,10 @@ async def _models(_: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": [], **ends})
 
 
+async def _gemini_models(_: web.Request) -> web.Response:
+    return web.json_response({"models": []})
+
+
 async def _root(_: web.Request) -> web.Response:
     return web.json_response({"provider": "lockstitch"})
 
@@ -148,7 +141,7 @@ async def _strangers(request: web.Request, handler: Handler) -> web.StreamRespon
     """Refuse a name that only points here: that is how a web page gets past same-origin."""
     name, _, port = request.host.partition(":")
     if name not in _NAMES or (port and not port.isdecimal()):
-        return _error(403, "permission_error", "Host must be 127.0.0.1 or localhost")
+        return _error(request, 403, "Host must be 127.0.0.1 or localhost")
     return await handler(request)
 
 
@@ -158,18 +151,18 @@ async def _failures(request: web.Request, handler: Handler) -> web.StreamRespons
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge as error:
-        return _error(error.status, "request_too_large", "Request exceeds the maximum size")
+        return _error(request, error.status, "Request exceeds the maximum size")
     except web.HTTPNotFound as error:
-        return _error(error.status, "not_found_error", "Not Found")
+        return _error(request, error.status, "Not Found")
     except web.HTTPException as error:
-        return _error(error.status, "invalid_request_error", error.text or error.reason)
+        return _error(request, error.status, error.text or error.reason)
     except ConnectionError:
         raise
     except Exception as error:  # noqa: BLE001 - an answer, not a dropped connection
-        return _error(500, "api_error", f"internal error: {type(error).__name__}")
+        return _error(request, 500, f"internal error: {type(error).__name__}")
 
 
-def _error(status: int, kind: str, text: str) -> web.Response:
-    """An error that clients of all three APIs can read."""
-    body = {"type": "error", "error": {"type": kind, "message": text}}
-    return web.json_response(body, status=status)
+def _error(request: web.Request, status: int, text: str) -> web.Response:
+    """Return an error in the shape of the API that was asked, or in one that most can read."""
+    refusal = (wire_at(request.path) or WIRES[0]).refusal(status, text, ident_of(b""))
+    return web.json_response(refusal.body, status=status, headers=refusal.headers)
