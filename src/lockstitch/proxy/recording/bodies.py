@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Unreadable
 from lockstitch.journal.events import Instructed
-from lockstitch.journal.importing import ASSISTANT, SYSTEM
-from lockstitch.model.parts import Message
+from lockstitch.model.parts import ASSISTANT, SYSTEM
+from lockstitch.proxy.recording.chains import Linked, Linking
 from lockstitch.session.importing import SYSTEMS, instructions, system_in
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -32,50 +31,59 @@ class Asking(Struct):
 
     dialect: str
     raws: list[bytes]
+    linked: list[Linked]
     told: list[Instructed]
     beside: dict[str, bytes]
     model: str = ""
     previous: str = ""
 
-    def view(self, start: int = 0) -> list[Message]:
-        """Return the messages from one on as the dialect reads them."""
-        return new_dialect(self.dialect).read(self.values(start))
+    @property
+    def replies(self) -> list[bool]:
+        """Which of the messages are a model's."""
+        return [linked.role == ASSISTANT for linked in self.linked]
 
-    def values(self, start: int = 0) -> list[Any]:
-        """Return the messages from one on, decoded."""
-        return [_DECODE(raw) for raw in self.raws[start:]]
+    def values(self, start: int = 0, stop: int | None = None) -> list[Any]:
+        """Return some of the messages, decoded."""
+        return [_DECODE(raw) for raw in self.raws[start:stop]]
 
 
-def read_body(dialect: str, body: bytes, model: str = "") -> Asking:
+def read_body(dialect: str, body: bytes, linking: Linking, model: str = "") -> Asking:
     """Take a request's body apart; raise ``Unreadable`` for what holds no list of messages."""
     try:
         try:
-            return _taken_apart(dialect, body, model)
+            return _taken_apart(dialect, body, linking, model)
         except ValueError:
             # half a character: Python reads it, and what is kept says so
             plain = json.dumps(json.loads(body), ensure_ascii=False)
-            return _taken_apart(dialect, plain.encode("utf-8", "replace"), model)
+            return _taken_apart(dialect, plain.encode("utf-8", "replace"), linking, model)
     except (ValueError, RecursionError):
         raise Unreadable("the body of the request holds no list of messages") from None
 
 
-def _taken_apart(dialect: str, body: bytes, model: str) -> Asking:
+def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Asking:
     profile = profile_named(dialect)
     name, key = profile.dialect, profile.list_key
     fields = _FIELDS(body)
     raws = _listed(fields.get(key))
-    values = [_DECODE(raw) for raw in raws[: _leading(name, raws)]]
-    _DECODE(body)  # what is read message by message later is known to be readable
-    beside = {one: bytes(raw) for one, raw in fields.items() if one not in (key, *SYSTEMS)}
+    linked = linking.of_raws(name, raws)
+    begun = next((n for n, one in enumerate(linked) if one.role != SYSTEM), len(raws))
     system = system_in({one: _DECODE(fields[one]) for one in SYSTEMS if one in fields})
+    beside = {one: _on_a_line(raw) for one, raw in fields.items() if one not in (key, *SYSTEMS)}
     return Asking(
         name,
-        raws[len(values) :],
-        instructions(name, system, values),
-        beside,
+        raws[begun:],
+        linked[begun:],
+        instructions(name, system, [_DECODE(raw) for raw in raws[:begun]]),
+        {one: raw for one, raw in beside.items() if one != _PREVIOUS},
         model or _text(beside.get("model")),
         _text(beside.get(_PREVIOUS)),
     )
+
+
+def _on_a_line(raw: Raw) -> bytes:
+    """Return a value as a record may hold it."""
+    value = bytes(raw)
+    return msgspec.json.encode(_DECODE(value)) if b"\n" in value or b"\r" in value else value
 
 
 def _listed(raw: Raw | None) -> list[bytes]:
@@ -87,20 +95,6 @@ def _listed(raw: Raw | None) -> list[bytes]:
     return list(map(bytes, _ITEMS(raw)))
 
 
-def _leading(dialect: str, raws: list[bytes]) -> int:
-    """Count the messages of the system that stand before the conversation."""
-    view = new_dialect(dialect)
-    for number, raw in enumerate(raws):
-        if view.read([_DECODE(raw)])[0].role != SYSTEM:
-            return number
-    return len(raws)
-
-
 def _text(raw: bytes | None) -> str:
     value = _DECODE(raw) if raw is not None else ""
     return value if isinstance(value, str) else ""
-
-
-def is_reply(message: Message) -> bool:
-    """Whether a message is a model's."""
-    return message.role == ASSISTANT

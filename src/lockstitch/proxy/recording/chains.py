@@ -10,10 +10,11 @@ to the last message. This is for telling conversations apart only; what is kept 
 from __future__ import annotations
 
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -43,55 +44,67 @@ Links = tuple[bytes, ...]
 class Chain(Struct, frozen=True):
     """The hashes of a list of messages: at the end of each, and behind 1, 2, 4, 8, … links.
 
-    ``length`` counts the links.
+    ``lengths`` counts the links up to the end of each message; ``length`` counts all.
     """
 
-    ends: list[bytes]
-    marks: dict[int, bytes]
-    length: int
     last: bytes
+    length: int = 0
+    ends: list[bytes] = []
+    lengths: list[int] = []
+    marks: dict[int, bytes] = {}
 
-    def extended(self, links: Sequence[Links]) -> Chain:
+    def extended(self, messages: Iterable[Links]) -> Chain:
         """Return the chain with more messages behind it."""
-        ends, marks = list(self.ends), dict(self.marks)
+        ends, lengths, marks = list(self.ends), list(self.lengths), dict(self.marks)
         last, length = self.last, self.length
-        for message in links:
-            for link in message:
+        for links in messages:
+            for link in links:
                 last, length = _hashed(last, link), length + 1
                 if length & (length - 1) == 0:
                     marks[length] = last
             ends.append(last)
-        return Chain(ends, marks, length, last)
+            lengths.append(length)
+        return Chain(last, length, ends, lengths, marks)
 
 
 def beginning(dialect: str, told: str = "") -> Chain:
     """Return the chain before the first message; ``told`` is what else it depends on."""
-    return Chain([], {}, 0, _hashed(b"", f"{dialect}\n{told}".encode()))
+    return Chain(_hashed(b"", f"{dialect}\n{told}".encode()))
 
 
 def _hashed(before: bytes, link: bytes) -> bytes:
     return blake2b(before + link, digest_size=_SIZE).digest()
 
 
+class Linked(NamedTuple):
+    """A message of a request: who speaks, and the links that it is."""
+
+    role: str
+    links: Links
+
+
 class Linking:
     """Makes the links of messages; those that came before, byte for byte, are not read again."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Links] = OrderedDict()
+        self._known: OrderedDict[bytes, Linked] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def of_raws(self, dialect: str, raws: Iterable[bytes]) -> list[Links]:
-        """Return the links of messages in a request."""
-        view, found = new_dialect(dialect), []
-        for raw in raws:
-            name = blake2b(raw, digest_size=16, person=dialect.encode()[:16]).digest()
-            links = self._known.get(name)
-            if links is None:
-                links = links_of(view, view.read([_DECODE(raw)])[0])
-                self._known[name] = links
-                if len(self._known) > _KNOWN:
-                    self._known.popitem(last=False)
-            found.append(links)
-        return found
+    def of_raws(self, dialect: str, raws: Iterable[bytes]) -> list[Linked]:
+        """Return the links of messages; raise ``ValueError`` for one that is no JSON."""
+        view = new_dialect(dialect)
+        with self._lock:
+            return [self._linked(view, raw) for raw in raws]
+
+    def _linked(self, view: Dialect, raw: bytes) -> Linked:
+        name = blake2b(raw, digest_size=16, person=view.name.encode()[:16]).digest()
+        linked = self._known.get(name)
+        if linked is None:
+            message = view.read([_DECODE(raw)])[0]
+            linked = self._known[name] = Linked(message.role, links_of(view, message))
+            if len(self._known) > _KNOWN:
+                self._known.popitem(last=False)
+        return linked
 
 
 def links_of_reply(dialect: str, messages: Sequence[Any]) -> list[Links]:
@@ -104,7 +117,7 @@ def links_of(view: Dialect, message: Message) -> Links:
     """Return the links of one message; only a reply may have none."""
     parts = [part for part in message.parts if _counts(part)]
     if message.role != ASSISTANT:
-        spoken = [part for part in parts if not _is_reminder(part)]
+        spoken = [part for part in parts if not is_reminder(part)]
         parts = spoken or parts
     if not parts and message.role != ASSISTANT:
         return (_written(["odd", message.role, message.raw]),)
@@ -117,7 +130,8 @@ def _counts(part: Part) -> bool:
     return part.kind != REASONING and part.flavor not in _MARKERS
 
 
-def _is_reminder(part: Part) -> bool:
+def is_reminder(part: Part) -> bool:
+    """Whether a part is a note that Claude Code puts beside what the user says."""
     return part.kind == TEXT and _REMINDER.fullmatch(part.text) is not None
 
 
@@ -162,15 +176,17 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=_SIZE).digest()
 
 
-def digest_of_told(told: Iterable[Instructed]) -> str:
-    """Name what a model is told before the conversation, as far as it stays between turns."""
+def digest_of_told(told: Sequence[Instructed]) -> str:
+    """Name what a model is told before the conversation, as far as it stays; "" for nothing."""
+    if not told:
+        return ""
     said = [(event.role, _VARYING.sub("", bytes_of(event.payload).decode())) for event in told]
     return _digest(_ENCODE(said)).hex()
 
 
-def digest_of_field(value: bytes) -> str:
-    """Name the value of a field in a request."""
-    return _digest(value).hex()
+def digest_of_response(response: str) -> str:
+    """Name a response by its id."""
+    return _digest(response.encode("utf-8", "replace")).hex()
 
 
 def tag_of(mark: bytes) -> str:

@@ -22,7 +22,7 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.importing import Imported, imported
-from lockstitch.model.parts import ASSISTANT, SYSTEM
+from lockstitch.model.parts import SYSTEM
 from lockstitch.model.zones import FLAT
 from lockstitch.proxy.recording.bodies import Asking
 from lockstitch.session.importing import said_by_system
@@ -33,14 +33,14 @@ _LOST = "[lockstitch] A tool result whose call cannot be told any more:"
 Known = Sequence[tuple[int, int, Asked]]
 
 
-class Fact(Struct, frozen=True):
+class NewFact(Struct, frozen=True):
     """An event; ``ends`` is the message of the request that is complete with it, -1 for none."""
 
     event: Event
     ends: int = -1
 
 
-def facts_of(asking: Asking, matched: int, known: Known, first: int) -> list[Fact]:
+def facts_of(asking: Asking, matched: int, known: Known, first: int) -> list[NewFact]:
     """Return the facts of a request's messages behind the first ``matched`` ones.
 
     ``known`` are the calls up to there, as the session has them, and ``first`` is the number of
@@ -48,12 +48,12 @@ def facts_of(asking: Asking, matched: int, known: Known, first: int) -> list[Fac
     """
     if asking.previous:
         stubs = [_stub(asked) for _, _, asked in known]
-        return _tail(asking, stubs, matched, known, first).facts()
+        return _Tail(asking, stubs, matched, known, first).facts()
     start = _last_run(asking, matched)
-    tail = _tail(asking, asking.values(start)[: matched - start], matched, known, first)
+    tail = _Tail(asking, asking.values(start, matched), matched, known, first)
     if tail.made.unpaired and start:
         # a result that comes late answers a call further up
-        tail = _tail(asking, asking.values()[:matched], matched, known, first)
+        tail = _Tail(asking, asking.values(0, matched), matched, known, first)
     return tail.facts()
 
 
@@ -62,26 +62,15 @@ def _stub(asked: Asked) -> dict[str, str]:
     return {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
 
 
-def _tail(
-    asking: Asking, before: list[Any], matched: int, known: Known, first: int
-) -> _Tail:
-    if before and new_dialect(asking.dialect).layout == FLAT:
-        # items of a model's that stand together are read as one reply
-        before = [*before, said_as(asking.dialect, ".")]
-    made = _imported(asking.dialect, [*before, *asking.values(matched)])
-    return _Tail(asking, made, len(before), matched, known, first)
-
-
 def _last_run(asking: Asking, matched: int) -> int:
     """Return where the last replies begin among the first messages: what follows answers them."""
-    view = new_dialect(asking.dialect)
-    seen = False
-    for at in range(matched - 1, -1, -1):
-        is_reply = view.read([msgspec.json.decode(asking.raws[at])])[0].role == ASSISTANT
-        if seen and not is_reply:
-            return at + 1
-        seen = seen or is_reply
-    return 0
+    replies = asking.replies
+    at = matched
+    while at and not replies[at - 1]:
+        at -= 1
+    while at and replies[at - 1]:
+        at -= 1
+    return at
 
 
 def _imported(dialect: str, messages: list[Any]) -> Imported:
@@ -94,29 +83,26 @@ def _imported(dialect: str, messages: list[Any]) -> Imported:
 
 
 class _Tail:
-    """The new messages of a request, taken apart behind ``before`` others that give them sense."""
+    """The new messages of a request, read behind ``before``, which has the calls they answer."""
 
-    def __init__(  # noqa: PLR0913 - what a tail is
-        self,
-        asking: Asking,
-        made: Imported,
-        before: int,
-        matched: int,
-        known: Known,
-        first: int,
+    def __init__(
+        self, asking: Asking, before: list[Any], matched: int, known: Known, first: int
     ) -> None:
+        if before and new_dialect(asking.dialect).layout == FLAT:
+            # items of a model's that stand together are read as one reply
+            before = [*before, said_as(asking.dialect, ".")]
         self.asking = asking
-        self.made = made
-        self.before = before
+        self.made = _imported(asking.dialect, [*before, *asking.values(matched)])
+        self.before = len(before)
         self.known = known
         self.first = first
         # what to add to an index of the list to have that of the request's message
-        self.shift = matched - before
+        self.shift = matched - len(before)
         self.places: dict[int, int] = {}
         self.numbers: dict[tuple[int, int], int] = {}
-        self.out: list[Fact] = []
+        self.out: list[NewFact] = []
 
-    def facts(self) -> list[Fact]:
+    def facts(self) -> list[NewFact]:
         made = self.made
         self._count_matched()
         order = sorted(range(len(made.events)), key=lambda n: made.homes[n])
@@ -146,7 +132,7 @@ class _Tail:
         for index in range(start, stop):
             raw = self.asking.raws[index + self.shift]
             note = Noted(name=MESSAGE, payload=Raw(msgspec.json.encode(msgspec.json.decode(raw))))
-            self.out.append(Fact(note, index + self.shift))
+            self.out.append(NewFact(note, index + self.shift))
 
     def _put(self, number: int, ends: int) -> None:
         event = self.made.events[number]
@@ -154,10 +140,10 @@ class _Tail:
             event = self._placed(event)
         self.places[number + 1] = self.first + len(self.out)
         if isinstance(event, Replied) and not event.calls:
-            self.out.append(Fact(event))
-            self.out.append(Fact(Ended(), ends))
+            self.out.append(NewFact(event))
+            self.out.append(NewFact(Ended(), ends))
         else:
-            self.out.append(Fact(event, ends))
+            self.out.append(NewFact(event, ends))
 
     def _placed(self, event: Finished) -> Event:
         """Return a result with the record of its call's reply."""

@@ -24,7 +24,7 @@ _REFUSED = 400
 _DECODE = msgspec.json.Decoder().decode
 
 
-class Answer(Struct, frozen=True):
+class Came(Struct, frozen=True):
     """A reply, or a note of what came instead; ``messages`` are those that a client hands back."""
 
     event: Replied | Partial | Noted
@@ -32,30 +32,30 @@ class Answer(Struct, frozen=True):
     response: str = ""
 
 
-def answer_of(dialect: str, data: bytes, status: int, model: str, *, complete: bool) -> Answer:
+def came_of(dialect: str, data: bytes, status: int, model: str, *, complete: bool) -> Came:
     """Make what came into the fact to keep; of a refusal only that it was one is kept."""
     if status >= _REFUSED:
-        return Answer(Noted(name=UNREAD, label=f"status {status}"), [])
+        return Came(Noted(name=UNREAD, label=f"status {status}"), [])
     events = list(_events(dialect, data))
     if events:
         return _streamed(dialect, events, model)
     try:
-        return _answer(received(data, dialect), model)
+        return _came(received(data, dialect), model)
     except UsageError:
         how = f"status {status}" if complete else f"status {status}, cut off"
         text = text_payload(data.decode("utf-8", "replace"))
-        return Answer(Noted(name=UNREAD, label=how, payload=text), [])
+        return Came(Noted(name=UNREAD, label=how, payload=text), [])
 
 
-def _streamed(dialect: str, events: list[Any], model: str) -> Answer:
+def _streamed(dialect: str, events: list[Any], model: str) -> Came:
     gathered = accumulator_for(dialect)
     for event in events:
         gathered.feed(event)
     if gathered.complete:
-        return _answer(received(gathered.whole(), dialect), model)
+        return _came(received(gathered.whole(), dialect), model)
     message = gathered.closed()
     if message is None:
-        return Answer(Noted(name=UNREAD, label="cut off before anything came"), [])
+        return Came(Noted(name=UNREAD, label="cut off before anything came"), [])
     asked = calls_in(dialect, messages_in(dialect, message))
     part = Partial(
         payload=json_payload(message),
@@ -64,14 +64,14 @@ def _streamed(dialect: str, events: list[Any], model: str) -> Answer:
         model=_text(gathered.whole(), "model") or model,
         calls=tuple(Asked(*call) for call in asked),
     )
-    return _answer(part, model)
+    return _came(part, model)
 
 
-def _answer(event: Replied | Partial, model: str) -> Answer:
+def _came(event: Replied | Partial, model: str) -> Came:
     named = event if event.model or not model else structs.replace(event, model=model)
     value = value_of(event.payload, inner=True)
     response = _text(value, "id") if event.dialect == "openai-responses" else ""
-    return Answer(named, messages_in(event.dialect, value), response)
+    return Came(named, messages_in(event.dialect, value), response)
 
 
 def _text(value: Any, key: str) -> str:
@@ -134,5 +134,3 @@ def _framed(data: bytes) -> Iterator[Any]:
             yield {frame.event: _DECODE(frame.payload or b"{}")}
     except (Unreadable, ValueError):
         return
-
-

@@ -168,12 +168,11 @@ class Tree:
 
     def learn(self, branch: Branch, ends: Iterable[bytes]) -> None:
         """Know a session by some more hashes; those that nobody asked for lately are forgotten."""
-        known = self._branches.setdefault(branch.name, branch)
-        self._branches.move_to_end(branch.name)
-        if known is not branch:
+        if self._branches.get(branch.name) is not branch:
             self.forget(branch.name)
-            self._branches[branch.name] = branch
             ends = branch.nodes
+        self._branches[branch.name] = branch
+        self._branches.move_to_end(branch.name)
         for end in ends:
             self._places.setdefault(end, {})[branch.name] = None
             self._count += 1
@@ -213,7 +212,7 @@ class Tree:
                 found = [one for one in found if one[0].told_at(one[1]) == told]
             if not found:
                 continue
-            branch, seq = max(found, key=lambda one: _fitness(*one, told))
+            branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], told))
             is_free = branch.is_free(seq)
             if is_whole:
                 return Decision(Step.REPEATS, branch, seq, matched, is_sure=True)
