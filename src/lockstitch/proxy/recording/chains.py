@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
+from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -191,4 +192,9 @@ def digest_of_response(response: str) -> str:
 
 def tag_of(mark: bytes) -> str:
     """Return the tag of the sessions that have a place in their chain."""
-    return f"proxy:{mark.hex()}"
+    return f"proxy:{spelled(mark)}"
+
+
+def spelled(end: bytes) -> str:
+    """Spell a hash in few characters."""
+    return urlsafe_b64encode(end).decode()

@@ -12,7 +12,15 @@ from msgspec import Struct, structs
 from lockstitch.dialects.event_stream import Decoder
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.journal.events import Asked, Noted, Partial, Replied, text_payload, value_of
+from lockstitch.journal.events import (
+    NOTHING,
+    Asked,
+    Noted,
+    Partial,
+    Replied,
+    text_payload,
+    value_of,
+)
 from lockstitch.session.content import json_payload
 from lockstitch.session.received import received
 from lockstitch.session.streams import accumulator_for
@@ -30,6 +38,11 @@ class Came(Struct, frozen=True):
     event: Replied | Partial | Noted
     messages: list[Any]
     response: str = ""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether nothing came that anybody said."""
+        return isinstance(self.event, Noted) and self.event.payload == NOTHING
 
 
 def came_of(dialect: str, data: bytes, status: int, model: str, *, complete: bool) -> Came:

@@ -259,6 +259,8 @@ class _Reply:
         if branch.is_free(seq) and not apart:
             self.keeper.add(branch, [*self._description(branch, is_fork=False), *self.facts])
             return branch.name
+        if self.came.is_refusal:
+            return branch.name  # nothing was said, and the conversation has gone on
         fork = self.keeper.branch(self.fork) or self.keeper.fork(branch, seq, self.fork)
         came_from = _entry(Forked(source=branch.name, at=seq))
         described = self._description(fork, is_fork=True)

@@ -7,6 +7,7 @@ keeps the conversation under a response's id, and ``i@DIGEST@…`` says what the
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -26,7 +27,7 @@ from lockstitch.journal.events import (
     event_of,
 )
 from lockstitch.journal.records import NEW, Head, Record, blob_name
-from lockstitch.proxy.recording.chains import Chain
+from lockstitch.proxy.recording.chains import Chain, spelled
 
 # The notes that hold the fields of a request beside its messages, each under its label.
 FIELD = "request"
@@ -38,7 +39,7 @@ _MOST = 200_000
 
 def node_key(end: bytes, length: int, response: str = "") -> str:
     """Return the key of the record that ends a message."""
-    key = f"{_NODE}{end.hex()}@{length}"
+    key = f"{_NODE}{spelled(end)}@{length}"
     return f"{key}@{response}" if response else key
 
 
@@ -75,7 +76,7 @@ class Branch:
             event = event_of(record)
             if record.key.startswith(_NODE):
                 _, end, length, *response = record.key.split("@")
-                new.append(bytes.fromhex(end))
+                new.append(urlsafe_b64decode(end))
                 self.nodes[new[-1]] = Node(record.seq, int(length))
                 for one in response:
                     self.responses[one] = new[-1]
@@ -222,7 +223,8 @@ class Tree:
         return Decision(Step.NEW)
 
     def _at(self, end: bytes) -> list[tuple[Branch, int]]:
-        branches = (self._branches[name] for name in self._places.get(end, ()))
+        """Return the sessions that have a hash, the latest first, each with its record."""
+        branches = (self._branches[name] for name in reversed(self._places.get(end, {})))
         return [(branch, branch.nodes[end].seq) for branch in branches]
 
 
