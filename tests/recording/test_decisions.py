@@ -124,8 +124,9 @@ def test_cache_markers_that_move_do_not_matter(heard: Heard) -> None:
         client.messages[-1]["content"][0].update(marker)
         names.add(heard.turn(client, answer(A, number, f"reply {number}")))
     assert len(names) == 1
-    # more markers than a request may have, one from each turn, do not make it invalid
-    assert len(heard.request(names.pop(), A)) == 18
+    # a request may have four markers, and each turn had one of its own
+    messages = heard.request(names.pop(), A)
+    assert "cache_control" not in json.dumps(messages)
 
 
 def test_bedrocks_cache_points_do_not_matter(heard: Heard) -> None:
@@ -152,7 +153,7 @@ def test_ids_that_the_client_makes_anew_do_not_matter(heard: Heard, dialect: str
     client = Client(dialect).say("Find the lost key")
     first = heard.turn(client, answer(dialect, 1, "Let me look.", "call_a", "call_b"))
     client.give([("call_a", "look", "under the mat"), ("call_b", "look", "not there")])
-    text = json.dumps(client.messages).replace("call_a", "id_1").replace("call_b", "id_2")
+    text = json.dumps(client.messages).replace('"call_a"', '"id_1"').replace('"call_b"', '"id_2"')
     client.messages = json.loads(text)
     assert heard.turn(client, answer(dialect, 2, "Under the mat.")) == first
     assert heard.said(first)[-3:] == [
@@ -227,7 +228,7 @@ def test_a_conversation_that_the_provider_keeps(heard: Heard, url: str) -> None:
     finally:
         other.close()
     assert heard.said(name)[1:] == [
-        'assistant: Let me look.look({"q": "argument of call_a"})',
+        'assistant: Let me look.look({"q":"argument of call_a"})',
         "tool: under the mat",
         "assistant: Under the mat.",
         "user: Thank you",
@@ -268,9 +269,8 @@ def test_broken_histories_are_kept_and_sent_whole(heard: Heard, dialect: str) ->
     shown = json.dumps(heard.request(name, dialect))
     assert "nobody asked for this" in shown
     assert "Well?" in shown
-    assert '"payload":null' in json.dumps(
-        [str(record.body) for record in heard.backend.read(name)]
-    ).replace(" ", "")
+    bodies = [record.body for record in heard.backend.read(name)]
+    assert any(b'"name":"message"' in body and b'"payload":null' in body for body in bodies)
 
 
 def test_a_late_result_finds_its_call(heard: Heard) -> None:

