@@ -227,6 +227,7 @@ def _status(tally: Tally) -> int:
 
 COMMAND = Command(
     name="check",
+    group="sessions",
     run=run,
     summary="Find what is wrong with a session, or with a message list or request body.",
     details=(

@@ -66,6 +66,7 @@ def _print(journal: Journal) -> None:
 
 COMMAND = Command(
     name="checkpoints",
+    group="store",
     run=run,
     summary="List the places of a session to go back to.",
     details=(

@@ -301,6 +301,7 @@ def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
 
 COMMAND = Command(
     name="compact",
+    group="sessions",
     run=run,
     summary="Make a session that is too long shorter, as its own program would.",
     details=(

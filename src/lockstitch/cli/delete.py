@@ -66,6 +66,7 @@ def _show(found: Listed) -> None:
 
 COMMAND = Command(
     name="delete",
+    group="store",
     run=run,
     summary="Remove a session for good, with what belongs to it.",
     details=(

@@ -174,6 +174,7 @@ def _encoded(messages: list[Any]) -> bytes:
 
 COMMAND = Command(
     name="export",
+    group="sessions",
     run=run,
     summary="Print a stored session as the messages of a request, healed.",
     details=(

@@ -240,6 +240,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
 
 COMMAND = Command(
     name="migrate",
+    group="store",
     run=run,
     summary="Copy sessions from one store into another one.",
     details=(

@@ -97,6 +97,7 @@ def _emit(**fields: object) -> None:
 
 COMMAND = Command(
     name="provider",
+    group="requests",
     run=run,
     summary="Run a strict provider on this machine, for tests and demos.",
     details=(

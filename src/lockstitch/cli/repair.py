@@ -345,6 +345,7 @@ def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) ->
 
 COMMAND = Command(
     name="repair",
+    group="sessions",
     run=run,
     summary="Mend broken sessions where they are: planned, shown, backed up, undoable.",
     details=(

@@ -179,6 +179,7 @@ def _audited(one: Audited) -> dict[str, Any]:
 
 COMMAND = Command(
     name="retain",
+    group="store",
     run=run,
     summary="Remove sessions that are old, or more than shall be kept.",
     details=(

@@ -111,6 +111,7 @@ def _say(target: str, moved: Moved, *, as_json: bool) -> None:
 
 COMMAND = Command(
     name="rewind",
+    group="store",
     run=run,
     summary="Let a session go on from an earlier place; nothing is deleted.",
     details=(

@@ -312,6 +312,7 @@ def _status(found: Sequence[Report], *, failed: bool) -> int:
 
 COMMAND = Command(
     name="scan",
+    group="sessions",
     run=run,
     summary="Find every agent session on this machine, or below PATH, and check them all.",
     details=(

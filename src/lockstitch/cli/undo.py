@@ -237,6 +237,7 @@ def _fields(backup: Backup) -> dict[str, Any]:
 
 COMMAND = Command(
     name="undo",
+    group="sessions",
     run=run,
     summary="Take the last repair of a session back, byte for byte.",
     details=(

@@ -27,6 +27,7 @@ def run(*, target: str | None, as_json: bool) -> int:
 
 COMMAND = Command(
     name="vacuum",
+    group="store",
     run=run,
     summary="Give the room of deleted sessions back, and clear it of their words.",
     details=(
