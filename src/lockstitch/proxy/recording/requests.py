@@ -54,6 +54,7 @@ TAG = "proxy"
 # Values from here on are kept once for all sessions: instructions and tools repeat.
 _SHARED = 1024
 _LONGEST_TITLE = 60
+_LONGEST_NAME = 200
 _LAST_CALLS = 256
 
 
@@ -287,7 +288,7 @@ def _response_tag(digest: str) -> str:
 
 
 def _described(title: str, tags: Iterable[str], names: dict[str, str]) -> Described:
-    metadata = {key: value for key, value in names.items() if value}
+    metadata = {key: value[:_LONGEST_NAME] for key, value in names.items() if value}
     return about.described(about.NOTHING, title, _tags(tags), metadata)
 
 
