@@ -1,4 +1,4 @@
-"""A provider of Anthropic's API for campaigns: it answers anything, slowly, and gives up at times."""
+"""A provider of Anthropic's API for campaigns: it answers anything, and gives up at times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 from tests.proxy.upstream import Wire
 from tests.recording.talking import answer, streamed, whole
@@ -19,7 +17,7 @@ class Moody:
     """Replies of few words, so that conversations meet: whole, streamed, cut off or refused."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - to be had again
         self._lock = threading.Lock()
         self._number = 0
 
@@ -32,7 +30,9 @@ class Moody:
             calls = (f"call_{number}",) if self._random.random() < 0.2 else ()
             cut = self._random.random()
         if mood < 0.03:
-            wire.whole(b'{"type": "error", "error": {"type": "overloaded_error"}}', "529 Overloaded")
+            wire.whole(
+                b'{"type": "error", "error": {"type": "overloaded_error"}}', "529 Overloaded"
+            )
         elif body.get("stream"):
             self._stream(wire, text, calls, cut if mood < 0.1 else 1.0)
         else:
@@ -48,7 +48,3 @@ class Moody:
         if share < 1:
             raise ConnectionAbortedError("cut off on purpose")
         wire.chunk(b"")
-
-
-Answer = Callable[[Wire], None]
-Json = Any

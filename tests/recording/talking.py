@@ -70,7 +70,11 @@ class Client:
 
     def body(self) -> bytes:
         """The request as it goes out."""
-        body = {"model": "a-model", **self.beside, LIST.get(self.dialect, "messages"): self.messages}
+        body = {
+            "model": "a-model",
+            **self.beside,
+            LIST.get(self.dialect, "messages"): self.messages,
+        }
         if self.system and self.dialect == "openai-chat":
             body["messages"] = [{"role": "system", "content": self.system}, *self.messages]
         elif self.system:
@@ -96,8 +100,9 @@ def _result(dialect: str, call: str, name: str, text: str) -> Json:
 def answer(dialect: str, number: int, text: str, *calls: str, thought: bool = False) -> Reply:
     """A reply that says something and asks for calls, by their ids."""
     asked = tuple(Asked(call, "look", f"argument of {call}") for call in calls)
-    sealed = {"thought": f"thought {number}", "seal": f"c2Vh{number:04}"} if thought else {}
-    return reply_of(dialect, Speech(number, text=text, calls=asked, **sealed))
+    said = f"thought {number}" if thought else ""
+    seal = f"c2Vh{number:04}" if thought else ""
+    return reply_of(dialect, Speech(number, text=text, calls=asked, thought=said, seal=seal))
 
 
 def whole(reply: Reply) -> bytes:

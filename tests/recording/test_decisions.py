@@ -365,6 +365,6 @@ def test_what_is_no_store_is_refused(url: str) -> None:
         open_recorder(url)
 
 
-def test_an_address_that_is_wrong_is_told(tmp_path: object) -> None:
+def test_an_address_that_is_wrong_is_told() -> None:
     with pytest.raises(UsageError, match="no option 'speed'"):
         open_recorder("sqlite:///a.db?speed=3")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,33 +10,25 @@ import lockstitch
 from lockstitch.stores.opening import open_backend
 from tests.recording.talking import Client, Heard, answer, streamed, whole
 
-STRANGER = {"anthropic": "openai-responses"}
-
 
 def three_turns(heard: Heard, client: Client, *, stream: bool) -> list[str]:
     """Words, two calls and their results, words again; gives the sessions they went to."""
-    dialect, names = client.dialect, []
+
+    def heard_by(number: int, text: str, *calls: str) -> str:
+        reply = answer(client.dialect, number, text, *calls, thought=bool(calls))
+        if not stream:
+            return heard.turn(client, reply)
+        chunks, _ = streamed(client.dialect, text, *calls, thought="hm" if calls else "")
+        name = heard.commit(heard.begin(client), chunks)
+        client.hear(reply)
+        return name
+
     client.say("Find the lost key")
-    first = answer(dialect, 1, "Let me look.", "call_a", "call_b", thought=True)
-    names.append(_heard(heard, client, first, ("call_a", "call_b"), stream=stream))
+    first = heard_by(1, "Let me look.", "call_a", "call_b")
     client.give([("call_a", "look", "under the mat"), ("call_b", "look", "not there")])
-    second = answer(dialect, 2, "It is under the mat.")
-    names.append(_heard(heard, client, second, (), stream=stream))
+    second = heard_by(2, "It is under the mat.")
     client.say("Thank you")
-    third = answer(dialect, 3, "You are welcome.")
-    names.append(_heard(heard, client, third, (), stream=stream))
-    return names
-
-
-def _heard(heard: Heard, client: Client, reply: object, calls: tuple[str, ...], *, stream: bool) -> str:
-    texts = {1: "Let me look.", 2: "It is under the mat.", 3: "You are welcome."}
-    number = 1 + sum(name in json.dumps(client.messages) for name in list(texts.values())[:2])
-    if not stream:
-        return heard.turn(client, reply)  # type: ignore[arg-type]
-    chunks, _ = streamed(client.dialect, texts[number], *calls, thought="hm" if calls else "")
-    name = heard.commit(heard.begin(client), chunks)
-    client.hear(reply)  # type: ignore[arg-type]
-    return name
+    return [first, second, heard_by(3, "You are welcome.")]
 
 
 SAID = [
@@ -155,7 +146,7 @@ def test_a_stream_of_geminis_without_server_sent_events(heard: Heard) -> None:
     assert "Under the" in heard.shown(cut)
 
 
-def test_a_session_is_exported_in_every_dialect(heard: Heard, dialect: str, tmp_path: Path) -> None:
+def test_a_session_is_exported_in_every_dialect(heard: Heard, dialect: str) -> None:
     name = three_turns(heard, Client(dialect), stream=False)[-1]
     for other in ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock"):
         messages = heard.request(name, other)

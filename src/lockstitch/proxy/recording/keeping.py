@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from lockstitch.errors import Busy, Damaged, Unreadable, Unsure
-from lockstitch.journal.records import Entry, chained
+from lockstitch.journal.records import Entry, Head, chained
 from lockstitch.proxy.recording.chains import Chain, tag_of
 from lockstitch.proxy.recording.tree import Branch, Decision, Tree
 from lockstitch.stores.base import Backend, Listing
@@ -108,13 +108,16 @@ class Keeper:
         with self._lock:
             self._tree.forget(name)
 
-    def add(self, branch: Branch, entries: Sequence[Entry]) -> int:
-        """Add to a session behind what is known of it; return the number of the last record.
-
-        Raises ``Moved`` if somebody else added something, and ``Held`` if they are at it.
-        """
+    def free_end(self, branch: Branch, seq: int) -> Head | None:
+        """Return where a session ends, if nothing was said in it behind a record."""
         with self._lock:
-            after = branch.head
+            return branch.head if branch.is_free(seq) else None
+
+    def add(self, branch: Branch, entries: Sequence[Entry], after: Head) -> int:
+        """Add to a session where it ended; return the number of the last record.
+
+        Raises ``Moved`` if somebody added something since, and ``Held`` if they are at it.
+        """
         head = self.backend.add(branch.name, entries, after, wait=_HELD)
         with self._lock:
             if branch.head.seq == after.seq:
@@ -122,9 +125,7 @@ class Keeper:
         return head.seq
 
     def fork(self, source: Branch, seq: int, name: str) -> Branch:
-        """Make a fork of a session at a record; what is there already is done."""
+        """Make a fork of a session at a record; nobody else knows it until something is added."""
         head = self.backend.fork(source.name, seq, name)
         with self._lock:
-            fork = source.forked(name, seq, head)
-            self._tree.learn(fork, ())
-        return fork
+            return source.forked(name, seq, head)

@@ -158,10 +158,12 @@ class _Request:
         if step is Step.CONTINUES and not apart:
             return self._added(branch, decision)
         fork = self.keeper.fork(branch, decision.seq, new_session_name())
-        return self._added(fork, structs.replace(decision, step=Step.FORKS), branch.name)
+        forked = structs.replace(decision, step=Step.FORKS, head=fork.head)
+        return self._added(fork, forked, branch.name)
 
     def _added(self, branch: Branch, decision: Decision, source: str = "") -> Kept:
-        seq = self.keeper.add(branch, self._entries(branch, decision, source))
+        entries = self._entries(branch, decision, source)
+        seq = self.keeper.add(branch, entries, decision.head)
         return self._kept(branch, seq, decision.step)
 
     def _kept(self, branch: Branch, seq: int, step: Step) -> Kept:
@@ -169,7 +171,7 @@ class _Request:
         return Kept(branch.name, seq, self.chain, asking.dialect, asking.model, step)
 
     def _entries(self, branch: Branch, decision: Decision, source: str) -> list[Entry]:
-        seq = branch.head.seq
+        seq = decision.head.seq
         entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
         described = self._description(branch, decision.step)
         entries += [_entry(described)] if described is not None else []
@@ -257,15 +259,17 @@ class _Reply:
 
     def _written(self, branch: Branch, *, apart: bool) -> str:
         seq = self.request.seq
-        if branch.is_free(seq) and not apart:
-            self.keeper.add(branch, [*self._description(branch, is_fork=False), *self.facts])
+        end = None if apart else self.keeper.free_end(branch, seq)
+        if end is not None:
+            self.keeper.add(branch, [*self._description(branch, is_fork=False), *self.facts], end)
             return branch.name
         if self.came.is_refusal:
             return branch.name  # nothing was said, and the conversation has gone on
-        fork = self.keeper.branch(self.fork) or self.keeper.fork(branch, seq, self.fork)
+        self.fork = new_session_name()
+        fork = self.keeper.fork(branch, seq, self.fork)
         came_from = _entry(Forked(source=branch.name, at=seq))
         described = self._description(fork, is_fork=True)
-        self.keeper.add(fork, [came_from, *described, *self.facts])
+        self.keeper.add(fork, [came_from, *described, *self.facts], fork.head)
         return fork.name
 
     def _description(self, branch: Branch, *, is_fork: bool) -> list[Entry]:

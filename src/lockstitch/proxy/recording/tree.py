@@ -144,11 +144,13 @@ class Step(Enum):
 class Decision(Struct, frozen=True):
     """What a request is: of which session, from which record, how many of its messages are there.
 
-    ``is_sure`` is false where another worker's session may hold more of it.
+    ``head`` is where that session ended when this was decided: it holds only behind that.
+    ``is_sure`` is false where another worker's session may hold more of the request.
     """
 
     step: Step
     branch: Branch | None = None
+    head: Head = NEW
     seq: int = 0
     matched: int = 0
     is_sure: bool = False
@@ -216,10 +218,10 @@ class Tree:
             branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], told))
             is_free = branch.is_free(seq)
             if is_whole:
-                return Decision(Step.REPEATS, branch, seq, matched, is_sure=True)
+                return Decision(Step.REPEATS, branch, branch.head, seq, matched, is_sure=True)
             step = Step.CONTINUES if is_free else Step.FORKS
             is_sure = is_free and not any(replies[matched:])
-            return Decision(step, branch, seq, matched, is_sure)
+            return Decision(step, branch, branch.head, seq, matched, is_sure)
         return Decision(Step.NEW)
 
     def _at(self, end: bytes) -> list[tuple[Branch, int]]:
