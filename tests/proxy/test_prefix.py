@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.kinds_of_break.conversations import (
 from tests.proxy.bodies import EACH_DIALECT, Case
 
 EARLY = BROKEN[1]
+EACH, STEP = (10_000, 1) if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else (20, 27)
 STYLES = ({}, {"separators": (",", ":")}, {"indent": 2})
 
 
@@ -49,7 +51,10 @@ def sent(case: Case, turns: tuple[Turn, ...], **style: Any) -> bytes:
 
 def assert_holds(case: Case, begun: tuple[Turn, ...], turns: int, **style: Any) -> None:
     before = b""
-    for history in growing(begun, turns):
+    for number, history in enumerate(growing(begun, turns)):
+        # one that begins with the bytes of one before it begins with those of all before that
+        if number > EACH and number % STEP:
+            continue
         now = sent(case, history, **style)
         assert now.startswith(before), (len(history), before[-300:], now[len(before) - 300 :][:600])
         before = now
