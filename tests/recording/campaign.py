@@ -99,11 +99,10 @@ class Proxying:
         self.start()
 
     def start(self) -> None:
+        nowhere = subprocess.DEVNULL
         self.process = subprocess.Popen(
-            self._words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            self._words, stdout=nowhere, stderr=nowhere, start_new_session=True
         )
-        assert self.process.stdout
-        threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def kill(self) -> None:
         """End all of it at once."""
@@ -168,8 +167,9 @@ class _Run:
         deeds: dict[str, Callable[[], bool]] = {
             "clients": self._kill_client,
             "proxies": self._kill_proxy,
-            "workers": lambda: self.plan.workers > 1 and self.proxy.kill_worker(self.random),
         }
+        if self.plan.workers > 1:
+            deeds["workers"] = lambda: self.proxy.kill_worker(self.random)
         if self.plan.server is not None:
             deeds["stores"] = self._kill_store
         until = time.monotonic() + self.plan.seconds
@@ -179,16 +179,16 @@ class _Run:
             # something must go through between two kills, or nothing is shown
             while len(self.report.acknowledged) < before + 3 and time.monotonic() < until:
                 time.sleep(0.05)
-            name = self.random.choice(sorted(deeds))
+            most = self.plan.enough or sys.maxsize
+            left = [one for one in sorted(deeds) if self.report.kills.get(one, 0) < most]
+            name = self.random.choice(left)
             if deeds[name]():
                 self.report.kills[name] = self.report.kills.get(name, 0) + 1
 
     def _is_enough(self, deeds: dict[str, Callable[[], bool]]) -> bool:
         kills = self.report.kills
-        wanted = [name for name in deeds if name != "workers" or self.plan.workers > 1]
-        return bool(self.plan.enough) and all(
-            kills.get(name, 0) >= self.plan.enough for name in wanted
-        )
+        most = self.plan.enough
+        return bool(most) and all(kills.get(name, 0) >= most for name in deeds)
 
     def _kill_client(self) -> bool:
         at = self.random.randrange(len(self.clients))
