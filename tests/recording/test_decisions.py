@@ -348,6 +348,36 @@ def test_a_reply_that_says_nothing(heard: Heard) -> None:
     assert name in heard.sessions()
 
 
+def test_the_keys_of_other_servers_are_not_kept(heard: Heard) -> None:
+    schema = {"type": "object", "properties": {"authorization": {"type": "string"}}}
+    tools = [
+        {"type": "function", "name": "look", "parameters": schema},
+        {
+            "type": "mcp",
+            "server_label": "notes",
+            "server_url": "https://notes.example/?api_key=Zx81mQpLw0secret",
+            "authorization": "Bearer Yt93kdLq02secret",
+            "headers": {"X-Api-Key": "Wq55plMn77secret"},
+        },
+    ]
+    servers = [{"url": "https://notes.example", "authorization_token": "Rk20vbXz19secret"}]
+    beside = {"tools": tools, "mcp_servers": servers}
+    client = Client("openai-responses", beside=beside).say("Hello")
+    name = heard.turn(client, answer("openai-responses", 1, "Hello!"))
+    kept = b"".join(record.body for record in heard.backend.read(name))
+    assert b"secret" not in kept
+    assert json.dumps(schema, separators=(",", ":")).encode() in kept
+    seq = heard.store.read(name).seq
+    heard.turn(client.say("Again"), answer("openai-responses", 2, "Again!"))
+    assert heard.store.read(name).seq <= seq + 4
+
+
+def test_what_was_said_is_found(heard: Heard, dialect: str) -> None:
+    _, name = talked(heard, dialect)
+    for words in ("lost key", "let me look", "under the mat"):
+        assert {match.session for match in heard.store.search(words)} == {name}
+
+
 def test_values_that_repeat_are_kept_once(heard: Heard) -> None:
     tools = [{"name": f"tool_{n}", "description": "x" * 100} for n in range(100)]
     for number in range(20):

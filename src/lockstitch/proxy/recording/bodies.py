@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from lockstitch.errors import Unreadable
 from lockstitch.journal.events import Instructed
 from lockstitch.model.parts import ASSISTANT, SYSTEM
 from lockstitch.proxy.recording.chains import Linked, Linking
+from lockstitch.redaction import redacted
 from lockstitch.session.importing import SYSTEMS, instructions, system_in
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -25,7 +27,7 @@ class Asking(Struct):
     """What a client asks a model, taken apart.
 
     ``raws`` are the bytes of the messages in the conversation, ``told`` what the model is told
-    before it, and ``beside`` the other fields of the body as they came. ``previous`` is the id of
+    before it, and ``beside`` the other fields of the body, without keys. ``previous`` is the id of
     the response that the provider keeps the conversation under, "" if the client sends all of it.
     """
 
@@ -68,22 +70,31 @@ def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Ask
     linked = linking.of_raws(name, raws)
     begun = next((n for n, one in enumerate(linked) if one.role != SYSTEM), len(raws))
     system = system_in({one: _DECODE(fields[one]) for one in SYSTEMS if one in fields})
-    beside = {one: _on_a_line(raw) for one, raw in fields.items() if one not in (key, *SYSTEMS)}
+    others = {one: bytes(raw) for one, raw in fields.items() if one not in (key, *SYSTEMS)}
+    beside = {one: _without_secrets(raw) for one, raw in others.items() if one != _PREVIOUS}
     return Asking(
         name,
         raws[begun:],
         linked[begun:],
         instructions(name, system, [_DECODE(raw) for raw in raws[:begun]]),
-        {one: raw for one, raw in beside.items() if one != _PREVIOUS},
-        model or _text(beside.get("model")),
-        _text(beside.get(_PREVIOUS)),
+        beside,
+        model or _text(others.get("model")),
+        _text(others.get(_PREVIOUS)),
     )
 
 
-def _on_a_line(raw: Raw) -> bytes:
-    """Return a value as a record may hold it."""
-    value = bytes(raw)
-    return msgspec.json.encode(_DECODE(value)) if b"\n" in value or b"\r" in value else value
+@lru_cache(256)
+def _without_secrets(raw: bytes) -> bytes:
+    """Return a field's value as a record may hold it: on one line, and without keys.
+
+    Clients hand over the keys of other servers in what they say of their tools.
+    """
+    if b'"' not in raw and b"\n" not in raw and b"\r" not in raw:
+        return raw
+    value = _DECODE(raw)
+    clean, found = redacted(value)
+    is_plain = not found and b"\n" not in raw and b"\r" not in raw
+    return raw if is_plain else msgspec.json.encode(clean)
 
 
 def _listed(raw: Raw | None) -> list[bytes]:
