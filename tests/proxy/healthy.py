@@ -10,7 +10,7 @@ from tests.proxy.bodies import CASES, TOOLS, Case
 
 WORDS = (
     "hello",
-    "a \"quoted\" word",
+    'a "quoted" word',
     "back\\slash",
     "tab\tand\nline",
     "grüße",

@@ -32,7 +32,7 @@ from tests.proxy.upstream import listening
 
 def generated(count: int, seed: int) -> Iterator[tuple[Case, bytes]]:
     """Give so many generated requests; a provider would take each of them."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311 - the same requests every time
     for _ in range(count):
         case, body = made(random)
         assert problems(case.dialect, json.loads(body)) == [], body
@@ -73,7 +73,9 @@ def passed(requests: Iterable[tuple[Case, bytes]]) -> Counter[str]:
             got = upstream.seen.pop()
             assert got.body == body, (case.name, len(body), len(got.body))
             assert got.target == case.path
-            said = [name for name, _ in answer.getheaders() if name.lower().startswith("lockstitch")]
+            said = [
+                name for name, _ in answer.getheaders() if name.lower().startswith("lockstitch")
+            ]
             assert (answer.status, said) == (200, []), (case.name, said)
             counts[case.name] += 1
     return counts
@@ -84,7 +86,7 @@ class closing_proxy:  # noqa: N801 - used as a function
 
     def __init__(self, url: str) -> None:
         settings = Settings(port=0, upstreams=(Target(url=url),))
-        self.proxy = running(settings, log=lambda event: None)
+        self.proxy = running(settings, log=lambda _: None)
 
     def __enter__(self) -> HTTPConnection:
         url = self.proxy.__enter__()

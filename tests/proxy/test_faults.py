@@ -129,7 +129,9 @@ def test_a_slow_body_is_not_waited_for(proxy: Start, upstream: Upstream) -> None
 
 def test_a_length_that_is_too_long(proxy: Start, upstream: Upstream) -> None:
     """The client ends before it has sent what it announced: nothing goes out."""
-    raw(proxy(upstream.url).url, head("/v1/messages", "Content-Length: 99") + b"{}", half_close=True)
+    raw(
+        proxy(upstream.url).url, head("/v1/messages", "Content-Length: 99") + b"{}", half_close=True
+    )
     assert upstream.seen == []
 
 
@@ -204,9 +206,7 @@ BROKEN_BODIES = {
 
 
 @pytest.mark.parametrize("name", BROKEN_BODIES)
-def test_bodies_that_are_none_pass_as_they_are(
-    proxy: Start, upstream: Upstream, name: str
-) -> None:
+def test_bodies_that_are_none_pass_as_they_are(proxy: Start, upstream: Upstream, name: str) -> None:
     proxied = proxy(upstream.url)
     for case in EACH_DIALECT:
         got = send(proxied.url, case.path, BROKEN_BODIES[name])
@@ -216,7 +216,7 @@ def test_bodies_that_are_none_pass_as_they_are(
 
 @pytest.fixture(scope="module")
 def standing() -> Any:
-    """A proxy and its upstream for the whole module, since a body is sent faster than they start."""
+    """A proxy and its upstream for all of the module: a body is sent faster than they start."""
     from lockstitch.proxy.server import running
     from lockstitch.proxy.settings import Settings
     from lockstitch.proxy.settings import Upstream as Target
@@ -224,7 +224,7 @@ def standing() -> Any:
 
     with listening() as upstream:
         made = Settings(port=0, upstreams=(Target(url=upstream.url),))
-        with running(made, log=lambda event: None) as url:
+        with running(made, log=lambda _: None) as url:
             yield Proxied(url), upstream
 
 

@@ -116,7 +116,9 @@ def test_no_request_chooses_where_it_goes(
         target = path.format(other=address)
         method = "CONNECT" if target.endswith(":443") else "POST"
         head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        more = f"X-Forwarded-Host: {address}\r\nX-Upstream: {other.url}\r\nForwarded: host={address}"
+        more = (
+            f"X-Forwarded-Host: {address}\r\nX-Upstream: {other.url}\r\nForwarded: host={address}"
+        )
         body = f"{head}{more}\r\nContent-Length: 2\r\n\r\n{{}}"
         raw(proxy(f"{upstream.url}/base").url, body.encode())
         assert other.seen == []

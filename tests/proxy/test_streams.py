@@ -137,7 +137,7 @@ def test_an_upstream_that_is_not_there(proxy: Start) -> None:
 
 def test_an_upstream_that_does_not_answer_in_time(proxy: Start, upstream: Upstream) -> None:
     done = threading.Event()
-    upstream.script = lambda wire: (done.wait(PATIENCE), None)[1]
+    upstream.script = lambda _: (done.wait(PATIENCE), None)[1]
     got = send(proxy(upstream.url, idle_timeout=0.2).url, MESSAGES.path, BODY)
     done.set()
     assert (got.status, got.value["error"]["type"]) == (504, "timeout_error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from lockstitch.proxy import answers, encodings, headers, metrics
 from lockstitch.proxy.aiming import aimed
 from lockstitch.proxy.healing import Decision, decided
 from lockstitch.proxy.interfaces import Exchange, Recorder
-from lockstitch.proxy.recorded import Passage, Replayed, Source, chunks
+from lockstitch.proxy.recorded import NotKept, Passage, Replayed, Source, chunks
 from lockstitch.proxy.routes import Route, is_sound, route_of
 from lockstitch.proxy.settings import (
     Settings,
@@ -218,9 +219,9 @@ class Proxy:
             else:
                 found = decided(plain, profile, asked.route.model)
         except Exception as error:
-            self._failed(asked, "check-failed", error)
             if self.settings.fail_closed:
                 raise Refused(500, "the request could not be checked", "check-failed") from error
+            self._failed(asked, "check-failed", error)
             return
         asked.decision = found
         if found.left and self.settings.fail_closed:
@@ -245,9 +246,9 @@ class Proxy:
         try:
             asked.exchange = await beginning
         except Exception as error:
-            self._failed(asked, "not-recorded", error)
             if self.settings.fail_closed:
                 raise Refused(500, "the request could not be recorded", "not-recorded") from error
+            self._failed(asked, "not-recorded", error)
 
     async def _again(
         self, asked: Asked, reply: aiohttp.ClientResponse, plain: bytes
@@ -313,7 +314,8 @@ class Proxy:
         source: Source = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None
         if asked.exchange is not None:
-            passage = Passage(asked.route.dialect, reply, source, asked.exchange)
+            failed = partial(self._not_kept, asked)
+            passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
         # before the first byte: whoever has the reply finds what was done to the request
         self._note(asked, reply.status)
         try:
@@ -321,7 +323,7 @@ class Proxy:
             async for chunk in chunks(source) if passage is None else passage.chunks():
                 await response.write(chunk)
             await response.write_eof()
-        except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError) as error:
+        except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError, NotKept) as error:
             await self._cut(asked, passage, error)
         except BaseException:
             if passage is not None:
@@ -331,26 +333,36 @@ class Proxy:
             reply.close()
         return response
 
+    def _not_kept(self, asked: Asked, error: Exception) -> None:
+        """Tell that a reply could not be kept; where none may pass that is not, raise NotKept."""
+        self._lost_on_the_way(asked, "not-recorded", error)
+        if self.settings.fail_closed:
+            raise NotKept from error
+
+    def _lost_on_the_way(self, asked: Asked, kind: str, error: Exception) -> None:
+        self._failed(asked, kind, error)
+        self.log(Event(asked.route.name, 0, asked.route.dialect, error=asked.error))
+
     async def _cut(self, asked: Asked, passage: Passage | None, error: Exception) -> None:
         """End the reply as abruptly as the upstream did, so that nobody takes it for whole."""
-        self._failed(asked, "upstream-cut", error)
-        self.log(Event(asked.route.name, 0, asked.route.dialect, error=asked.error))
+        if not isinstance(error, NotKept):
+            self._lost_on_the_way(asked, "upstream-cut", error)
         if passage is not None:
             await passage.broken()
         if asked.request.transport is not None:
             asked.request.transport.close()
-        raise ConnectionResetError("the upstream went away in the middle of its reply") from error
+        raise ConnectionResetError("the reply ended before it was whole") from error
 
     def _keep(self, passage: Passage) -> None:
         """Keep what arrived although the client is gone, and whoever served it ends."""
         task = asyncio.ensure_future(passage.broken())
         self.keeping.add(task)
-        task.add_done_callback(self._kept)
+        task.add_done_callback(self._done)
 
-    def _kept(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[None]) -> None:
         self.keeping.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.counted.failed("not-recorded")
+        if not task.cancelled():
+            task.exception()
 
     def _failed(self, asked: Asked, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
