@@ -104,19 +104,29 @@ class _Tail:
         self.out: list[NewFact] = []
 
     def facts(self) -> list[NewFact]:
-        made = self.made
         self._count_matched()
-        order = sorted(range(len(made.events)), key=lambda n: made.homes[n])
-        mine = [n for n in order if made.homes[n] >= self.before]
-        at = self.before
-        for place, number in enumerate(mine):
-            home, end = made.homes[number], made.ends[number]
-            self._unread(at, home)
-            at = max(at, end + 1)
-            follows = place + 1 < len(mine) and made.homes[mine[place + 1]] <= end
-            self._put(number, -1 if follows else end + self.shift)
-        self._unread(at, len(self.asking.raws) - self.shift)
+        mine = [one for one in self._ordered() if one[0] >= self.before]
+        for (_, end, number), behind in zip(mine, [*mine[1:], None], strict=False):
+            follows = behind is not None and behind[0] <= end
+            self._put(number, end, -1 if follows else end + self.shift)
         return self.out
+
+    def _ordered(self) -> list[tuple[int, int, int]]:
+        """Return the facts in the order of their messages: first and last of these, and a number.
+
+        The number is -1 for a message that made no fact. A result that stands before its call
+        comes behind it.
+        """
+        made, found = self.made, []
+        covered: set[int] = set()
+        for number, (home, end) in enumerate(zip(made.homes, made.ends, strict=True)):
+            covered.update(range(home, end + 1))
+            event = made.events[number]
+            place = max(home, made.homes[event.reply - 1] if isinstance(event, Finished) else 0)
+            found.append((place, max(place, end), number))
+        messages = range(self.before, len(self.asking.raws) - self.shift)
+        found += [(index, index, -1) for index in messages if index not in covered]
+        return sorted(found, key=lambda one: one[0])
 
     def _count_matched(self) -> None:
         """Number the calls of the replies that are there already, in order."""
@@ -128,14 +138,11 @@ class _Tail:
                     count += 1
         self.missing = count - len(self.known)
 
-    def _unread(self, start: int, stop: int) -> None:
-        """Keep messages that made no fact."""
-        for index in range(start, stop):
-            raw = self.asking.raws[index + self.shift]
-            note = Noted(name=MESSAGE, payload=Raw(msgspec.json.encode(msgspec.json.decode(raw))))
-            self.out.append(NewFact(note, index + self.shift))
-
-    def _put(self, number: int, ends: int) -> None:
+    def _put(self, number: int, end: int, ends: int) -> None:
+        if number < 0:
+            raw = msgspec.json.encode(msgspec.json.decode(self.asking.raws[end + self.shift]))
+            self.out.append(NewFact(Noted(name=MESSAGE, payload=Raw(raw)), ends))
+            return
         event = self.made.events[number]
         if isinstance(event, Finished):
             event = self._placed(event)
