@@ -57,7 +57,7 @@ class Memory:
     fails: str = ""
     is_closed: bool = False
 
-    async def begin(self, dialect: str, body: bytes, *, streamed: bool) -> Kept:
+    async def begin(self, dialect: str, body: bytes, *, streamed: bool, **_: str) -> Kept:
         await asyncio.to_thread(self.may_begin.wait, PATIENCE)
         if self.fails == "begin":
             raise OSError("no space")

@@ -231,7 +231,13 @@ class Proxy:
             return None
         asked.headers = headers.readable(asked.headers, encodings.readable())
         streamed = asked.route.streams or asked.decision.streams
-        begun = self.recorder.begin(asked.route.dialect, plain, streamed=streamed)
+        begun = self.recorder.begin(
+            asked.route.dialect,
+            plain,
+            streamed=streamed,
+            model=asked.route.model or "",
+            client=asked.request.headers.get("User-Agent", ""),
+        )
         return asyncio.ensure_future(begun)
 
     async def _begun(self, asked: Asked, beginning: asyncio.Task[Exchange]) -> None:
