@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from yarl import URL
 
 from lockstitch.proxy import answers, encodings, headers, metrics
 from lockstitch.proxy.aiming import aimed
-from lockstitch.proxy.healing import Decision, decided
+from lockstitch.proxy.healing import Decision, decided, healed, quickly, read
 from lockstitch.proxy.interfaces import Exchange, Recorder
-from lockstitch.proxy.recorded import Passage, Replayed, Source, chunks
+from lockstitch.proxy.recorded import NotKept, Passage, Replayed, Source, chunks
 from lockstitch.proxy.routes import Route, is_sound, route_of
 from lockstitch.proxy.settings import (
     Settings,
@@ -29,8 +30,9 @@ from lockstitch.proxy.settings import (
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
-# What is larger takes a while to check: that is done in a thread of its own.
+# What is larger takes a while to heal, or even to read: that is done in a thread of its own.
 _LARGE = 64 << 10
+_HUGE = 4 << 20
 # Whoever sends more slowly than this many bytes a second is not waited for.
 _SLOWEST = 16 << 10
 # An error that says more than this is not looked at.
@@ -214,14 +216,11 @@ class Proxy:
             return
         profile = profile_for(asked.target.upstream, asked.route.dialect)
         try:
-            if len(plain) > _LARGE:
-                found = await asyncio.to_thread(decided, plain, profile, asked.route.model)
-            else:
-                found = decided(plain, profile, asked.route.model)
+            found = await _decided(plain, profile, asked.route.model)
         except Exception as error:
-            self._failed(asked, "check-failed", error)
             if self.settings.fail_closed:
                 raise Refused(500, "the request could not be checked", "check-failed") from error
+            self._failed(asked, "check-failed", error)
             return
         asked.decision = found
         if found.left and self.settings.fail_closed:
@@ -233,16 +232,22 @@ class Proxy:
             return None
         asked.headers = headers.readable(asked.headers, encodings.readable())
         streamed = asked.route.streams or asked.decision.streams
-        begun = self.recorder.begin(asked.route.dialect, plain, streamed=streamed)
+        begun = self.recorder.begin(
+            asked.route.dialect,
+            plain,
+            streamed=streamed,
+            model=asked.route.model or "",
+            client=asked.request.headers.get("User-Agent", ""),
+        )
         return asyncio.ensure_future(begun)
 
     async def _begun(self, asked: Asked, beginning: asyncio.Task[Exchange]) -> None:
         try:
             asked.exchange = await beginning
         except Exception as error:
-            self._failed(asked, "not-recorded", error)
             if self.settings.fail_closed:
                 raise Refused(500, "the request could not be recorded", "not-recorded") from error
+            self._failed(asked, "not-recorded", error)
 
     async def _again(
         self, asked: Asked, reply: aiohttp.ClientResponse, plain: bytes
@@ -308,13 +313,16 @@ class Proxy:
         source: Source = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None
         if asked.exchange is not None:
-            passage = Passage(asked.route.dialect, reply, source, asked.exchange)
+            failed = partial(self._not_kept, asked)
+            passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
+        # before the first byte: whoever has the reply finds what was done to the request
+        self._note(asked, reply.status)
         try:
             await response.prepare(asked.request)
             async for chunk in chunks(source) if passage is None else passage.chunks():
                 await response.write(chunk)
             await response.write_eof()
-        except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError) as error:
+        except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError, NotKept) as error:
             await self._cut(asked, passage, error)
         except BaseException:
             if passage is not None:
@@ -322,28 +330,38 @@ class Proxy:
             raise
         finally:
             reply.close()
-            self._note(asked, reply.status)
         return response
+
+    def _not_kept(self, asked: Asked, error: Exception) -> None:
+        """Tell that a reply could not be kept; where none may pass that is not, raise NotKept."""
+        self._lost_on_the_way(asked, "not-recorded", error)
+        if self.settings.fail_closed:
+            raise NotKept from error
+
+    def _lost_on_the_way(self, asked: Asked, kind: str, error: Exception) -> None:
+        self._failed(asked, kind, error)
+        self.log(Event(asked.route.name, 0, asked.route.dialect, error=asked.error))
 
     async def _cut(self, asked: Asked, passage: Passage | None, error: Exception) -> None:
         """End the reply as abruptly as the upstream did, so that nobody takes it for whole."""
-        self._failed(asked, "upstream-cut", error)
+        if not isinstance(error, NotKept):
+            self._lost_on_the_way(asked, "upstream-cut", error)
         if passage is not None:
             await passage.broken()
         if asked.request.transport is not None:
             asked.request.transport.close()
-        raise ConnectionResetError("the upstream went away in the middle of its reply") from error
+        raise ConnectionResetError("the reply ended before it was whole") from error
 
     def _keep(self, passage: Passage) -> None:
         """Keep what arrived although the client is gone, and whoever served it ends."""
         task = asyncio.ensure_future(passage.broken())
         self.keeping.add(task)
-        task.add_done_callback(self._kept)
+        task.add_done_callback(self._done)
 
-    def _kept(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[None]) -> None:
         self.keeping.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.counted.failed("not-recorded")
+        if not task.cancelled():
+            task.exception()
 
     def _failed(self, asked: Asked, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
@@ -379,6 +397,19 @@ class Proxy:
         if refused.status in (400, 408, 413):
             response.force_close()
         return response
+
+
+async def _decided(plain: bytes, profile: str, model: str | None) -> Decision:
+    """Decide on a body; what takes longer than to read it is done beside the others."""
+    if len(plain) > _HUGE:
+        return await asyncio.to_thread(decided, plain, profile, model)
+    body = read(plain)
+    if body is None:
+        return Decision(plain)
+    found = quickly(plain, body, profile, model)
+    if found is None and len(plain) > _LARGE:
+        found = await asyncio.to_thread(healed, plain, body, profile, model)
+    return found or healed(plain, body, profile, model)
 
 
 def _plain(data: bytes, encoding: str, most: int) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from lockstitch.proxy import routes
@@ -56,18 +56,29 @@ async def chunks(source: Source) -> AsyncIterator[bytes]:
         yield chunk
 
 
+class NotKept(Exception):
+    """A reply could not be kept, and whoever records wants none that is not."""
+
+
 class Passage:
     """The chunks of one reply: the recorder gets each, and keeps all before the last go on.
 
-    A stream is held from the event on that ends it, anything else by one chunk.
+    A stream is held from the event on that ends it, anything else by one chunk. ``failed`` is
+    called if the reply cannot be kept, and may raise NotKept.
     """
 
     def __init__(
-        self, dialect: str, reply: ClientResponse, source: Source, exchange: Exchange
+        self,
+        dialect: str,
+        reply: ClientResponse,
+        source: Source,
+        exchange: Exchange,
+        failed: Callable[[Exception], None],
     ) -> None:
         self.status = reply.status
         self.source = source
         self.exchange = exchange
+        self.failed = failed
         self.is_stream = reply.content_type in _STREAMS
         self.end = _ENDS[dialect]
         self.decoded = Reply(reply.headers.get("Content-Encoding", ""))
@@ -85,10 +96,8 @@ class Passage:
             except TimeoutError:
                 if not has_ended or self.is_kept:
                     raise
-                await self._keep()
-                continue_with = self._released()
-                if continue_with:
-                    yield continue_with
+                await self._commit(complete=True)
+                yield self._released()
                 continue
             if not chunk:
                 break
@@ -100,7 +109,7 @@ class Passage:
             if ready:
                 yield ready
         if not self.is_kept:
-            await self._keep()
+            await self._commit(complete=True)
         left = self._released()
         if left:
             yield left
@@ -127,12 +136,14 @@ class Passage:
         held, self.held = b"".join(self.held), []
         return held
 
-    async def _keep(self) -> None:
-        self.is_kept = True
-        await self.exchange.commit(self.status, complete=True)
-
     async def broken(self) -> None:
         """Keep what arrived of a reply of which no more will come."""
         if not self.is_kept:
-            self.is_kept = True
-            await self.exchange.commit(self.status, complete=False)
+            await self._commit(complete=False)
+
+    async def _commit(self, *, complete: bool) -> None:
+        self.is_kept = True
+        try:
+            await self.exchange.commit(self.status, complete=complete)
+        except Exception as error:  # noqa: BLE001 - whatever fails there
+            self.failed(error)

@@ -137,6 +137,7 @@ class Served:
         self.connect = connect
         self.recorder: Recorder | None = None
         self.session: aiohttp.ClientSession | None = None
+        self.server: web.Server | None = None
         self.runner: web.ServerRunner | None = None
         self.proxy: Proxy | None = None
 
@@ -146,7 +147,7 @@ class Served:
         self.recorder = None if self.connect is None else await self.connect()
         self.session = _session(settings)
         self.proxy = Proxy(settings, self.session, self.log, self.recorder)
-        server = web.Server(
+        self.server = web.Server(
             self.proxy.handle,
             handler_cancellation=True,
             access_log=None,
@@ -157,7 +158,7 @@ class Served:
             max_headers=_MOST_HEADERS,
             read_bufsize=_BUFFER,
         )
-        self.runner = web.ServerRunner(server, shutdown_timeout=settings.grace)
+        self.runner = web.ServerRunner(self.server, shutdown_timeout=settings.grace)
         await self.runner.setup()
         site = web.TCPSite(
             self.runner, settings.host, settings.port, reuse_port=self.shared_port or None
@@ -175,14 +176,20 @@ class Served:
 
     async def stop(self) -> None:
         """Take no more requests, let those that run finish, and release everything."""
-        if self.runner is not None:
+        if self.runner is not None and self.server is not None:
             await self.runner.cleanup()
+            # one that was accepted while the others were closed is still to be
+            await asyncio.sleep(0)
+            await self.server.shutdown(0)
         if self.proxy is not None and self.proxy.keeping:
             await asyncio.wait(self.proxy.keeping, timeout=self.settings.grace)
         if self.session is not None:
             await self.session.close()
         if self.recorder is not None:
             await self.recorder.close()
+        # transports are closed by the loop, a step after they were told to be
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 def _session(settings: Settings) -> aiohttp.ClientSession:

@@ -9,43 +9,60 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.model.parts import Path
-from lockstitch.repair.edits import INSERT, MOVE, REPLACE, Edit
+from lockstitch.repair.edits import DELETE, INSERT, MOVE, REPLACE, Edit
 from lockstitch.splices import dump, skip
 from lockstitch.unread import raw_decode
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
+_ROOT = "\0"
+_BLANK = b" \t\r\n"
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 # Shorter strings are shared by the interpreter, so that their identity says nothing.
 _SHARED = 2
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
-class Member(Struct, frozen=True):
-    """Where a member of a list or an object stands: its key, if it has one, and its value."""
+class Members(Struct, frozen=True):
+    """Where the members of a list or an object stand, each with its key, if it has one."""
 
-    name: str | int
-    start: int
-    value: int
-    end: int
+    names: list[str | int]
+    starts: list[int]
+    values: list[int]
+    ends: list[int]
+
+    def gap(self, data: bytes, at: int) -> bytes:
+        """Return what stands between a member and the one before it."""
+        return data[self.ends[at - 1] : self.starts[at]]
 
 
-def rewritten(data: bytes, value: Any, edits: Sequence[Edit]) -> bytes:
+class Written(Struct, frozen=True):
+    """An edited document, and of what pieces the lists in its fields were put together.
+
+    Of each piece it is told how many elements it holds, and its text if it is not a mere copy.
+    """
+
+    data: bytes
+    pieces: dict[str, list[tuple[int, bytes | None]]]
+
+
+def rewritten(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> Written:
     """Return the bytes of a JSON document with edits made to the value that was read from it."""
-    return _Document(data, value).edited(edits)
+    document = _Document(data, value)
+    return Written(document.edited(edits), document.pieces)
 
 
 class _Node:
     """The edits at and below one place."""
 
     def __init__(self) -> None:
+        self.name = ""
         self.below: dict[str | int, _Node] = {}
         self.inserts: list[Edit] = []
         self.replacement: Edit | None = None
@@ -61,6 +78,7 @@ class _Node:
 
 def _tree(edits: Iterable[Edit]) -> _Node:
     root = _Node()
+    root.name = _ROOT
     for edit in edits:
         node = root.reach(edit.path)
         if edit.op in (INSERT, MOVE):
@@ -74,6 +92,10 @@ def _tree(edits: Iterable[Edit]) -> _Node:
     return root
 
 
+# A member as text, and where it stood, -1 for a new one.
+_Piece = tuple[int, bytes]
+
+
 class _Document:
     """A JSON text, the value read from it, and where the members stand that were looked for."""
 
@@ -82,17 +104,22 @@ class _Document:
         self.value = value
         self.start = _skip(data, 0)
         self.end = len(data.rstrip(b" \t\r\n"))
-        self.scanned: dict[int, list[Member]] = {}
+        self.scanned: dict[int, Members] = {}
         self.origins: dict[int, Path] = {}
-        first = self.members(self.start, self.end, value)[:1]
-        spaced = any(data[one.value - 1 : one.value].isspace() for one in first)
+        self.pieces: dict[str, list[tuple[int, bytes | None]]] = {}
+        firsts = self.members(self.start, self.end, value).values[:1]
+        spaced = any(data[first - 1 : first].isspace() for first in firsts)
         self.comma, self.colon = (b", ", b": ") if spaced else (b",", b":")
 
     def edited(self, edits: Sequence[Edit]) -> bytes:
         """Return the text with all edits made."""
         values = [edit.value for edit in edits if edit.op in (INSERT, REPLACE)]
         wanted = {id(part) for value in values for part in _parts(value)}
-        self.origins = {id(part): path for path, part in _located(self.value, wanted)}
+        for edit in edits:
+            # what is put elsewhere is no longer where it was: only there it has to be looked for
+            if edit.op in (DELETE, REPLACE):
+                found = _located(edit.path, _value_at(self.value, edit.path), wanted)
+                self.origins.update({id(part): path for path, part in found})
         head, tail = self.data[: self.start], self.data[self.end :]
         return head + self._applied(_tree(edits), self.value, self.start, self.end) + tail
 
@@ -107,57 +134,61 @@ class _Document:
             pieces = self._keyed(node, value, members)
         return self._joined(pieces, members, start, end)
 
-    def _listed(
-        self, node: _Node, value: list[Any], members: list[Member]
-    ) -> list[tuple[int, bytes]]:
-        """Return the elements of an edited list, each with its old place, -1 for a new one."""
-        pieces: list[tuple[int, bytes]] = []
-        last = max([len(value) - 1, *(step for step in node.below if isinstance(step, int))])
-        for at in range(last + 1):
-            below = node.below.get(at)
-            if below is not None:
-                pieces += [(-1, self._inserted(edit)) for edit in below.inserts]
-            if at < len(members) and not (below is not None and below.is_gone):
-                span = members[at].start, members[at].end
-                piece = self.data[slice(*span)]
-                if below is not None:
-                    piece = self._applied(below, value[at], *span)
-                pieces.append((at, piece))
+    def _listed(self, node: _Node, value: list[Any], members: Members) -> list[_Piece]:
+        """Return the elements of an edited list; those between edits are one piece."""
+        pieces: list[_Piece] = []
+        told = self.pieces.get(node.name, [])
+        after = 0
+        for at in sorted(step for step in node.below if isinstance(step, int)):
+            if at > after:
+                pieces.append((after, self.data[members.starts[after] : members.ends[at - 1]]))
+                told.append((at - after, None))
+            below = node.below[at]
+            for edit in below.inserts:
+                pieces.append((-1, self._inserted(edit)))
+                told.append((1, pieces[-1][1]))
+            if at < len(value) and not below.is_gone:
+                span = members.starts[at], members.ends[at]
+                pieces.append((at, self._applied(below, value[at], *span)))
+                told.append((1, pieces[-1][1]))
+            after = min(at + 1, len(value))
+        if after < len(value):
+            pieces.append((after, self.data[members.starts[after] : members.ends[-1]]))
+            told.append((len(value) - after, None))
         return pieces
 
-    def _keyed(
-        self, node: _Node, value: dict[str, Any], members: list[Member]
-    ) -> list[tuple[int, bytes]]:
+    def _keyed(self, node: _Node, value: dict[str, Any], members: Members) -> list[_Piece]:
         """Return the members of an edited object; of a key that is there twice the last counts."""
-        last = {member.name: at for at, member in enumerate(members)}
-        pieces: list[tuple[int, bytes]] = []
-        for at, member in enumerate(members):
-            below = node.below.get(member.name)
-            if below is None or (last[member.name] != at and not below.is_gone):
-                pieces.append((at, self.data[member.start : member.end]))
+        last = {name: at for at, name in enumerate(members.names)}
+        pieces: list[_Piece] = []
+        for at, name in enumerate(members.names):
+            below = node.below.get(name)
+            start, end = members.starts[at], members.ends[at]
+            if below is None or (last[name] != at and not below.is_gone):
+                pieces.append((at, self.data[start:end]))
             elif not below.is_gone:
-                new = self._applied(below, value[str(member.name)], member.value, member.end)
-                pieces.append((at, self.data[member.start : member.value] + new))
+                if node.name == _ROOT:
+                    below.name = str(name)
+                    self.pieces[below.name] = []
+                new = self._applied(below, value[str(name)], members.values[at], end)
+                pieces.append((at, self.data[start : members.values[at]] + new))
         for key, below in node.below.items():
-            name = dump(key).encode() + self.colon
-            pieces += [(-1, name + self._inserted(edit)) for edit in below.inserts]
+            spelled = dump(key).encode() + self.colon
+            pieces += [(-1, spelled + self._inserted(edit)) for edit in below.inserts]
         return pieces
 
-    def _joined(
-        self, pieces: list[tuple[int, bytes]], members: list[Member], start: int, end: int
-    ) -> bytes:
+    def _joined(self, pieces: list[_Piece], members: Members, start: int, end: int) -> bytes:
         data = self.data
-        if not members:
+        if not members.starts:
             inside = self.comma.join(piece for _, piece in pieces)
             return data[start : start + 1] + inside + data[end - 1 : end]
-        gaps = [data[a.end : b.start] for a, b in pairwise(members)]
-        usual = gaps[0] if gaps else self.comma
-        out = [data[start : members[0].start]]
+        usual = members.gap(data, 1) if len(members.starts) > 1 else self.comma
+        out = [data[start : members.starts[0]]]
         for number, (at, piece) in enumerate(pieces):
             if number:
-                out.append(gaps[at - 1] if at > 0 else usual)
+                out.append(members.gap(data, at) if at > 0 else usual)
             out.append(piece)
-        return b"".join([*out, data[members[-1].end : end]])
+        return b"".join([*out, data[members.ends[-1] : end]])
 
     def _inserted(self, edit: Edit) -> bytes:
         if edit.op == MOVE:
@@ -181,17 +212,22 @@ class _Document:
     def _at(self, path: Path) -> bytes:
         value, start, end = self.value, self.start, self.end
         for step in path:
-            found = {member.name: member for member in self.members(start, end, value)}[step]
-            value, start, end = value[step], found.value, found.end
+            members = self.members(start, end, value)
+            at = step if type(step) is int else _last(members.names, step)
+            value, start, end = value[step], members.values[at], members.ends[at]
         return self.data[start:end]
 
-    def members(self, start: int, end: int, value: Any) -> list[Member]:
+    def members(self, start: int, end: int, value: Any) -> Members:
         """Return where the members of a list or an object stand."""
         found = self.scanned.get(start)
         if found is None:
             scan = _elements if type(value) is list else _pairs
-            found = self.scanned[start] = list(scan(self.data, start, end))
+            found = self.scanned[start] = scan(self.data, start, end)
         return found
+
+
+def _last(names: Sequence[str | int], name: str | int) -> int:
+    return max(at for at, one in enumerate(names) if one == name)
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -208,9 +244,15 @@ def _parts(value: Any) -> Iterator[Any]:
         yield one
 
 
-def _located(value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
+def _value_at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _located(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
     """Give the path of every part of a value whose identity is wanted."""
-    rest: list[tuple[Path, Any]] = [((), value)] if wanted else []
+    rest: list[tuple[Path, Any]] = [(at, value)]
     while rest:
         path, one = rest.pop()
         if id(one) in wanted:
@@ -221,31 +263,38 @@ def _located(value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
             rest += [((*path, at), inner) for at, inner in enumerate(one)]
 
 
-def _elements(data: bytes, start: int, end: int) -> Iterator[Member]:
+def _elements(data: bytes, start: int, end: int) -> Members:
     try:
         texts = _ELEMENTS.decode(data[start:end])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        yield from _read(data, start, end)
-        return
+        return _read(data, start, end)
+    starts: list[int] = []
+    ends: list[int] = []
     at = _skip(data, start + 1)
-    for number, text in enumerate(texts):
-        stop = at + len(memoryview(text))
-        yield Member(number, at, at, stop)
-        at = _skip(data, _skip(data, stop) + 1)
+    gap = b"?"
+    for size in [len(memoryview(text)) for text in texts]:
+        stop = at + size
+        starts.append(at)
+        ends.append(stop)
+        at = stop + len(gap)
+        # most stand as far apart as those before them
+        if not data.startswith(gap, stop) or data[at] in _BLANK:
+            at = _skip(data, _skip(data, stop) + 1)
+            gap = data[stop:at]
+    return Members([*range(len(starts))], starts, starts, ends)
 
 
-def _pairs(data: bytes, start: int, end: int) -> Iterator[Member]:
+def _pairs(data: bytes, start: int, end: int) -> Members:
     try:
         texts = _MEMBERS.decode(data[start:end])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return iter(_read(data, start, end))
-    found = _walked(data, start, texts)
-    return iter(_read(data, start, end) if found is None else found)
+        return _read(data, start, end)
+    return _walked(data, start, texts) or _read(data, start, end)
 
 
-def _walked(data: bytes, start: int, texts: dict[str, Raw]) -> list[Member] | None:
+def _walked(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
     """Find the members of an object whose values are known; None if a key is there twice."""
-    found: list[Member] = []
+    found = Members([], [], [], [])
     at = _skip(data, start + 1)
     while data[at : at + 1] != b"}":
         key = _STRING.match(data, at)
@@ -253,34 +302,39 @@ def _walked(data: bytes, start: int, texts: dict[str, Raw]) -> list[Member] | No
             return None
         name = msgspec.json.decode(key[0], type=str)
         value = _skip(data, _skip(data, key.end()) + 1)
-        text = memoryview(texts[name])
+        text = bytes(texts[name])
         stop = value + len(text)
         behind = _skip(data, stop)
         if data[value:stop] != text or data[behind : behind + 1] not in (b",", b"}"):
             return None
-        found.append(Member(name, at, value, stop))
-        at = behind
-        if data[at : at + 1] == b",":
-            at = _skip(data, at + 1)
+        _add(found, name, (at, value, stop))
+        at = _skip(data, behind + 1) if data[behind : behind + 1] == b"," else behind
     return found
 
 
-def _read(data: bytes, start: int, end: int) -> list[Member]:
+def _add(found: Members, name: str | int, places: tuple[int, int, int]) -> None:
+    found.names.append(name)
+    found.starts.append(places[0])
+    found.values.append(places[1])
+    found.ends.append(places[2])
+
+
+def _read(data: bytes, start: int, end: int) -> Members:
     """Find members by reading every one of them: slow, and right for whatever JSON there is."""
     text = data[start:end].decode("utf-8", "surrogatepass")
     keyed = text[0] == "{"
     sizes = _Sizes(text, start)
-    found: list[Member] = []
+    found = Members([], [], [], [])
     at = skip(text, 1)
     while text[at] not in "]}":
-        name: str | int = len(found)
+        name: str | int = len(found.starts)
         begin = at
         if keyed:
             name, at = raw_decode(text, at, strict=False)
             at = skip(text, skip(text, at) + 1)
         value = at
         at = raw_decode(text, at, strict=False)[1]
-        found.append(Member(name, sizes.at(begin), sizes.at(value), sizes.at(at)))
+        _add(found, name, (sizes.at(begin), sizes.at(value), sizes.at(at)))
         at = skip(text, at)
         if text[at] == ",":
             at = skip(text, at + 1)
