@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import processes
+from lockstitch import processes, stored
 from lockstitch.provider.desk import Desk, Entry
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
@@ -126,6 +126,15 @@ def test_a_request_is_healed_on_its_way(tmp_path: Path, environ: dict[str, str])
     assert "Healed 1 request on the way: LS101=1" in done.stderr
 
 
+def test_what_is_said_is_kept_when_asked(tmp_path: Path, environ: dict[str, str]) -> None:
+    with running(Desk(chosen([]), Script([]), clock=time.time, log=lambda _: None)) as url:
+        store = ["--record", "sqlite:///kept.db"]
+        done = ran(tmp_path, environ, "--upstream", url, *store, "--", sys.executable, "-c", ASKING)
+    assert done.returncode == 0, done.stderr
+    (report,) = stored.check(str(tmp_path / "work" / "kept.db"))
+    assert report.messages
+
+
 def test_keys_and_the_window_are_the_commands(tmp_path: Path, environ: dict[str, str]) -> None:
     words = [*RUN, "--", sys.executable, "-c", PROGRAM]
     with AtKeys(words, tmp_path / "work", environ) as terminal:
@@ -148,8 +157,7 @@ def test_a_command_that_stops_gives_the_terminal_back(
     with AtKeys(words, tmp_path / "work", environ) as terminal:
         terminal.wait(b"ready")
         terminal.type(b"stop\n")
-        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        wait_for(lambda: is_stopped(terminal.process.pid))
         os.kill(terminal.process.pid, signal.SIGCONT)
         terminal.wait(b"went on")
         terminal.type(b"end\n")
@@ -173,6 +181,12 @@ def test_a_termination_is_passed_on(tmp_path: Path, environ: dict[str, str]) -> 
         terminal.wait(b"ready")
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.status() == 5
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a child of this process has been stopped."""
+    found, status = os.waitpid(pid, os.WUNTRACED | os.WNOHANG)
+    return found == pid and os.WIFSTOPPED(status)
 
 
 def wait_for(is_true: Callable[[], bool]) -> None:

@@ -157,7 +157,7 @@ def test_headers_of_ours_are_not_believed(proxy: Start, upstream: servers.Upstre
 def test_a_web_socket_is_declined(proxy: Start, upstream: servers.Upstream) -> None:
     headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
     got = send(proxy(upstream.url).url, "/v1/responses", None, headers, "GET")
-    assert (got.status, upstream.seen) == (400, [])
+    assert (got.status, upstream.seen) == (426, [])
 
 
 @pytest.mark.parametrize(
