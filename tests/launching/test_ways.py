@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.launching.commands import known
-from lockstitch.launching.ways import Asked, Way, led, way
+from lockstitch.launching.ways import CommandLine, ProxyWay, led, way
 
 URL = "http://127.0.0.1:8484"
 
@@ -20,7 +20,7 @@ def made(
     environ: Mapping[str, str] | None = None,
     upstream: str | None = None,
     files: Mapping[str, str] | None = None,
-) -> Way:
+) -> ProxyWay:
     """The way of a command line in a home with some files."""
     home, work = root / "home", root / "work"
     for name, text in (files or {}).items():
@@ -29,10 +29,10 @@ def made(
         path.write_text(text, "utf-8")
     found = known(words)
     at = found.at if found else 1
-    return way(found, Asked([*words], at, work, home, environ or {}), upstream)
+    return way(found, CommandLine([*words], at, work, home, environ or {}), upstream)
 
 
-def urls(found: Way) -> set[str]:
+def urls(found: ProxyWay) -> set[str]:
     return {upstream.url for upstream in found.upstreams}
 
 

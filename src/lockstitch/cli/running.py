@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from lockstitch.formats.doctor import Mended
     from lockstitch.formats.sources import Opened, Source
-    from lockstitch.launching.commands import Known
+    from lockstitch.launching.commands import KnownCommand
     from lockstitch.launching.proxying import Heard
-    from lockstitch.launching.ways import Way
+    from lockstitch.launching.ways import ProxyWay
     from lockstitch.proxy.settings import Settings
 
 # So long a request that is under way when the program ends is let finish, in seconds.
@@ -57,7 +57,7 @@ def run(
     return _behind_proxy(known, words, upstream, record)
 
 
-def _repair(known: Known, words: list[str], home: Path, *, yes: bool) -> None:
+def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> None:
     """Repair the sessions that a program is about to resume, if a person agrees."""
     from lockstitch.launching import commands
     from lockstitch.launching.targets import targets
@@ -116,7 +116,7 @@ def _apply(name: str, session: Opened, planned: Mended, *, yes: bool) -> None:
 
 
 def _behind_proxy(
-    known: Known | None, words: list[str], upstream: str | None, record: str | None
+    known: KnownCommand | None, words: list[str], upstream: str | None, record: str | None
 ) -> int:
     from pathlib import Path
 
@@ -126,7 +126,7 @@ def _behind_proxy(
     from lockstitch.launching import ways
 
     at = known.at if known is not None else 1
-    asked = ways.Asked(words, at, Path.cwd(), Path.home(), os.environ)
+    asked = ways.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
     made = ways.way(known, asked, upstream)
     if made.why:
         client = known.client if known is not None else None
@@ -140,7 +140,7 @@ def _behind_proxy(
     return status
 
 
-def _run_led(made: Way, url: str) -> int:
+def _run_led(made: ProxyWay, url: str) -> int:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -154,7 +154,7 @@ def _run_led(made: Way, url: str) -> int:
         return child.run(words, environ)
 
 
-def _settings(made: Way, record: str | None) -> Settings:
+def _settings(made: ProxyWay, record: str | None) -> Settings:
     from lockstitch.proxy.settings import Settings, checked
 
     given = Settings(port=0, upstreams=made.upstreams, record=record or "", grace=_GRACE)

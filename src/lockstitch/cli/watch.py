@@ -14,8 +14,8 @@ from lockstitch.errors import UsageError
 if TYPE_CHECKING:
     from types import FrameType
 
-    from lockstitch.watching.events import Event
-    from lockstitch.watching.loop import Loop, Started
+    from lockstitch.watching.events import Notice
+    from lockstitch.watching.loop import Loop, WatchStart
 
 _IDLE = 30.0
 _COLOURS = {"broken": "red", "refused": "yellow", "repaired": "green", "healthy": "green"}
@@ -41,7 +41,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     words = telling.command_of(command) if command is not None else None
     tellers = telling.Tellers(terminal.complain)
 
-    def tell(event: Event) -> None:
+    def tell(event: Notice) -> None:
         document = _document(event)
         _say(event, document, as_json=as_json)
         if notices is not None:
@@ -49,7 +49,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         if words is not None:
             tellers.run(words, event, document)
 
-    def started(found: Started) -> None:
+    def started(found: WatchStart) -> None:
         _announce(found, as_json=as_json)
 
     before = signal.signal(signal.SIGTERM, lambda *_: _end(loop, *_))
@@ -81,13 +81,13 @@ def _loop(paths: list[str], idle: str | None, *, repair: bool) -> Loop:
     return Loop(meant, watcher)
 
 
-def _document(event: Event) -> bytes:
+def _document(event: Notice) -> bytes:
     from lockstitch.watching.events import fields_of
 
     return machine.encode(**fields_of(event), session=machine.session(event.report))
 
 
-def _say(event: Event, document: bytes, *, as_json: bool) -> None:
+def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
     from lockstitch.watching.events import in_words
 
     if as_json:
@@ -100,7 +100,7 @@ def _say(event: Event, document: bytes, *, as_json: bool) -> None:
     terminal.flush()
 
 
-def _announce(found: Started, *, as_json: bool) -> None:
+def _announce(found: WatchStart, *, as_json: bool) -> None:
     if as_json:
         terminal.emit(
             machine.encode(event="started", folders=found.folders, sessions=found.sessions)

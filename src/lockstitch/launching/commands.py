@@ -43,7 +43,7 @@ GOOSE = Client("goose", "goose", ("goose",))
 CLIENTS = (CLAUDE, CODEX, GEMINI, OPENCODE, PI, GOOSE)
 
 
-class Known(Struct, frozen=True):
+class KnownCommand(Struct, frozen=True):
     """A command line of a program that is known; ``at`` is where its own arguments begin."""
 
     client: Client
@@ -59,7 +59,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SUFFIX = re.compile(r"\.(?:exe|cmd|bat|js|mjs|cjs)$")
 
 
-def known(words: Sequence[str]) -> Known | None:
+def known(words: Sequence[str]) -> KnownCommand | None:
     """Return the program that a command line starts, None if it is not known."""
     at = 0
     if words and _name(words[0]) == "env":
@@ -78,7 +78,7 @@ def known(words: Sequence[str]) -> Known | None:
         return _by_script(words, found) if found is not None else None
     for client in CLIENTS:
         if name in client.commands:
-            return Known(client, at + 1)
+            return KnownCommand(client, at + 1)
     return _by_script(words, at)
 
 
@@ -92,21 +92,21 @@ def _first_operand(words: Sequence[str], at: int, valued: Sequence[str]) -> int 
     return at if at < len(words) else None
 
 
-def _by_package(words: Sequence[str], at: int) -> Known | None:
+def _by_package(words: Sequence[str], at: int) -> KnownCommand | None:
     """Tell a program by its package, with or without a scope and a version."""
     package = words[at].rpartition("/")[2].partition("@")[0]
     for client in CLIENTS:
         if package in (*client.commands, *client.packages):
-            return Known(client, at + 1)
+            return KnownCommand(client, at + 1)
     return None
 
 
-def _by_script(words: Sequence[str], at: int) -> Known | None:
+def _by_script(words: Sequence[str], at: int) -> KnownCommand | None:
     """Tell a program by the folders that its script is in: those of its package."""
     steps = PurePath(words[at].replace("\\", "/")).parts
     for client in CLIENTS:
         if not {*client.commands, *client.packages}.isdisjoint((*steps[:-1], _name(words[at]))):
-            return Known(client, at + 1)
+            return KnownCommand(client, at + 1)
     return None
 
 

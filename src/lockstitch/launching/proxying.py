@@ -40,7 +40,7 @@ class Heard(Struct):
     errors: list[str] = msgspec.field(default_factory=list)
 
 
-class Told(Struct, frozen=True):
+class ProxyLine(Struct, frozen=True):
     """A line of the proxy's log, as it comes from its process."""
 
     repaired: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Proxying:
         heard = Heard()
         self._log.seek(0)
         for line in self._log:
-            with_error = msgspec.json.decode(line, type=Told)
+            with_error = msgspec.json.decode(line, type=ProxyLine)
             heard.requests += bool(with_error.repaired)
             heard.repaired.update(with_error.repaired)
             if with_error.error and with_error.status != _UPGRADE:
@@ -69,7 +69,7 @@ class Proxying:
         return heard
 
 
-# Asked whether it speaks WebSocket, the proxy says no, and the client goes on without.
+# CommandLine whether it speaks WebSocket, the proxy says no, and the client goes on without.
 _UPGRADE = 426
 
 
@@ -132,7 +132,7 @@ def main() -> None:
         return
 
     def log(event: Event) -> None:
-        told = Told(event.repaired, event.error, event.status)
+        told = ProxyLine(event.repaired, event.error, event.status)
         if told.repaired or told.error:
             os.write(sys.stderr.fileno(), msgspec.json.encode(told) + b"\n")
 

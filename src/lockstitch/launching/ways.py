@@ -17,7 +17,16 @@ from msgspec import Struct, field, structs
 
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError
-from lockstitch.launching.commands import CLAUDE, CODEX, GEMINI, GOOSE, OPENCODE, PI, Client, Known
+from lockstitch.launching.commands import (
+    CLAUDE,
+    CODEX,
+    GEMINI,
+    GOOSE,
+    OPENCODE,
+    PI,
+    Client,
+    KnownCommand,
+)
 from lockstitch.proxy import routes
 from lockstitch.proxy.settings import VENDORS, Upstream
 
@@ -28,7 +37,7 @@ _OF_OPENAI = (routes.CHAT, routes.RESPONSES)
 _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
-class Asked(Struct, frozen=True):
+class CommandLine(Struct, frozen=True):
     """A command line as it was given, and what surrounds it."""
 
     words: list[str]
@@ -43,7 +52,7 @@ class Asked(Struct, frozen=True):
         return self.words[self.at :]
 
 
-class Way(Struct):
+class ProxyWay(Struct):
     """How a program is led to the proxy; without upstreams it is not, and ``why`` says why."""
 
     words: list[str]
@@ -57,7 +66,7 @@ class Way(Struct):
         self.words = [*self.words[:at], *more, *self.words[at:]]
 
 
-def way(known: Known | None, asked: Asked, upstream: str | None) -> Way:
+def way(known: KnownCommand | None, asked: CommandLine, upstream: str | None) -> ProxyWay:
     """Return the way of a program that is known, or one that leads most others."""
     made = _any(asked) if known is None else _WAYS[known.client.format](asked)
     if upstream is not None:
@@ -100,7 +109,7 @@ def _deep(value: Any, *steps: str) -> Any:
     return value
 
 
-def _any(asked: Asked) -> Way:
+def _any(asked: CommandLine) -> ProxyWay:
     anthropic, _ = divided(asked.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC)
     openai, version = divided(asked.environ.get("OPENAI_BASE_URL") or f"{_OPENAI}/v1")
     upstreams = (
@@ -108,14 +117,14 @@ def _any(asked: Asked) -> Way:
         Upstream(url=openai, dialects=_OF_OPENAI),
     )
     environ = {"ANTHROPIC_BASE_URL": HERE, "OPENAI_BASE_URL": f"{HERE}{version}"}
-    return Way(asked.words, upstreams, environ)
+    return ProxyWay(asked.words, upstreams, environ)
 
 
 _CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
-def _claude(asked: Asked) -> Way:
-    made = Way(asked.words)
+def _claude(asked: CommandLine) -> ProxyWay:
+    made = ProxyWay(asked.words)
     own = Path(asked.environ.get("CLAUDE_CONFIG_DIR") or asked.home / ".claude")
     project = asked.folder / ".claude"
     files = (own / "settings.json", project / "settings.json", project / "settings.local.json")
@@ -140,8 +149,8 @@ def _claude(asked: Asked) -> Way:
     return made
 
 
-def _codex(asked: Asked) -> Way:
-    made = Way([*asked.words])
+def _codex(asked: CommandLine) -> ProxyWay:
+    made = ProxyWay([*asked.words])
     home = Path(asked.environ.get("CODEX_HOME") or asked.home / ".codex")
     settings = _toml(home / "config.toml")
     overrides = _overrides(asked)
@@ -176,7 +185,7 @@ def _toml(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _overrides(asked: Asked) -> dict[str, tuple[int, str]]:
+def _overrides(asked: CommandLine) -> dict[str, tuple[int, str]]:
     """Return the settings that a command line overrides: where each stands, and its value."""
     found = {}
     for at in range(asked.at, len(asked.words) - 1):
@@ -187,7 +196,7 @@ def _overrides(asked: Asked) -> dict[str, tuple[int, str]]:
 
 
 def _codex_provider(
-    asked: Asked, settings: dict[str, Any], overrides: dict[str, tuple[int, str]]
+    asked: CommandLine, settings: dict[str, Any], overrides: dict[str, tuple[int, str]]
 ) -> str:
     if "model_provider" in overrides:
         return overrides["model_provider"][1]
@@ -199,13 +208,13 @@ def _codex_provider(
     return str(in_profile or settings.get("model_provider") or "openai")
 
 
-def _gemini(asked: Asked) -> Way:
+def _gemini(asked: CommandLine) -> ProxyWay:
     base = asked.environ.get("GOOGLE_GEMINI_BASE_URL") or _GOOGLE
     upstreams = (Upstream(url=base.rstrip("/"), dialects=(routes.GEMINI,)),)
-    return Way(asked.words, upstreams, {"GOOGLE_GEMINI_BASE_URL": HERE})
+    return ProxyWay(asked.words, upstreams, {"GOOGLE_GEMINI_BASE_URL": HERE})
 
 
-def _opencode(asked: Asked) -> Way:
+def _opencode(asked: CommandLine) -> ProxyWay:
     config = Path(asked.environ.get("XDG_CONFIG_HOME") or asked.home / ".config") / "opencode"
     named = asked.environ.get("OPENCODE_CONFIG")
     files = [config / "opencode.json", config / "opencode.jsonc"]
@@ -217,7 +226,7 @@ def _opencode(asked: Asked) -> Way:
         for name, value in (_deep(found, "provider") or {}).items():
             base = _deep(value, "options", "baseURL")
             providers |= {name: base} if isinstance(base, str) else {}
-    made = Way(asked.words)
+    made = ProxyWay(asked.words)
     bases = _prefixed(made, providers)
     ours = {name: {"options": {"baseURL": base}} for name, base in bases.items()}
     for name, value in (_deep(own, "provider") or {}).items():
@@ -227,7 +236,7 @@ def _opencode(asked: Asked) -> Way:
     return made
 
 
-def _prefixed(made: Way, providers: Mapping[str, str]) -> dict[str, str]:
+def _prefixed(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
     """Give every provider a path of its own at the proxy; returns where each one sends to then.
 
     The vendors that were not configured have the addresses that they always have.
@@ -247,7 +256,7 @@ def _prefixed(made: Way, providers: Mapping[str, str]) -> dict[str, str]:
     return bases
 
 
-def _pi(asked: Asked) -> Way:
+def _pi(asked: CommandLine) -> ProxyWay:
     own = Path(asked.environ.get("PI_CODING_AGENT_DIR") or asked.home / ".pi" / "agent")
     found = _deep(_json(own / "models.json"), "providers") or {}
     providers = {
@@ -255,7 +264,7 @@ def _pi(asked: Asked) -> Way:
         for name, value in found.items()
         if isinstance(base := _deep(value, "baseUrl"), str)
     }
-    made = Way(asked.words)
+    made = ProxyWay(asked.words)
     bases = _prefixed(made, providers)
     # Its client for Anthropic adds the version itself.
     bases["anthropic"] = bases["anthropic"].removesuffix("/v1")
@@ -268,7 +277,7 @@ def _pi(asked: Asked) -> Way:
     return made
 
 
-def _goose(asked: Asked) -> Way:
+def _goose(asked: CommandLine) -> ProxyWay:
     config = Path(asked.environ.get("XDG_CONFIG_HOME") or asked.home / ".config")
     try:
         text = inputs.content(config / "goose" / "config.yaml").decode("utf-8", "replace")
@@ -287,7 +296,7 @@ def _goose(asked: Asked) -> Way:
         )
         for name, (url, dialects) in usual.items()
     )
-    return Way(asked.words, upstreams, dict.fromkeys(usual, HERE))
+    return ProxyWay(asked.words, upstreams, dict.fromkeys(usual, HERE))
 
 
 _WAYS = {
@@ -300,7 +309,7 @@ _WAYS = {
 }
 
 
-def led(made: Way, url: str, folder: str) -> tuple[list[str], dict[str, str]]:
+def led(made: ProxyWay, url: str, folder: str) -> tuple[list[str], dict[str, str]]:
     """Return the words and variables of a way, now that the proxy has an address."""
 
     def filled(text: str) -> str:

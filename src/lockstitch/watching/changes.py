@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.formats.sources import files_below
-from lockstitch.watching.places import Place, session_file
+from lockstitch.watching.places import SessionPlace, session_file
 
 _MISSING = "watching needs watchfiles, which is not installed: pip install 'lockstitch[watch]'"
 # In milliseconds: what changes so shortly after each other is one change; how often the queue of
@@ -27,11 +27,11 @@ class Changes:
     Folders whose own files are meant are not looked into more deeply than that.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[SessionPlace]) -> None:
         self._places = places
         self._queue: SimpleQueue[set[str] | Exception | None] = SimpleQueue()
-        self._stop = Event()
-        self._threads: list[Thread] = []
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._roots: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
@@ -43,7 +43,9 @@ class Changes:
         for folders, is_deep in ((deep, True), (flat, False)):
             there = sorted(folders & self._roots.keys())
             if there:
-                thread = Thread(target=self._follow, args=(watch, there, is_deep), daemon=True)
+                thread = threading.Thread(
+                    target=self._follow, args=(watch, there, is_deep), daemon=True
+                )
                 thread.start()
                 self._threads.append(thread)
         return self
@@ -116,7 +118,7 @@ def _watch() -> Watch:
     return watch
 
 
-def _there(places: Sequence[Place]) -> dict[str, tuple[int, int]]:
+def _there(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:
     """Return the folders that exist, each with what tells it from another of the same name."""
     found = {}
     for folder in {one.folder for one in places}:

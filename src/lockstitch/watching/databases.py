@@ -17,7 +17,7 @@ _COARSE = 2.0
 Stamp = tuple[int, int, int, int]
 
 
-class Database(Struct):
+class WatchedDatabase(Struct):
     """A database and what was last seen in it."""
 
     path: str

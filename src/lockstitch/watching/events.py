@@ -15,7 +15,7 @@ from lockstitch.rules import ERROR
 BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
 
 
-class Event(Struct):
+class Notice(Struct):
     """Something that is told: a session is broken, was repaired, was not, or is healthy again.
 
     ``command`` is what a person may paste next; the findings of ``report`` are those that are
@@ -42,7 +42,7 @@ def command_for(verb: str, report: Report, source: Source) -> str:
     return shlex.join(words)
 
 
-def in_words(event: Event) -> str:
+def in_words(event: Notice) -> str:
     """Say in a sentence what happened to a session; which one stands elsewhere."""
     if event.kind == HEALTHY:
         return "nothing is wrong with it any more."
@@ -60,7 +60,7 @@ def in_words(event: Event) -> str:
     return f"broken: {first.message} ({first.code} at {first.place}{rest})"
 
 
-def fields_of(event: Event) -> dict[str, Any]:
+def fields_of(event: Notice) -> dict[str, Any]:
     """Return what a program is told besides the session itself."""
     told: dict[str, Any] = {"event": event.kind, "said": in_words(event), "command": event.command}
     if event.backup is not None:

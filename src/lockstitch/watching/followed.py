@@ -24,7 +24,7 @@ from lockstitch.watching.tails import (
     HEALTHY,
     OPEN,
     SUSPECT,
-    Tail,
+    FileTail,
     judged,
     line_of,
     moved_on,
@@ -64,7 +64,7 @@ class Followed(Struct):
     source: Source
     position: Position | None = None
     proof: Proof | None = None
-    tail: Tail | None = None
+    tail: FileTail | None = None
     whole: int = 0
     state: str = SUSPECT
     report: Report | None = None

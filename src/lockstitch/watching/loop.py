@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from lockstitch.watching.changes import Changes
-from lockstitch.watching.events import Event
-from lockstitch.watching.places import Place
+from lockstitch.watching.events import Notice
+from lockstitch.watching.places import SessionPlace
 from lockstitch.watching.watcher import Watcher
 
 # In seconds: how often folders are looked for that were not there.
@@ -20,7 +20,7 @@ _ROUND = 30.0
 _RECENT = 3600.0
 
 
-class Started(Struct):
+class WatchStart(Struct):
     """What a watch found at its start."""
 
     folders: list[str]
@@ -30,7 +30,7 @@ class Started(Struct):
 class Loop:
     """A watch over some places; it ends when somebody says so."""
 
-    def __init__(self, places: Sequence[Place], watcher: Watcher) -> None:
+    def __init__(self, places: Sequence[SessionPlace], watcher: Watcher) -> None:
         self._places = places
         self._watcher = watcher
         self._changes: Changes | None = None
@@ -42,7 +42,7 @@ class Loop:
         if self._changes is not None:
             self._changes.end()
 
-    def run(self, started: Callable[[Started], None], tell: Callable[[Event], None]) -> None:
+    def run(self, started: Callable[[WatchStart], None], tell: Callable[[Notice], None]) -> None:
         """Watch, until the end."""
         since = time.time() - _RECENT
         is_first = True
@@ -64,7 +64,7 @@ class Loop:
             finally:
                 self._changes = None
 
-    def _note_recent(self, since: float) -> Started:
+    def _note_recent(self, since: float) -> WatchStart:
         """Take note of what was written to lately, and count what there is."""
         files = {path for place in self._places for path in place.files()}
         now = time.time()
@@ -76,9 +76,9 @@ class Loop:
             if changed >= since:
                 self._watcher.note(path, max(now - changed, 0.0))
         folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})  # noqa: PTH112
-        return Started(folders, len(files))
+        return WatchStart(folders, len(files))
 
-    def _follow(self, changes: Changes, tell: Callable[[Event], None]) -> None:
+    def _follow(self, changes: Changes, tell: Callable[[Notice], None]) -> None:
         """Watch these folders, until the end or until there are others."""
         while not self._is_over:
             for event in self._watcher.due():

@@ -17,7 +17,7 @@ from lockstitch.formats.sources import OWN_FOLDER, SUFFIXES, files_below
 _LOG = "-wal"
 
 
-class Place(Struct, frozen=True):
+class SessionPlace(Struct, frozen=True):
     """A folder with sessions in it; ``steps`` are the patterns of their paths below it.
 
     Without steps, every file below that may hold a session is meant.
@@ -57,9 +57,9 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def known(home: Path, environ: Mapping[str, str]) -> list[Place]:
+def known(home: Path, environ: Mapping[str, str]) -> list[SessionPlace]:
     """Return the places of all programs that are known, whether they are there or not."""
-    found: dict[Place, None] = {}
+    found: dict[SessionPlace, None] = {}
     for form in map(format_named, NAMES):
         moved = environ.get(form.variable) if form.variable else None
         for place in form.places:
@@ -67,16 +67,16 @@ def known(home: Path, environ: Mapping[str, str]) -> list[Place]:
             # The last step names files, and everything from the first pattern on is one.
             fixed = next((at for at, step in enumerate(steps) if "*" in step), len(steps) - 1)
             folder = Path(moved or home, *steps[:fixed])
-            found[Place(str(folder), tuple(steps[fixed:]))] = None
+            found[SessionPlace(str(folder), tuple(steps[fixed:]))] = None
     return list(found)
 
 
-def given(paths: Sequence[str]) -> list[Place]:
+def given(paths: Sequence[str]) -> list[SessionPlace]:
     """Return the places that were named: folders, or files in them."""
     return [
-        Place(os.path.abspath(path))  # noqa: PTH100 - a link is followed where it was named
+        SessionPlace(os.path.abspath(path))  # noqa: PTH100 - a link is followed where it was named
         if Path(path).is_dir()
-        else Place(*_split(path))
+        else SessionPlace(*_split(path))
         for path in paths
     ]
 

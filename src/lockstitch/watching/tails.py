@@ -24,7 +24,7 @@ from lockstitch.unread import is_index
 HEALTHY, OPEN, SUSPECT = "healthy", "open", "suspect"
 
 
-class View(Struct):
+class TailView(Struct):
     """What is wrong with a session, before and behind a point where no call is open.
 
     ``line`` and ``start``, a byte, say where that is; ``settled`` counts the findings before it by
@@ -37,7 +37,7 @@ class View(Struct):
     moving: Counter[str] = field(default_factory=Counter)
 
 
-class Tail(Struct):
+class FileTail(Struct):
     """Where a file is taken up again: its first line, a byte, and what a view from there holds."""
 
     head: bytes
@@ -45,10 +45,10 @@ class Tail(Struct):
     before: Counter[str] = field(default_factory=Counter)
 
 
-def viewed(transcript: Transcript, findings: Iterable[Finding]) -> View:
+def viewed(transcript: Transcript, findings: Iterable[Finding]) -> TailView:
     """Divide what is wrong with a session into what stays and what may be under way."""
     line, start = rest_point(transcript)
-    view = View(line, start)
+    view = TailView(line, start)
     for found in findings:
         if found.severity != NOTE:
             counted = view.settled if line_of(found) < line else view.moving
@@ -87,7 +87,7 @@ def line_of(found: Finding) -> int:
     return int(step) if is_index(step) else 0
 
 
-def view_of(source: Source, tail: Tail, data: bytes) -> View:
+def view_of(source: Source, tail: FileTail, data: bytes) -> TailView:
     """Return the view of a file's end, ``data``, under its first line.
 
     Its ``start`` counts from the beginning of the file.
@@ -99,23 +99,23 @@ def view_of(source: Source, tail: Tail, data: bytes) -> View:
     return view
 
 
-def tail_of(source: Source, data: bytes, whole: View) -> Tail:
+def tail_of(source: Source, data: bytes, whole: TailView) -> FileTail:
     """Return where a file of these bytes is taken up again, once all of it was viewed."""
-    tail = Tail(bytes(data[: data.find(b"\n") + 1]), whole.start)
+    tail = FileTail(bytes(data[: data.find(b"\n") + 1]), whole.start)
     alone = view_of(source, tail, bytes(data[tail.start :]))
     tail.before = alone.settled + alone.moving - whole.moving
     return tail
 
 
-def moved_on(source: Source, tail: Tail, data: bytes, view: View) -> Tail:
+def moved_on(source: Source, tail: FileTail, data: bytes, view: TailView) -> FileTail:
     """Return a tail that starts later, where a view of ``data`` has its point."""
-    later = Tail(tail.head, view.start)
+    later = FileTail(tail.head, view.start)
     alone = view_of(source, later, data[view.start - tail.start :])
     later.before = alone.settled + alone.moving - (view.moving - tail.before)
     return later
 
 
-def judged(view: View, tail: Tail) -> str:
+def judged(view: TailView, tail: FileTail) -> str:
     """Return what a view says of the whole file, against what was seen when that was checked."""
     if view.settled - tail.before:
         return SUSPECT

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from lockstitch.errors import UsageError
-from lockstitch.watching.events import Event, in_words
+from lockstitch.watching.events import Notice, in_words
 
 _NO_DESKTOP = "--notify needs notify-send (on Linux) or osascript (on macOS), and finds neither"
 _SCRIPT = (
@@ -55,12 +55,12 @@ class Tellers:
         self._complain = complain
         self._pool = ThreadPoolExecutor(1)
 
-    def notify(self, command: list[str], event: Event) -> None:
+    def notify(self, command: list[str], event: Notice) -> None:
         """Show a notice."""
         title = f"{event.report.format or 'Session'}: {event.kind}"
         self._start([*command, title, f"{event.report.target}: {in_words(event)}"], b"", {})
 
-    def run(self, command: list[str], event: Event, document: bytes) -> None:
+    def run(self, command: list[str], event: Notice, document: bytes) -> None:
         """Run a command with the event on its standard input and in its environment."""
         told = {
             "LOCKSTITCH_EVENT": event.kind,

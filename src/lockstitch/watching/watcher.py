@@ -22,8 +22,8 @@ from lockstitch.formats.sources import Source, sources_of
 from lockstitch.report import HEALTHY as HEALTHY_STATES
 from lockstitch.report import Report
 from lockstitch.rules import NOTE, Finding
-from lockstitch.watching.databases import Database
-from lockstitch.watching.events import BROKEN, HEALTHY, REFUSED, REPAIRED, Event, command_for
+from lockstitch.watching.databases import WatchedDatabase
+from lockstitch.watching.events import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
 from lockstitch.watching.followed import Followed
 from lockstitch.watching.tails import OPEN, SUSPECT
 
@@ -38,7 +38,7 @@ _MOST = 256
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
-class Entry(Struct):
+class WatchedSession(Struct):
     """A session that changed: when, and when it has to be looked at again."""
 
     followed: Followed
@@ -65,8 +65,8 @@ class Watcher:
         self._environ = environ
         self._idle = idle
         self._repair = repair
-        self._entries: dict[tuple[str, str | None], Entry] = {}
-        self._bases: dict[str, tuple[Database, float]] = {}
+        self._entries: dict[tuple[str, str | None], WatchedSession] = {}
+        self._bases: dict[str, tuple[WatchedDatabase, float]] = {}
 
     @property
     def wake(self) -> float:
@@ -83,7 +83,7 @@ class Watcher:
         """Take note of a file that changed, so many seconds ago."""
         now = self._clock()
         if path.endswith(_DATABASES):
-            base, _ = self._bases.get(path, (Database(path), 0.0))
+            base, _ = self._bases.get(path, (WatchedDatabase(path), 0.0))
             self._bases[path] = base, now + PAUSE
             return
         entry = self._entries.get((path, None))
@@ -102,7 +102,7 @@ class Watcher:
 
     def _follow(self, source: Source, changed: float) -> None:
         key = (source.path, source.session)
-        entry = self._entries.pop(key, None) or Entry(Followed(source), changed, 0.0)
+        entry = self._entries.pop(key, None) or WatchedSession(Followed(source), changed, 0.0)
         entry.changed, entry.wake, entry.is_new = changed, self._clock(), True
         if source.kind == SQLITE:
             entry.followed.report = None
@@ -111,7 +111,7 @@ class Watcher:
             if self._entries[old].wake == math.inf and not self._entries[old].told:
                 del self._entries[old]
 
-    def due(self) -> Iterator[Event]:
+    def due(self) -> Iterator[Notice]:
         """Do what is due by now, and give what is to be told."""
         now = self._clock()
         for path, (base, when) in list(self._bases.items()):
@@ -127,7 +127,7 @@ class Watcher:
                 # What vanished or cannot be read just now is looked at when it changes again.
                 self._entries.pop(key, None)
 
-    def _look_into(self, base: Database, now: float) -> None:
+    def _look_into(self, base: WatchedDatabase, now: float) -> None:
         try:
             changed = list(base.changed())
         except LockstitchError:
@@ -135,7 +135,7 @@ class Watcher:
         for source in changed:
             self._follow(source, now)
 
-    def _step(self, entry: Entry, now: float) -> Iterator[Event]:
+    def _step(self, entry: WatchedSession, now: float) -> Iterator[Notice]:
         followed = entry.followed
         if entry.is_new:
             if followed.look() == SUSPECT and now < entry.not_before:
@@ -160,7 +160,9 @@ class Watcher:
             if self._repair and report.status == "broken":
                 yield from self._repaired(entry, report, now)
 
-    def _whole(self, entry: Entry, now: float, read: Callable[[], object]) -> Iterator[Event]:
+    def _whole(
+        self, entry: WatchedSession, now: float, read: Callable[[], object]
+    ) -> Iterator[Notice]:
         """Read all of a session, and tell what no further line will take away."""
         begun = perf_counter()
         read()
@@ -169,9 +171,9 @@ class Watcher:
         if report is not None and report.error is None:
             yield from _told(entry, report, entry.followed.settled)
 
-    def _repaired(self, entry: Entry, report: Report, now: float) -> Iterator[Event]:
+    def _repaired(self, entry: WatchedSession, report: Report, now: float) -> Iterator[Notice]:
         source = entry.followed.source
-        event = Event(REFUSED, report, command_for("repair", report, source))
+        event = Notice(REFUSED, report, command_for("repair", report, source))
         try:
             session = sessions.opened(source)
             sessions.require_closed(session, is_named=False)
@@ -190,7 +192,7 @@ class Watcher:
             return
         left = structs.replace(done.report, findings=done.remaining)
         way_back = command_for("undo", report, source)
-        yield Event(REPAIRED, left, way_back, backup=done.backup)
+        yield Notice(REPAIRED, left, way_back, backup=done.backup)
 
 
 def is_in_use(followed: Followed) -> bool:
@@ -207,13 +209,13 @@ def _codes(findings: list[Finding]) -> Counter[str]:
     return Counter(found.code for found in findings if found.severity != NOTE)
 
 
-def _told(entry: Entry, report: Report, findings: list[Finding]) -> Iterator[Event]:
+def _told(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
     """Tell what is wrong with a session, unless it was told before, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.told:
         entry.told = codes
         shown = structs.replace(report, findings=[one for one in findings if one.severity != NOTE])
-        yield Event(BROKEN, shown, command_for("repair", report, entry.followed.source))
+        yield Notice(BROKEN, shown, command_for("repair", report, entry.followed.source))
     elif entry.told and report.status in HEALTHY_STATES:
         entry.told = Counter()
-        yield Event(HEALTHY, report, "")
+        yield Notice(HEALTHY, report, "")
