@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -126,13 +127,23 @@ class PlainCodex(Codex):
         return {"CODEX_API_KEY": "none"}
 
 
+class SetClaude(ClaudeCode):
+    """Claude Code whose settings say where it sends to, which counts more than a variable."""
+
+    def environ(self, home: Path, url: str) -> dict[str, str]:
+        settings = home / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"env": {"ANTHROPIC_BASE_URL": url}}), "utf-8")
+        return super().environ(home, "http://127.0.0.1:7")
+
+
 PROXIED = [ClaudeCode("2.1.325"), Codex("0.166.0"), PlainCodex("0.166.0")]
 
 
 @needs
 @pytest.mark.parametrize(
     "client",
-    [*PROXIED, *([Pi("0.87.1")] if EVERYTHING else [])],
+    [*PROXIED, *([Pi("0.87.1"), SetClaude("2.1.325")] if EVERYTHING else [])],
     ids=lambda client: type(client).__name__,
 )
 def test_all_requests_go_through_the_proxy(client: Client, tmp_path: Path) -> None:

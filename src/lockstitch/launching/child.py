@@ -21,12 +21,14 @@ from lockstitch.errors import UsageError
 _SIGNALLED = 128
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 # The terminal sends these to everybody in the foreground, so that the program has them already.
-_FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_KEYS = ("SIGINT", "SIGQUIT")
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a program to its end and return its status: 128 and the number of the signal, if any."""
+    if sys.platform == "win32":
+        raise UsageError("run needs Linux or macOS; `lockstitch proxy` heals requests here, too")
     held: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -50,14 +52,15 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
 @contextmanager
 def _handled(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Take signals over; one that was ignored before stays so, here and in the program."""
+    passed_on = {signal.Signals[name] for name in _PASSED_ON}
     before = {
         number: old
-        for number in (*_FROM_KEYS, *_PASSED_ON)
+        for number in {*passed_on, *(signal.Signals[name] for name in _FROM_KEYS)}
         if (old := signal.getsignal(number)) is not signal.SIG_IGN
     }
     for number in before:
         # A function, since what is ignored here would be ignored by the program, too.
-        signal.signal(number, pass_on if number in _PASSED_ON else _leave_to_the_program)
+        signal.signal(number, pass_on if number in passed_on else _leave_to_the_program)
     try:
         yield
     finally:
