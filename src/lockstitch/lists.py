@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.dialects.detect import dialect_of
 from lockstitch.errors import Unhealed, UsageError
 from lockstitch.given import Given
@@ -180,17 +182,44 @@ def plan_request(body: dict[str, Any], dialect: str, spared: frozenset[str] = NO
     return _planned(Given(body, dialect, None, ()), spared)
 
 
-def _planned(given: Given, spared: frozenset[str] = NONE) -> Plan:
+def plan_sent(
+    body: dict[str, Any],
+    dialect: str,
+    model: str | None = None,
+    *,
+    strict: bool = False,
+    clean: bool = False,
+) -> Plan:
+    """Work out the repair of a request on its way out: what the provider takes is left alone.
+
+    Reasoning behind a repaired place stays, since whoever wrote it was sent the same repair;
+    with ``strict`` it is dropped where the model is one that may be bound to what was before it.
+    ``clean`` says that the text of the body is known to hold no character that cannot be sent,
+    and not to be large.
+    """
+    given = Given(body, dialect, model, (), clean=clean)
+    if not strict:
+        given.traits = structs.replace(given.traits, binds_reasoning=False)
+    return _planned(given, sent=True)
+
+
+def _planned(given: Given, spared: frozenset[str] = NONE, *, sent: bool = False) -> Plan:
     if given.is_proven:
         return Plan(given, [], None)
     case = given.case()
     findings = examine(case)
+    if sent:
+        # to repair what is only odd would change bytes of a prefix that a cache holds
+        refused = {finding.code for finding in findings if finding.severity == ERROR}
+        spared = frozenset(finding.code for finding in findings) - refused
+        if not refused:
+            return Plan(given, findings, None)
     if not _closes_waiting(case) and not any(finding.fixable for finding in findings):
         return Plan(given, findings, None)
     outcome = mend(case, given.looked_at, findings, spared)
     if given.excerpt is not None and (outcome.remaining or given.whole(outcome) is None):
         given.excerpt = None
-        return _planned(given, spared)
+        return _planned(given, spared, sent=sent)
     return Plan(given, findings, outcome, spared)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from lockstitch import stored
 from lockstitch.errors import LockstitchError
-from lockstitch.provider.service import Service
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Service
 
 AGENT = Path(__file__).parents[2] / "examples" / "agent.py"
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lockstitch.provider.service import Answer, Service, Entry, Records
 from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Answer, Entry, Records, Service
 from lockstitch.provider.wire import Wire
 
 from .install import CACHE, NotInstalled, installed

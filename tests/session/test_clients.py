@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from lockstitch.provider.service import Service, Entry
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Service
 from lockstitch.session.store import Store
 
 from .talk import DIALECTS, faults, results

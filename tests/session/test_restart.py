@@ -15,10 +15,10 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.service import Answer, Asked, Service
 from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Answer, Asked, Service
 from lockstitch.provider.wire import Address, Wire
 from tests import postgres_server
 from tests.docs.pages import DOCS, blocks

@@ -47,6 +47,7 @@ FLOORS = (
     {"places", "sessions", "stored"},
     {"integrations", "provider"},
     {"inspector", "proxy", "testing", "watching"},
+    {"launching"},
     {"", "__main__", "cli", "demo"},
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -213,7 +214,7 @@ def third_parties_are_few(module: str) -> None:
     extra = {
         "inspector": {"aiohttp"},
         "provider": {"aiohttp", "pytest"},
-        "proxy": {"aiohttp", "zstandard"},
+        "proxy": {"aiohttp", "yarl", "zstandard"},
         "testing": {"pytest"},
         "watching": {"watchfiles"},
         "compaction": {"anyio"},

@@ -171,6 +171,12 @@ def test_a_name_does_not_overrule_two_ids() -> None:
     assert (pairing.answers, pairing.verdicts) == ([NOWHERE], [ORPHAN])
 
 
+def test_a_name_says_nothing_of_calls_that_come_later() -> None:
+    """What stands before them is what it was before they came: prefixes stay as they are."""
+    pairing = paired(("x", NOWHERE, "f", "f"), ("call", 0, "f", "f"), ("y", 0, "f", "f"))
+    assert (pairing.answers, pairing.verdicts) == ([1], [ORPHAN, ANSWER])
+
+
 def test_results_of_one_tool_are_first_in_first_out() -> None:
     pairing = paired(
         ("call", 0, "f", "f"), ("call", 0, "f", "f"), ("x", 0, "f", "f"), ("y", 0, "f", "f")
@@ -281,7 +287,8 @@ class Reference:
             self.give(result, owner)
             self.displaced.add(result)
             return
-        answered = [call for call in earlier[-1:] + calls if call in self.answer]
+        only_named = slot.key == slot.alias and not earlier
+        answered = [call for call in earlier[-1:] + calls if call in self.answer and not only_named]
         if answered:
             self.owner[result] = answered[0]
         self.verdict[result] = DUPLICATE if answered else ORPHAN

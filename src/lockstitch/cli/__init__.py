@@ -45,6 +45,9 @@ COMMANDS = (
     "retain",
     "vacuum",
     "explain",
+    "proxy",
+    "run",
+    "watch",
     "provider",
     "demo",
     "completion",
@@ -52,8 +55,8 @@ COMMANDS = (
 # A session is many objects and hardly any circles of them: to look for those as often as Python
 # does takes up to a quarter of the time.
 COLLECT_AFTER = 50_000
-# A module cannot have the name of a word of Python's own.
-_MODULES = {"import": "importing"}
+# A module cannot have the name of a word of Python's own, nor that of a function here.
+_MODULES = {"import": "importing", "run": "running"}
 
 
 def main() -> NoReturn:

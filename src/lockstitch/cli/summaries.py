@@ -76,6 +76,18 @@ SUMMARIES: dict[str, tuple[str, str]] = {
         "",
         "Explain a code: what it is, what causes it, what heal does about it.",
     ),
+    "proxy": (
+        "requests",
+        "Heal requests on their way from any client to its provider.",
+    ),
+    "run": (
+        "sessions",
+        "Repair the session that a command is about to resume, and run it behind the proxy.",
+    ),
+    "watch": (
+        "sessions",
+        "Check sessions while they are written; tell what breaks, and repair it when asked.",
+    ),
     "provider": (
         "requests",
         "Run a strict provider on this machine, for tests and demos.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field, structs
 
@@ -88,6 +88,20 @@ class Quick(Struct):
     turns: int
 
 
+class Proof(Protocol):
+    """A proof that a file is healthy, carried on as lines are appended to it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is under way at the end, such as a call that has no result yet."""
+
+    def advance(self, lines: bytes) -> bool:
+        """Look at more whole lines; false if anything in them is not known here."""
+
+    def verdict(self) -> Quick | None:
+        """Say what the file is if all of it is proven healthy and nothing is under way."""
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
@@ -141,6 +155,10 @@ class Format(ABC):
         """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""
         return None
 
+    def proof(self) -> Proof | None:
+        """Give an empty proof that can be carried on, where the quick pass is such a one."""
+        return None
+
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""
         return list(transcript.records)
@@ -176,6 +194,10 @@ class Format(ABC):
         except ValueError:  # no folder has such a name: a NUL in it, or half a character
             place = os.path.realpath(path)
         return working(self.programs, path, lambda folder: folder == place)
+
+    def belongs(self, path: str, folder: str) -> bool:
+        """Whether a file is a session of a working directory, which its program would resume."""
+        return False
 
     def sorting(self, transcript: Transcript) -> Sorting:
         """Tell what of a history is nobody's words, for a compaction."""

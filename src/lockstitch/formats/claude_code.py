@@ -16,7 +16,7 @@ from lockstitch.formats import (
     claude_stitch,
     claude_straighten,
 )
-from lockstitch.formats.base import Context, Format, Quick, Transcript, find
+from lockstitch.formats.base import Context, Format, Proof, Quick, Transcript, find
 from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -89,6 +89,9 @@ class ClaudeCode(Format):
     def quick(self, path: str) -> Quick | None:
         return claude_quick.quick(path)
 
+    def proof(self) -> Proof:
+        return claude_quick.ClaudeProof()
+
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = Chain(records)
         found = branches(chain)
@@ -126,6 +129,9 @@ class ClaudeCode(Format):
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         return claude_processes.users(path, session)
+
+    def belongs(self, path: str, folder: str) -> bool:
+        return claude_processes.belongs(path, folder)
 
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats import claude_compact  # noqa: PLC0415 - few commands need it

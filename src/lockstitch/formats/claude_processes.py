@@ -53,7 +53,7 @@ def users(path: str, session: str | None) -> Iterator[User]:
         known.add(pid)
         if own is not None and own.session_id in _ids(file, session):
             yield from _alive(pid, own, record, file)
-    for user in working((NAME,), path, lambda folder: _is_project(file, folder)):
+    for user in working((NAME,), path, lambda folder: is_project(file, folder)):
         if user.pid not in known and _is_at_home(user.pid, folders):
             yield user
 
@@ -134,7 +134,14 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def _is_project(file: Path, folder: str) -> bool:
+def belongs(path: str, folder: str) -> bool:
+    """Whether a file is a session of a working directory, and not one of a sub-agent's."""
+    file = Path(os.path.realpath(path))
+    is_main = not file.name.startswith("agent-") and file.parent.name != "subagents"
+    return is_main and is_project(file, folder)
+
+
+def is_project(file: Path, folder: str) -> bool:
     """Whether the sessions of a working directory are kept where a file is."""
     name = re.sub(r"[^a-zA-Z0-9]", "-", folder)
     names = [one.name for one in file.parents]

@@ -87,21 +87,17 @@ class Odd(Exception):
     """Something that this pass does not know."""
 
 
+_UNKNOWN = (Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 def quick(path: str) -> Quick | None:
     """Prove that a file is healthy, or give up."""
-    proof = _Proof()
+    proof = ClaudeProof()
     try:
         for chunk, end in _chunks(path):
             proof.feed(chunk, end)
         return proof.verdict()
-    except (
-        Odd,
-        msgspec.DecodeError,
-        UnicodeDecodeError,
-        RecursionError,
-        OSError,
-        LockstitchError,
-    ):
+    except (*_UNKNOWN, OSError, LockstitchError):
         return None
 
 
@@ -134,7 +130,7 @@ def _line_count(chunk: bytes, end: int) -> int:
     return lines
 
 
-class _Proof:
+class ClaudeProof:
     """What is known after the lines so far.
 
     A *batch* is a message of the model with its results and the control lines around it, or a
@@ -157,6 +153,20 @@ class _Proof:
         self.sent = 0
         self.turns = 0
         self.messages = 0
+
+    def advance(self, lines: bytes) -> bool:
+        """Look at more whole lines; false if anything in them is not known here."""
+        try:
+            self.feed(lines, len(lines))
+        except _UNKNOWN:
+            return False
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is under way at the end, such as a call that has no result yet."""
+        is_thinking = self.role == "assistant" and self.last_kind == "thinking"
+        return bool(self.open) or self.summary_due or is_thinking
 
     def feed(self, chunk: bytes, end: int) -> None:
         """Look at the lines up to an end; the rest comes again with the next chunk."""
@@ -356,11 +366,9 @@ class _Proof:
     def verdict(self) -> Quick | None:
         """Say what the file is, now that all of it was seen."""
         last = self.last
-        if last is None or self.open or self.summary_due or not last.timestamp:
+        if last is None or self.is_open or not last.timestamp or self.sent > _MOST_SENT:
             return None
         if self.newest is not last and _goes_by_time(last.version):
-            return None
-        if self.sent > _MOST_SENT or (self.role == "assistant" and self.last_kind == "thinking"):
             return None
         return Quick(last.sessionId or None, last.cwd or None, self.messages, self.turns)
 

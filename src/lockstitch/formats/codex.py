@@ -12,13 +12,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.formats import codex_repair
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError
+from lockstitch.formats import codex_repair, packed
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
 from lockstitch.formats.codex_head import id_in
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
 from lockstitch.formats.history import History, Strand
+from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, holding
 from lockstitch.formats.slots import enter
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
 
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+# Where a rollout says what it works on: in its first line, which may be torn.
+_CWD = re.compile(rb'"cwd":("(?:[^"\\\\]|\\\\.)*")')
+_HEAD = 1 << 18
 _FOLDERS = ("sessions", "archived_sessions")
 # What the program answers with "aborted" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
@@ -97,6 +103,17 @@ class Codex(Format):
         homes = (one.parent for one in file.parents if one.name in _FOLDERS)
         locks = [home / "thread-writer-locks" / name for home in homes for name in sorted(names)]
         return [user for one in (*locks, file) for user in holding(one)]
+
+    def belongs(self, path: str, folder: str) -> bool:
+        if _FOLDERS[0] not in Path(path).parts:
+            return False  # in the archive
+        try:
+            is_packed = packed.is_packed(path)
+            head = packed.unpacked_head(path, _HEAD) if is_packed else inputs.head(path, _HEAD)
+        except LockstitchError:
+            return False
+        found = _CWD.search(head)
+        return found is not None and decode(found[1]) == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats import codex_compact  # noqa: PLC0415 - few commands need it

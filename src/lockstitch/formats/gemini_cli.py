@@ -81,6 +81,9 @@ class GeminiCli(Format):
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         return working(self.programs, path, lambda folder: _is_project(path, folder))
 
+    def belongs(self, path: str, folder: str) -> bool:
+        return Path(path).name.startswith("session-") and _is_project(path, folder)
+
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:

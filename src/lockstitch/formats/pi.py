@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from lockstitch.formats import pi_repair, pi_stitch
@@ -74,6 +76,10 @@ class Pi(Format):
             turns = f"{len(away)} turn{'s' * (len(away) != 1)}"
             transcript.notes.append(f"{turns} are on other branches of the tree")
         return transcript
+
+    def belongs(self, path: str, folder: str) -> bool:
+        name = re.sub(r"[/\\:]", "-", folder.lstrip("/\\"))
+        return Path(path).parent.name == f"--{name}--"
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return pi_repair.straighten(transcript, ledger)

@@ -38,9 +38,9 @@ _LARGE = 32 << 20
 _RESTING = 60
 # So many sessions are named of those that an id may mean.
 _LISTED = 5
-_SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
+SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
-_OWN_FOLDER = ".lockstitch"
+OWN_FOLDER = ".lockstitch"
 
 
 class Source(Struct, frozen=True):
@@ -72,10 +72,14 @@ class Opened(Struct):
 def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
     """Give the files of all programs that are known, wherever the environment put them."""
     for name in NAMES:
-        form = format_named(name)
-        for place in form.places:
-            paths = sorted(_matches(home, environ, form.variable, place))
-            yield from (path for path in paths if not packed.is_hidden(path))
+        yield from places_of(format_named(name), home, environ)
+
+
+def places_of(form: Format, home: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Give the files of one program."""
+    for place in form.places:
+        paths = sorted(_matches(home, environ, form.variable, place))
+        yield from (path for path in paths if not packed.is_hidden(path))
 
 
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
@@ -105,10 +109,10 @@ def files_below(folder: str) -> Iterator[str]:
     """
     closed: list[str] = []
     for root, folders, names in walk(folder, lambda error: closed.append(str(error.filename))):
-        folders[:] = sorted(name for name in folders if name != _OWN_FOLDER)
+        folders[:] = sorted(name for name in folders if name != OWN_FOLDER)
         for name in sorted(names):
             path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
-            if name.endswith(_SUFFIXES) and not packed.is_hidden(path):
+            if name.endswith(SUFFIXES) and not packed.is_hidden(path):
                 yield path
     yield from closed
 
@@ -123,7 +127,7 @@ def found(
         return [one for one in inside if _is_meant(one, session)]
     if os.path.lexists(path):
         return [one for one in sources_of(path, name, environ) if _is_meant(one, session)]
-    if os.sep in target or target.endswith(_SUFFIXES):
+    if os.sep in target or target.endswith(SUFFIXES):
         raise Unreadable("no such file")
     return [_by_id(target, home, environ)]
 

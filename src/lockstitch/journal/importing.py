@@ -8,44 +8,58 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.base import Dialect, as_text
 from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.render_reading import is_failed
 from lockstitch.dialects.replies import calls_in, provider_of
 from lockstitch.journal.events import Asked, Event, Finished, Replied, Said, text_payload
 from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, SYSTEM, Message, Part
+from lockstitch.model.parts import ASSISTANT, CALL, RESULT, SYSTEM, USER, Message, Part
 from lockstitch.model.zones import FLAT, thread
+from lockstitch.repair.pairing import ORPHAN_LABEL
 
 _ENCODE = msgspec.json.Encoder().encode
 
 
 class Imported(Struct):
-    """The facts of a list, each with the index of the message it begins in.
+    """The facts of a list, each with the indexes of the first and last message it was read from.
 
-    ``system`` are messages that are no part of the conversation.
+    ``system`` are messages that are no part of the conversation. ``unpaired`` counts results
+    that answer no call of the list.
     """
 
     events: list[Event]
     homes: list[int]
+    ends: list[int]
     system: list[Any]
+    unpaired: int = 0
 
 
-def imported(raw: Sequence[Any], dialect: str) -> Imported:
-    """Take a valid list apart; projected again it says the same."""
-    return _Import(new_dialect(profile_named(dialect).dialect), raw, provider_of(dialect)).run()
+def imported(raw: Sequence[Any], dialect: str, *, keep_unpaired: bool = False) -> Imported:
+    """Take a valid list apart; projected again it says the same.
+
+    Of a list that is not valid, results that answer no call of it are left out; with
+    ``keep_unpaired`` they are kept as words of the user's, labelled as what they are.
+    """
+    view = new_dialect(profile_named(dialect).dialect)
+    return _Import(view, raw, provider_of(dialect), keep_unpaired=keep_unpaired).run()
 
 
 class _Import:
-    def __init__(self, dialect: Dialect, raw: Sequence[Any], provider: str) -> None:
+    def __init__(
+        self, dialect: Dialect, raw: Sequence[Any], provider: str, *, keep_unpaired: bool
+    ) -> None:
         self.dialect = dialect
+        self.keep_unpaired = keep_unpaired
         self.provider = provider
         self.messages = dialect.read(raw)
         placeholder, same = dialect.is_placeholder, dialect.same_result
         self.threads = thread(self.messages, dialect.layout, dialect.keys, placeholder, same)
         self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
-        self.out = Imported([], [], [])
+        self.paired = set(self.threads.pairing.answers)
+        self.results = {id(part): number for number, part in enumerate(self.threads.results)}
+        self.out = Imported([], [], [], [])
 
     def run(self) -> Imported:
         """Go through the list, a reply at a time."""
@@ -71,12 +85,13 @@ class _Import:
         if group:
             yield group
 
-    def _put(self, event: Event, home: int) -> None:
+    def _put(self, event: Event, home: int, end: int | None = None) -> None:
         self.out.events.append(event)
         self.out.homes.append(home)
+        self.out.ends.append(home if end is None else end)
 
     def _said(self, message: Message) -> None:
-        parts = [part for part in message.parts if part.kind != RESULT]
+        parts = [inner for part in message.parts for inner in self._spoken(part)]
         if not parts:
             return
         if len(parts) == 1 and isinstance(parts[0].raw, str):
@@ -85,6 +100,19 @@ class _Import:
         blocks = [p.raw if isinstance(p.raw, dict) else _text(self.dialect, p) for p in parts]
         self._put(Said(payload=_payload(blocks), dialect=self.dialect.name), message.index)
 
+    def _spoken(self, part: Part) -> list[Part]:
+        """Give what of a part are the user's words: of a result nothing, if it has its call."""
+        if part.kind != RESULT:
+            return [part]
+        if self.results[id(part)] in self.paired:
+            return []
+        self.out.unpaired += 1
+        if not self.keep_unpaired:
+            return []
+        label = ORPHAN_LABEL.format(id=part.id or "without an id")
+        text = f"{label}\n{self.dialect.result_text(part)}"
+        return [self.dialect.text_part(text, USER), *self.dialect.result_media(part)]
+
     def _replied(self, group: list[Message]) -> None:
         raw = [message.raw for message in group]
         asked = tuple(Asked(*call) for call in calls_in(self.dialect.name, raw))
@@ -92,7 +120,7 @@ class _Import:
         reply = Replied(
             dialect=self.dialect.name, provider=self.provider, calls=asked, payload=payload
         )
-        self._put(reply, group[0].index)
+        self._put(reply, group[0].index, group[-1].index)
         seq = len(self.out.events)
         calls = [part for message in group for part in message.parts if part.kind == CALL]
         for index, call in enumerate(calls[: len(asked)]):
@@ -118,8 +146,7 @@ class _Import:
 
 
 def _text(dialect: Dialect, part: Part) -> Any:
-    block = dialect.note_block(part.raw if isinstance(part.raw, str) else part.text)
-    return {"text": part.text} if dialect.name in ("gemini", "bedrock") else block
+    return dialect.note_block(part.text or as_text(part.raw))
 
 
 def _payload(value: Any) -> Raw:

@@ -251,6 +251,10 @@ class _Table:
             self.pairing.displaced.add(index)
             return
         answers = self.pairing.answers
+        if latest == NOWHERE and slot.key == slot.alias:
+            # only a name, which any later call may have: what comes later says nothing of it
+            self._mark(index, ORPHAN, NOWHERE)
+            return
         if latest == NOWHERE or answers[latest] == NOWHERE:
             latest = next((call for call in occurrences if answers[call] != NOWHERE), NOWHERE)
         self._mark(index, ORPHAN if latest == NOWHERE else DUPLICATE, latest)

@@ -22,10 +22,13 @@ class Exchange(Protocol):
 class Recorder(Protocol):
     """Keeps every conversation that goes through the proxy as a session in a store."""
 
-    async def begin(self, dialect: str, body: bytes, *, streamed: bool) -> Exchange:
+    async def begin(
+        self, dialect: str, body: bytes, *, streamed: bool, model: str = "", client: str = ""
+    ) -> Exchange:
         """Keep a request durably, as the client sent it, and return where its reply belongs.
 
-        The proxy calls it before the first byte of the reply goes to the client.
+        The proxy calls it before the first byte of the reply goes to the client. ``model`` is for
+        APIs whose address names it, and ``client`` is what the client says that it is.
         """
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ the smallest place that differs. All places are in the original's coordinates.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +21,7 @@ DELETE = "delete"
 MOVE = "move"
 # How far a changed element is looked for among its successors.
 _AHEAD = 16
+_ENDLESS = sys.maxsize
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -75,11 +77,23 @@ def _compare_dicts(
 
 
 def _compare_lists(before: list[Any], after: list[Any], path: Path, edits: list[Edit]) -> None:
-    lists = _Lists(before, after, _ids(before) & _ids(after))
-    old = new = 0
-    for stop_old, stop_new in [*_anchors(before, after), (len(before), len(after))]:
-        _compare_gap(lists, (old, stop_old), (new, stop_new), path, edits)
-        old, new = stop_old + 1, stop_new + 1
+    most = min(len(before), len(after))
+    head = min(most, _alike(zip(before, after, strict=False)))
+    most -= head
+    tail = min(most, _alike(zip(reversed(before), reversed(after), strict=False)))
+    stop_old, stop_new = len(before) - tail, len(after) - tail
+    olds, news = before[head:stop_old], after[head:stop_new]
+    lists = _Lists(before, after, _ids(olds) & _ids(news))
+    old = new = head
+    anchors = [(head + one, head + other) for one, other in _anchors(olds, news)]
+    for end_old, end_new in [*anchors, (stop_old, stop_new)]:
+        _compare_gap(lists, (old, end_old), (new, end_new), path, edits)
+        old, new = end_old + 1, end_new + 1
+
+
+def _alike(pairs: Iterable[tuple[Any, Any]]) -> int:
+    """Count the pairs at the start that are one and the same object."""
+    return next((at for at, (one, other) in enumerate(pairs) if one is not other), _ENDLESS)
 
 
 Span = tuple[int, int]

@@ -87,7 +87,7 @@ def mend(
 
     Rules in ``spared`` are not acted upon: what they find stays, and does not count as failure.
     """
-    case, draft = _drafted(case, raw, findings)
+    case, draft = _drafted(case, raw, [f for f in findings if f.code not in spared])
     left = [finding for finding in findings if finding.fixable or finding.severity == ERROR]
     rendered: list[Any] = list(raw)
     for _ in range(_ROUNDS):

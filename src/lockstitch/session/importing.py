@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.dialects.base import as_text
 from lockstitch.dialects.detect import dialect_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.render_fitting import SYSTEM_LABEL
@@ -42,7 +43,8 @@ from lockstitch.stores.base import Backend
 
 # The first record of such a session: what was taken in, and as what.
 IMPORTED = "imported"
-_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
+# Where a request says what the model is told before the conversation.
+SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 
 
 class Taken(Struct, frozen=True):
@@ -82,17 +84,17 @@ def taken_in(
     if not plan.healed:
         codes = ", ".join(sorted({finding.code for finding in plan.remaining}))
         raise UsageError(f"session {name}: the list cannot be made valid ({codes})")
-    healed = _with_later_words(plan.plain, full_name)
+    healed = with_later_words(plan.plain, full_name)
     made = imported(healed, full_name)
     is_kept = not plan.changed and healed is plan.plain
-    instructions = _instructions(full_name, system, made.system)
-    facts = _facts(made.events, first=2 + len(instructions))
+    told_first = instructions(full_name, system, made.system)
+    facts = _facts(made.events, first=2 + len(told_first))
     told = {"dialect": full_name, "messages": len(raw), "healed": plan.changed}
     told |= {"system": system} if system else {}
     told |= {"system_messages": made.system} if made.system else {}
     told |= {} if is_kept else {"original": raw}
     key = f"import/{_digest([full_name, raw, system])}"
-    events = [Noted(name=IMPORTED, payload=json_payload(told)), *instructions, *facts]
+    events = [Noted(name=IMPORTED, payload=json_payload(told)), *told_first, *facts]
     unknown = sum(isinstance(fact, Started) for fact in facts)
     is_new = _is_written(backend, name, events, key)
     return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
@@ -109,7 +111,7 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
 
 def system_in(body: dict[str, Any]) -> Any:
     """Return what a request's body tells the model beside the messages, None for nothing."""
-    return next((body[name] for name in _SYSTEMS if body.get(name)), None)
+    return next((body[name] for name in SYSTEMS if body.get(name)), None)
 
 
 def _digest(value: Any) -> str:
@@ -121,7 +123,7 @@ def _digest(value: Any) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def _with_later_words(messages: list[Any], dialect: str) -> list[Any]:
+def with_later_words(messages: list[Any], dialect: str) -> list[Any]:
     """Let words of the system that stand in the conversation be said where they stand."""
     name = profile_named(dialect).dialect
     roles = [message.role for message in new_dialect(name).read(messages)]
@@ -129,14 +131,17 @@ def _with_later_words(messages: list[Any], dialect: str) -> list[Any]:
     if SYSTEM not in roles[begun:]:
         return messages
     return [
-        said_as(name, f"{SYSTEM_LABEL}\n{_text(name, [raw])}")
-        if n > begun and role == SYSTEM
-        else raw
+        said_by_system(name, raw) if n > begun and role == SYSTEM else raw
         for n, (raw, role) in enumerate(zip(messages, roles, strict=True))
     ]
 
 
-def _instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Event]:
+def said_by_system(dialect: str, raw: Any) -> Any:
+    """Return a message of the system as words in the conversation, labelled as what it is."""
+    return said_as(dialect, f"{SYSTEM_LABEL}\n{_text(dialect, [raw]) or as_text(raw)}")
+
+
+def instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Instructed]:
     """Return what the model is told before the conversation, by who says it."""
     name = profile_named(dialect).dialect
     found: dict[Role, list[str]] = {"system": [_plain_text(system)], "developer": []}

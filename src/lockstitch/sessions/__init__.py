@@ -13,7 +13,7 @@ from lockstitch.backups import Undone
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.sources import Opened, Source
 from lockstitch.report import Report
-from lockstitch.sessions.checking import check, described, scan, scan_database, scan_file
+from lockstitch.sessions.checking import check, described, examined, scan, scan_database, scan_file
 from lockstitch.sessions.compacting import (
     BUDGET,
     Shorter,
@@ -60,6 +60,7 @@ __all__ = [
     "condensed",
     "copied",
     "described",
+    "examined",
     "opened",
     "outlook",
     "paths",

@@ -10,7 +10,7 @@ from typing import Any
 from lockstitch import places
 from lockstitch.errors import LockstitchError, UnknownFormat, reason_of
 from lockstitch.formats import doctor
-from lockstitch.formats.base import SQLITE
+from lockstitch.formats.base import SQLITE, Transcript
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source, glanced, sources_of
 from lockstitch.report import Report
@@ -90,23 +90,31 @@ def _own(path: str) -> list[Report]:
 
 def check(source: Source) -> Report:
     """Say what is wrong with a session; changes nothing."""
-    if source.error is not None:
-        return _unread(source, source.error)
     try:
-        is_base = source.kind in (SQLITE, POSTGRES)
+        is_base = source.error is not None or source.kind in (SQLITE, POSTGRES)
         quick = None if is_base else source.form.quick(source.path)
         if quick is not None:
             return _proven(source, quick)
+    except OSError as error:
+        return _unread(source, reason_of(error))
+    return examined(source)[0]
+
+
+def examined(source: Source) -> tuple[Report, Transcript | None]:
+    """Say what is wrong with a session, without a quick pass first, and give what was read."""
+    if source.error is not None:
+        return _unread(source, source.error), None
+    try:
         session = opened(source, search=True) if source.kind == POSTGRES else glanced(source)
         report = described(session)
         report.findings = doctor.findings_of(source.form, session.transcript)
     except LockstitchError as error:
-        return _unread(source, str(error))
+        return _unread(source, str(error)), None
     except OSError as error:
-        return _unread(source, reason_of(error))
+        return _unread(source, reason_of(error)), None
     except (RecursionError, MemoryError):
-        return _unread(source, "is too large or too deep")
-    return report
+        return _unread(source, "is too large or too deep"), None
+    return report, session.transcript
 
 
 def _unread(source: Source, error: str) -> Report:

@@ -16,10 +16,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
 
-from lockstitch.provider.service import Service, Entry
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Service
 
 from .graphs import BATCH, RESULT, Halted, calling, tools
 from .test_unfinished import KINDS, THREAD, fresh, opened, stored_results

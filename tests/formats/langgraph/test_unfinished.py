@@ -25,10 +25,10 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
-from lockstitch.provider.service import Service, Entry
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Service
 from tests.postgres_server import shared
 
 from .graphs import BATCH, RESULT, Halted, Scripted, agent, calling, saving

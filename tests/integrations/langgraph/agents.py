@@ -30,10 +30,10 @@ from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Send, interrupt
 
-from lockstitch.provider.service import Service, Entry, Records
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Records, Service
 from tests.integrations.langgraph.savers import apostgres, asqlite, postgres, sqlite
 
 STUCK = "stuck"

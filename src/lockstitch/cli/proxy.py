@@ -1,0 +1,221 @@
+"""``lockstitch proxy``: heals requests between any client and its provider."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from lockstitch.cli import CLEAN, terminal
+from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.unread import is_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockstitch.proxy.forwarding import Event
+    from lockstitch.proxy.server import Connect
+    from lockstitch.proxy.settings import Settings
+
+_MISSING = "the proxy needs aiohttp, which is not installed: pip install 'lockstitch[proxy]'"
+_TOKEN = "LOCKSTITCH_PROXY_TOKEN"  # noqa: S105 - the name of a variable
+_MIB = 1 << 20
+
+
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    config: str | None,
+    upstream: str | None,
+    host: str | None,
+    port: str | None,
+    token_file: str | None,
+    record: str | None,
+    workers: str | None,
+    max_body: str | None,
+    fail_closed: bool,
+    no_retry: bool,
+    as_json: bool,
+) -> int:
+    """Serve until interrupted, and return the exit status."""
+    given = {
+        "host": host,
+        "port": _number(port, "--port"),
+        "workers": _number(workers, "--workers"),
+        "max_body": _bytes(max_body),
+        "record": record,
+        "fail_closed": fail_closed or None,
+        "retry": False if no_retry else None,
+    }
+    serve = _server()
+    settings = _settings(config, upstream, token_file, given)
+    log, announce = (_log_json, _announce_json) if as_json else (_log_text, _announce_text)
+    serve(settings, announce, log)
+    return CLEAN
+
+
+def _server() -> Callable[..., None]:
+    try:
+        from lockstitch.proxy import server, workers
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "lockstitch":
+            raise
+        raise UsageError(_MISSING) from error
+
+    def serve(
+        settings: Settings, ready: Callable[[str], None], log: Callable[[Event], None]
+    ) -> None:
+        if settings.workers == 1:
+            server.serve(settings, ready, log=log, connect=_connect(settings))
+        else:
+            workers.serve(settings, ready, log=log, connect=_connect)
+
+    return serve
+
+
+def _connect(settings: Settings) -> Connect | None:
+    """Return what opens the recorder, if there is to be one."""
+    from lockstitch.proxy.server import recorder_at
+
+    return recorder_at(settings.record) if settings.record else None
+
+
+def _settings(
+    config: str | None, upstream: str | None, token_file: str | None, given: dict[str, Any]
+) -> Settings:
+    from pathlib import Path
+
+    from msgspec import structs
+
+    from lockstitch.inputs import content
+    from lockstitch.proxy.settings import Settings, Upstream, checked, parsed, token_in
+
+    settings = Settings()
+    if config is not None:
+        try:
+            settings = parsed(content(config).decode(), Path(config).parent)
+        except (Unreadable, UnicodeDecodeError) as error:
+            raise Unreadable(f"{config}: {error}") from None
+        except UsageError as error:
+            raise UsageError(f"{config}: {error}") from None
+    fields = {name: value for name, value in given.items() if value is not None}
+    if upstream is not None:
+        fields["upstreams"] = (Upstream(url=upstream),)
+    token = os.environ.get(_TOKEN, "") if token_file is None else token_in(Path(token_file))
+    if token:
+        fields["token"] = token
+    return checked(structs.replace(settings, **fields))
+
+
+def _number(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    if not is_index(text):
+        raise UsageError(f"{flag} takes a number")
+    return int(text)
+
+
+def _bytes(text: str | None) -> int | None:
+    number = _number(text, "--max-body")
+    return None if number is None else number * _MIB
+
+
+def _announce_text(url: str) -> None:
+    terminal.note(
+        f"Listening on {url} (ANTHROPIC_BASE_URL={url} OPENAI_BASE_URL={url}/v1 "
+        f"GOOGLE_GEMINI_BASE_URL={url} AWS_ENDPOINT_URL_BEDROCK_RUNTIME={url})"
+    )
+
+
+def _announce_json(url: str) -> None:
+    _emit(url=url)
+
+
+def _log_text(event: Event) -> None:
+    from lockstitch.proxy.server import is_notable, told
+
+    if is_notable(event) or terminal.is_verbose():
+        terminal.note(told(event))
+
+
+def _log_json(event: Event) -> None:
+    _emit(request=event)
+
+
+def _emit(**fields: object) -> None:
+    """Write a line for a program at once: it waits for it."""
+    from lockstitch.cli import machine
+
+    terminal.emit(machine.encode(**fields))
+    terminal.flush()
+
+
+COMMAND = Command(
+    name="proxy",
+    group="requests",
+    run=run,
+    summary="Heal requests on their way from any client to its provider.",
+    details=(
+        "Point a client's base URL here. A request that is fine goes on byte for byte; one that "
+        "the provider would refuse is healed, always in the same way, and the reply says so in "
+        "the header lockstitch-repaired. Speaks the APIs of Anthropic, OpenAI (Chat and "
+        "Responses), Gemini and Bedrock; everything else passes. Keys pass through and are never "
+        "stored or logged. The configuration is a TOML file with several upstreams; options come "
+        "before what it says. A token, which is needed to listen beyond this machine, is taken "
+        f"from the environment variable {_TOKEN} or from a file. Ctrl-C ends it, after "
+        "what runs is done."
+    ),
+    examples=(
+        "lockstitch proxy",
+        "lockstitch proxy --upstream https://gateway.example/llm --port 8484",
+        "lockstitch proxy proxy.toml --workers 4 --record sqlite:///conversations.db",
+        "ANTHROPIC_BASE_URL=http://127.0.0.1:8484 claude",
+    ),
+    operand=Operand(
+        "config",
+        "CONFIG",
+        "Configuration file; none sends requests to the vendors' own addresses.",
+        is_target=False,
+    ),
+    options=(
+        Option("upstream", ("--upstream",), "Send all requests to this address.", metavar="URL"),
+        Option("host", ("--host",), "Address to listen on (default: 127.0.0.1).", metavar="HOST"),
+        Option(
+            "port",
+            ("--port", "-p"),
+            "Port to listen on; 0 takes a free one (default: 8484).",
+            metavar="PORT",
+        ),
+        Option(
+            "token_file",
+            ("--token-file",),
+            "File with the token that every request must bring.",
+            metavar="FILE",
+        ),
+        Option(
+            "record",
+            ("--record",),
+            "Keep every conversation as a session in this store.",
+            metavar="URL",
+        ),
+        Option(
+            "workers", ("--workers",), "Processes that share the port (default: 1).", metavar="N"
+        ),
+        Option(
+            "max_body",
+            ("--max-body",),
+            "Largest body that is taken, in MiB (default: 256).",
+            metavar="MIB",
+        ),
+        Option(
+            "fail_closed",
+            ("--fail-closed",),
+            "Refuse what cannot be checked, healed or recorded; else it goes as it came.",
+        ),
+        Option(
+            "no_retry",
+            ("--no-retry",),
+            "Do not heal and send once more what the provider refused.",
+        ),
+        JSON,
+    ),
+)

@@ -1,0 +1,218 @@
+"""``lockstitch run``: an agent whose session is repaired first and healed in flight."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lockstitch.cli import terminal, text
+from lockstitch.cli.arguments import Command, Operand, Option
+from lockstitch.cli.rows import several
+from lockstitch.errors import Busy, LockstitchError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lockstitch.formats.doctor import Mended
+    from lockstitch.formats.sources import Opened, Source
+    from lockstitch.launching.commands import KnownCommand
+    from lockstitch.launching.proxying import Heard
+    from lockstitch.launching.ways import ProxyWay
+    from lockstitch.proxy.settings import Settings
+
+# So long a request that is under way when the program ends is let finish, in seconds.
+_GRACE = 5.0
+
+
+def run(
+    *,
+    words: list[str],
+    yes: bool,
+    no_proxy: bool,
+    upstream: str | None,
+    record: str | None,
+) -> int:
+    """Repair what the command is about to resume, run it, and return its exit status."""
+    from pathlib import Path
+
+    from lockstitch.launching import commands
+
+    if not words:
+        raise UsageError("run takes a command: lockstitch run -- claude --continue")
+    if no_proxy and (upstream is not None or record is not None):
+        raise UsageError("--upstream and --record are for the proxy, which --no-proxy leaves out")
+    known = commands.known(words)
+    if known is None:
+        terminal.note(
+            f"{terminal.harmless(words[0])} is not a program that is known: no session is looked "
+            "for." + ("" if no_proxy else " It finds the proxy in its environment.")
+        )
+    else:
+        _repair(known, words, Path.home(), yes=yes)
+    if no_proxy:
+        from lockstitch.launching import child
+
+        return child.run(words, os.environ)
+    return _behind_proxy(known, words, upstream, record)
+
+
+def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> None:
+    """Repair the sessions that a program is about to resume, if a person agrees."""
+    from lockstitch.launching import commands
+    from lockstitch.launching.targets import targets
+
+    resume = commands.resumed(known.client, words[known.at :])
+    if resume.kind == commands.NOTHING:
+        return
+    found = targets(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
+    if not found:
+        named = f" {text.shown(resume.name)}" if resume.name else ""
+        terminal.note(
+            f"No session{named} of {known.client.title} was found that could be checked first."
+        )
+        return
+    repaired = [_repair_one(source, yes=yes) for source in found]
+    if not any(repaired):
+        which = "session is" if len(found) == 1 else f"{len(found)} sessions are"
+        terminal.note(f"The {which} healthy that {known.client.title} can resume here.")
+
+
+def _repair_one(source: Source, *, yes: bool) -> bool:
+    """Show and make the repair of a session; whether there was anything to say about it."""
+    from lockstitch import sessions
+
+    name = text.labelled(source.path, source.format, source.session)
+    try:
+        if sessions.check(source).status in ("ok", "notes"):
+            return False
+        session = sessions.opened(source)
+        planned = sessions.planned(session)
+        if not planned.changed:
+            terminal.note(f"{text.shown(name)}: {text.tally(planned.findings)}, none repairable.")
+            return True
+        sessions.require_closed(session, is_named=False)
+        _apply(name, session, planned, yes=yes)
+    except Busy as error:
+        terminal.note(f"{text.shown(name)}: {terminal.harmless(str(error))}")
+    except LockstitchError as error:
+        terminal.note(f"{text.shown(name)}: not repaired: {terminal.harmless(str(error))}")
+    return True
+
+
+def _apply(name: str, session: Opened, planned: Mended, *, yes: bool) -> None:
+    import sys
+
+    from lockstitch import backups, sessions
+
+    terminal.note(f"{text.shown(name)}: {text.tally(planned.findings)}. The plan:")
+    for made in planned.changes:
+        terminal.note(text.change(name, made, sys.stderr))
+    question = "Repair it before it is resumed? A backup is kept."
+    if not yes and not terminal.agreed(question, "--yes repairs it"):
+        return
+    done = sessions.applied(session, planned, backups.new_run())
+    terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
+
+
+def _behind_proxy(
+    known: KnownCommand | None, words: list[str], upstream: str | None, record: str | None
+) -> int:
+    from pathlib import Path
+
+    from lockstitch.launching import child, proxying
+
+    proxying.require_installed()
+    from lockstitch.launching import ways
+
+    at = known.at if known is not None else 1
+    asked = ways.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
+    made = ways.way(known, asked, upstream)
+    if made.why:
+        client = known.client if known is not None else None
+        terminal.note(f"{ways.title_of(client, words)} goes without the proxy: {made.why}.")
+        return child.run(words, os.environ)
+    settings = _settings(made, record)
+    with proxying.proxy(settings) as proxy:
+        status = _run_led(made, proxy.url)
+        heard = proxy.heard()
+    _say(heard)
+    return status
+
+
+def _run_led(made: ProxyWay, url: str) -> int:
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from lockstitch.launching import child, ways
+
+    with TemporaryDirectory(prefix="lockstitch-") as folder:
+        words, more = ways.led(made, url, folder)
+        for name, content in made.files.items():
+            Path(folder, name).write_text(content.replace(ways.HERE, url), "utf-8")
+        environ: Mapping[str, str] = {**os.environ, **more}
+        return child.run(words, environ)
+
+
+def _settings(made: ProxyWay, record: str | None) -> Settings:
+    from lockstitch.proxy.settings import Settings, checked
+
+    given = Settings(port=0, upstreams=made.upstreams, record=record or "", grace=_GRACE)
+    return checked(given)
+
+
+def _say(heard: Heard) -> None:
+    """Say what the proxy did, once the program has left the terminal."""
+    if heard.repaired:
+        codes = ", ".join(f"{code}={count}" for code, count in sorted(heard.repaired.items()))
+        terminal.note(f"Healed {several(heard.requests, 'request')} on the way: {codes}.")
+    for error in dict.fromkeys(heard.errors):
+        terminal.note(f"The proxy had trouble: {terminal.harmless(error)}")
+
+
+COMMAND = Command(
+    name="run",
+    run=run,
+    summary="Repair the session that a command is about to resume, and run it behind the proxy.",
+    details=(
+        "Knows Claude Code, Codex, Gemini CLI, opencode, pi and goose by their command. Finds the "
+        "session that CMD is about to resume, shows what is wrong with it and asks before it "
+        "repairs it; starts a proxy on a free port of this machine that heals every request, and "
+        "leads the program there without changing its settings. A base URL that the program has "
+        "already is where the proxy sends to. CMD has the terminal, its signals and its exit "
+        "status; when it ends, so does the proxy. Any other CMD gets ANTHROPIC_BASE_URL and "
+        "OPENAI_BASE_URL. With --record, every conversation is kept in a store, too. The exit "
+        "status is that of CMD, 128 and the number of the signal if one ended it."
+    ),
+    examples=(
+        "lockstitch run -- claude --continue",
+        "lockstitch run --yes -- codex resume --last",
+        "lockstitch run -- npx @google/gemini-cli --resume",
+        "lockstitch run --record sqlite:///sessions.db -- claude",
+        "lockstitch run --upstream http://127.0.0.1:8400 -- python agent.py",
+    ),
+    group="sessions",
+    operand=Operand(
+        "words",
+        "-- CMD...",
+        "The command and its arguments; everything behind -- is left to it.",
+        many=True,
+        is_target=False,
+    ),
+    options=(
+        Option("yes", ("--yes", "-y"), "Repair without asking."),
+        Option("no_proxy", ("--no-proxy",), "Only repair first; run the command as it is."),
+        Option(
+            "upstream",
+            ("--upstream",),
+            "Where the proxy sends to, instead of where the program would.",
+            metavar="URL",
+        ),
+        Option(
+            "record",
+            ("--record",),
+            "Keep every conversation in this store: sqlite:///FILE or postgresql://…",
+            metavar="URL",
+        ),
+    ),
+)

@@ -1,0 +1,151 @@
+"""``lockstitch watch``: sessions checked while their programs write them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from lockstitch.cli import CLEAN, INTERRUPTED, databases, machine, terminal, text
+from lockstitch.cli.arguments import Command, Operand, Option
+from lockstitch.cli.rows import several
+from lockstitch.errors import UsageError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from lockstitch.watching.events import Notice
+    from lockstitch.watching.loop import Loop, WatchStart
+
+_IDLE = 30.0
+_COLOURS = {"broken": "red", "refused": "yellow", "repaired": "green", "healthy": "green"}
+
+
+def run(  # noqa: PLR0913 - one keyword an option
+    *,
+    paths: list[str],
+    repair: bool,
+    idle: str | None,
+    notify: bool,
+    command: str | None,
+    as_json: bool,
+) -> int:
+    """Watch until somebody ends it, and return the exit status."""
+    from lockstitch.watching import telling
+
+    missing = [path for path in paths if not os.path.lexists(path)]
+    if missing:
+        raise UsageError(f"{text.shown(missing[0])}: no such file or folder")
+    loop = _loop(paths, idle, repair=repair)
+    notices = telling.notifier() if notify else None
+    words = telling.command_of(command) if command is not None else None
+    tellers = telling.Tellers(terminal.complain)
+
+    def tell(event: Notice) -> None:
+        document = _document(event)
+        _say(event, document, as_json=as_json)
+        if notices is not None:
+            tellers.notify(notices, event)
+        if words is not None:
+            tellers.run(words, event, document)
+
+    def started(found: WatchStart) -> None:
+        _announce(found, as_json=as_json)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: _end(loop, *_))
+    try:
+        loop.run(started, tell)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        tellers.close()
+    return CLEAN
+
+
+def _end(loop: Loop, _signal: int, _frame: FrameType | None) -> None:
+    loop.end()
+
+
+def _loop(paths: list[str], idle: str | None, *, repair: bool) -> Loop:
+    from pathlib import Path
+    from time import monotonic
+
+    from lockstitch.watching import places
+    from lockstitch.watching.loop import Loop
+    from lockstitch.watching.watcher import Watcher
+
+    quiet = _IDLE if idle is None else databases.seconds(idle, "--idle")
+    watcher = Watcher(monotonic, os.environ, idle=quiet, repair=repair)
+    meant = places.given(paths) if paths else places.known(Path.home(), os.environ)
+    return Loop(meant, watcher)
+
+
+def _document(event: Notice) -> bytes:
+    from lockstitch.watching.events import fields_of
+
+    return machine.encode(**fields_of(event), session=machine.session(event.report))
+
+
+def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
+    from lockstitch.watching.events import in_words
+
+    if as_json:
+        terminal.emit(document)
+    else:
+        name = terminal.paint(text.shown(text.named(event.report)), "bold")
+        said = terminal.paint(terminal.harmless(in_words(event)), _COLOURS[event.kind])
+        next_step = f"  {terminal.harmless(event.command)}" if event.command else ""
+        terminal.say(f"{name}: {said}{next_step}")
+    terminal.flush()
+
+
+def _announce(found: WatchStart, *, as_json: bool) -> None:
+    if as_json:
+        terminal.emit(
+            machine.encode(event="started", folders=found.folders, sessions=found.sessions)
+        )
+        terminal.flush()
+        return
+    folders = several(len(found.folders), "folder")
+    terminal.note(
+        f"Watching {several(found.sessions, 'session')} in {folders}. Ctrl-C ends it; "
+        "`lockstitch scan` checks the sessions that nobody writes to."
+    )
+
+
+COMMAND = Command(
+    name="watch",
+    run=run,
+    summary="Check sessions while they are written; tell what breaks, and repair it when asked.",
+    details=(
+        "Follows the places where the known programs keep their sessions, or PATH, and reads what "
+        "is appended. What is wrong is told in one line, with the command that repairs it. A call "
+        "without a result at the end of a session may be at work: it is told only when the "
+        "session was not written to for a while and its program has ended. --repair repairs such "
+        "sessions then, with a backup, and never one that a program has open. The command of "
+        "--exec is run without a shell; it gets the event as JSON on its standard input, and in "
+        "variables such as LOCKSTITCH_TARGET and LOCKSTITCH_CODES."
+    ),
+    examples=(
+        "lockstitch watch",
+        "lockstitch watch --notify",
+        "lockstitch watch --repair --idle 120",
+        "lockstitch watch ~/.claude/projects --json",
+        "lockstitch watch --exec 'logger -t sessions -f /dev/stdin'",
+    ),
+    group="sessions",
+    operand=Operand("paths", "PATH", "Files or folders instead of the known places.", many=True),
+    options=(
+        Option("repair", ("--repair",), "Repair sessions at rest, with a backup."),
+        Option(
+            "idle",
+            ("--idle",),
+            "How long nothing is written until a session is at rest (default: 30).",
+            metavar="SECONDS",
+        ),
+        Option("notify", ("--notify",), "Show a notice on the desktop, too."),
+        Option("command", ("--exec",), "Run this command for every event.", metavar="CMD"),
+        Option("as_json", ("--json",), "Print one JSON document a line for programs."),
+    ),
+)

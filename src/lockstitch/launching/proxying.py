@@ -1,0 +1,156 @@
+"""The proxy in a process of its own, which ends with the one that started it, however that ends.
+
+It holds the reading end of a pipe and stops when that closes, as it does even if the other process
+is killed; on Linux, it is told by a signal, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from lockstitch.errors import LockstitchError, UsageError
+
+if TYPE_CHECKING:
+    from lockstitch.proxy.forwarding import Event
+    from lockstitch.proxy.settings import Settings
+
+_MISSING = "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
+_PATIENCE = 60.0
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+class Heard(Struct):
+    """What the proxy did: requests that it healed, by code, and errors of its own."""
+
+    requests: int = 0
+    repaired: Counter[str] = msgspec.field(default_factory=Counter)
+    errors: list[str] = msgspec.field(default_factory=list)
+
+
+class ProxyLine(Struct, frozen=True):
+    """A line of the proxy's log, as it comes from its process."""
+
+    repaired: dict[str, int] = {}
+    error: str = ""
+    status: int = 0
+
+
+class Proxying:
+    """A proxy that runs beside a program; ``url`` is its address."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
+        self.process = process
+        self.url = url
+        self._log = log
+
+    def heard(self) -> Heard:
+        """Return what it did so far."""
+        heard = Heard()
+        self._log.seek(0)
+        for line in self._log:
+            with_error = msgspec.json.decode(line, type=ProxyLine)
+            heard.requests += bool(with_error.repaired)
+            heard.repaired.update(with_error.repaired)
+            if with_error.error and with_error.status != _UPGRADE:
+                heard.errors.append(with_error.error)
+        return heard
+
+
+# CommandLine whether it speaks WebSocket, the proxy says no, and the client goes on without.
+_UPGRADE = 426
+
+
+@contextmanager
+def proxy(settings: Settings) -> Iterator[Proxying]:
+    """Run a proxy in a process of its own for as long as the block lasts."""
+    document = msgspec.json.encode(settings)
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, this module
+            [sys.executable, "-m", "lockstitch.launching.proxying", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # What the keyboard sends is meant for the program.
+            start_new_session=True,
+        )
+        with process:
+            if process.stdin is None or process.stdout is None:
+                raise AssertionError
+            try:
+                process.stdin.write(document + b"\n")
+                process.stdin.flush()
+                url = process.stdout.readline().decode("ascii").strip()
+                if not url:
+                    raise LockstitchError(_why(process, log))
+                yield Proxying(process, url, log)
+            finally:
+                process.stdin.close()
+                try:
+                    process.wait(_PATIENCE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _why(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+    """Return why the proxy did not start: the last line that it wrote."""
+    process.wait(_PATIENCE)
+    log.seek(0)
+    lines = log.read().decode("utf-8", "replace").strip().splitlines()
+    return f"the proxy could not be started: {lines[-1] if lines else 'it said nothing'}"
+
+
+def require_installed() -> None:
+    """Raise UsageError if what the proxy stands on is not installed."""
+    from importlib.util import find_spec  # noqa: PLC0415 - only where a proxy is to be started
+
+    if find_spec("aiohttp") is None:
+        raise UsageError(_MISSING)
+
+
+def main() -> None:
+    """Serve until standard input closes; its first line holds the settings."""
+    from lockstitch.proxy.server import Served, recorder_at, until_stopped  # noqa: PLC0415 - heavy
+    from lockstitch.proxy.settings import Settings, checked  # noqa: PLC0415 - as above
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+    settings = checked(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
+    if os.getppid() != int(sys.argv[1]):
+        return
+
+    def log(event: Event) -> None:
+        told = ProxyLine(event.repaired, event.error, event.status)
+        if told.repaired or told.error:
+            os.write(sys.stderr.fileno(), msgspec.json.encode(told) + b"\n")
+
+    def ready(url: str) -> None:
+        os.write(sys.stdout.fileno(), f"{url}\n".encode("ascii"))
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin.fileno(), stop.set)
+        connect = recorder_at(settings.record) if settings.record else None
+        await until_stopped(Served(settings, log, connect), ready, stop=stop)
+
+    try:
+        asyncio.run(serve())
+    except LockstitchError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

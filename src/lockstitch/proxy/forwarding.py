@@ -1,0 +1,446 @@
+"""One request from the client to its upstream and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+from msgspec import Struct, structs
+from yarl import URL
+
+from lockstitch.proxy import answers, encodings, headers, metrics
+from lockstitch.proxy.aiming import aimed
+from lockstitch.proxy.healing import Decision, decided, healed, quickly, read
+from lockstitch.proxy.interfaces import Exchange, Recorder
+from lockstitch.proxy.recorded import NotKept, Passage, Replayed, Source, chunks
+from lockstitch.proxy.routes import Route, is_sound, route_of
+from lockstitch.proxy.settings import (
+    Settings,
+    Target,
+    profile_for,
+    upstream_for,
+    without_prefix,
+)
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractStreamWriter
+
+# What is larger takes a while to heal, or even to read: that is done in a thread of its own.
+_LARGE = 64 << 10
+_HUGE = 4 << 20
+# Whoever sends more slowly than this many bytes a second is not waited for.
+_SLOWEST = 16 << 10
+# An error that says more than this is not looked at.
+_LONGEST_REFUSAL = 64 << 10
+_REFUSED = 400
+_OWN = "/lockstitch/"
+_BY_PATH = f"{_OWN}token/"
+_NO_DEFAULTS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_UNCOUNTED = "count_tokens"
+
+
+class Event(Struct, frozen=True):
+    """A line of the log: what came, what became of it, and where; never what it said."""
+
+    route: str
+    status: int
+    dialect: str = ""
+    repaired: dict[str, int] = {}
+    left: dict[str, int] = {}
+    places: tuple[str, ...] = ()
+    retried: bool = False
+    error: str = ""
+
+
+Log = Callable[[Event], None]
+
+
+class Refused(Exception):
+    """A request is answered here and goes nowhere."""
+
+    def __init__(self, status: int, text: str, kind: str = "refused") -> None:
+        super().__init__(text)
+        self.status = status
+        self.kind = kind
+
+
+class _Body(aiohttp.Payload):
+    """Bytes that go out in one piece, as they are."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data, content_type="application/json")
+        self._size = len(data)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the body as text, which aiohttp never asks of one that is sent."""
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send the body."""
+        await writer.write(self._value)
+
+
+class Asked(Struct):
+    """A request while it is served."""
+
+    request: web.BaseRequest
+    route: Route
+    target: Target
+    query: str
+    headers: headers.Headers
+    data: bytes = b""
+    decision: Decision = Decision(b"")
+    exchange: Exchange | None = None
+    retried: bool = False
+    error: str = ""
+    refusal: bytes | None = None
+
+    @property
+    def url(self) -> URL:
+        """The address at the upstream, spelled as the client spelled it."""
+        return URL(self.target.url + (f"?{self.query}" if self.query else ""), encoded=True)
+
+
+class Proxy:
+    """Serves requests: it knows where they go, what to heal, and what to tell of it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        session: aiohttp.ClientSession,
+        log: Log,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.settings = settings
+        self.session = session
+        self.log = log
+        self.recorder = recorder
+        self.counted = metrics.Metrics()
+        self.siblings: Callable[[], list[metrics.Metrics]] = list
+        self.keeping: set[asyncio.Task[None]] = set()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        self.counted.running += 1
+        path, _, query = request.raw_path.partition("?")
+        route = Route("other")
+        try:
+            token = request.headers.get(headers.TOKEN, "")
+            if path.startswith(_BY_PATH):
+                token, _, path = path.removeprefix(_BY_PATH).partition("/")
+                path = f"/{path}"
+            elif path.startswith(_OWN):
+                return self._own(request, path)
+            route = route_of(request.method, path, request.headers)
+            self._admit(request, path, token)
+            asked, route = self._asked(request, path, query)
+            if route.is_known:
+                return await self._conversation(asked)
+            return await self._passed(asked, _streamed(request, self.settings))
+        except Refused as refused:
+            return self._answered(route, refused)
+        finally:
+            self.counted.running -= 1
+
+    def _own(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Answer for the proxy itself, under a path that no API has."""
+        name = path.removeprefix(_OWN)
+        if request.method not in ("GET", "HEAD") or name not in ("healthz", "metrics"):
+            return self._answered(Route("other"), Refused(404, "there is nothing here"))
+        if name == "healthz":
+            return web.json_response({"status": "ok"})
+        asked = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        given = request.headers.get(headers.TOKEN, asked)
+        if why := headers.refusal(self.settings, request.headers, given):
+            return self._answered(Route("other"), Refused(403, why))
+        found = metrics.total([self.counted, *self.siblings()])
+        return web.Response(text=metrics.text(found), content_type="text/plain", charset="utf-8")
+
+    def _admit(self, request: web.BaseRequest, path: str, token: str) -> None:
+        """Raise Refused for a request that may not pass."""
+        if why := headers.refusal(self.settings, request.headers, token):
+            raise Refused(401 if self.settings.token and "token" in why else 403, why)
+        if not is_sound(path) or request.method == "CONNECT":
+            raise Refused(400, "the path must be a plain one, of this proxy and nobody else's")
+        if "upgrade" in request.headers.get("Connection", "").lower():
+            # Codex takes this status, and no other, as a reason to go on without a WebSocket.
+            raise Refused(426, "only HTTP is spoken here: turn WebSocket off in the client")
+        length = request.content_length
+        if length is not None and length > self.settings.max_body:
+            raise Refused(413, f"the body has more than {self.settings.max_body} bytes")
+
+    def _asked(self, request: web.BaseRequest, path: str, query: str) -> tuple[Asked, Route]:
+        upstreams = self.settings.upstreams
+        upstream, rest = without_prefix(upstreams, path)
+        route = route_of(request.method, rest, request.headers)
+        upstream = upstream or upstream_for(upstreams, route.vendor)
+        if upstream is None:
+            raise Refused(404, "no upstream is configured for this path")
+        passed = headers.forwarded(request.raw_headers)
+        return Asked(request, route, Target(upstream, rest), query, passed), route
+
+    async def _conversation(self, asked: Asked) -> web.StreamResponse:
+        """Read a conversation, heal it if need be, and send it on."""
+        settings = self.settings
+        asked.data = b"".join([chunk async for chunk in _streamed(asked.request, settings)])
+        started = perf_counter()
+        encoding = asked.request.headers.get("Content-Encoding", "")
+        plain = _plain(asked.data, encoding, settings.max_body)
+        await self._decide(asked, plain)
+        if asked.decision.repaired:
+            asked.data = asked.decision.data
+            asked.headers = headers.without(asked.headers, "content-encoding")
+        self.counted.took(perf_counter() - started)
+        beginning = self._begin(asked, plain)
+        try:
+            reply = await self._sent(asked, _Body(asked.data))
+            if reply.status == _REFUSED and settings.retry and plain is not None:
+                reply = await self._again(asked, reply, plain)
+            if beginning is not None:
+                await self._begun(asked, beginning)
+        except BaseException:
+            if beginning is not None:
+                beginning.cancel()
+            raise
+        return await self._returned(asked, reply)
+
+    async def _decide(self, asked: Asked, plain: bytes | None) -> None:
+        """Decide on the body; if that fails, it goes as it came, and the reply says so."""
+        asked.decision = Decision(asked.data)
+        if plain is None:
+            return
+        profile = profile_for(asked.target.upstream, asked.route.dialect)
+        try:
+            found = await _decided(plain, profile, asked.route.model)
+        except Exception as error:
+            if self.settings.fail_closed:
+                raise Refused(500, "the request could not be checked", "check-failed") from error
+            self._failed(asked, "check-failed", error)
+            return
+        asked.decision = found
+        if found.left and self.settings.fail_closed:
+            text = f"the request would be refused ({headers.spelled(found.left)})"
+            raise Refused(400, text, "unrepaired")
+
+    def _begin(self, asked: Asked, plain: bytes | None) -> asyncio.Task[Exchange] | None:
+        if self.recorder is None or plain is None or asked.route.name == _UNCOUNTED:
+            return None
+        asked.headers = headers.readable(asked.headers, encodings.readable())
+        streamed = asked.route.streams or asked.decision.streams
+        begun = self.recorder.begin(
+            asked.route.dialect,
+            plain,
+            streamed=streamed,
+            model=asked.route.model or "",
+            client=asked.request.headers.get("User-Agent", ""),
+        )
+        return asyncio.ensure_future(begun)
+
+    async def _begun(self, asked: Asked, beginning: asyncio.Task[Exchange]) -> None:
+        try:
+            asked.exchange = await beginning
+        except Exception as error:
+            if self.settings.fail_closed:
+                raise Refused(500, "the request could not be recorded", "not-recorded") from error
+            self._failed(asked, "not-recorded", error)
+
+    async def _again(
+        self, asked: Asked, reply: aiohttp.ClientResponse, plain: bytes
+    ) -> aiohttp.ClientResponse:
+        """Heal once more what was refused, if the refusal names what to look at, and send that."""
+        if reply.headers.get("Content-Encoding") or (reply.content_length or 0) > _LONGEST_REFUSAL:
+            return reply
+        text = asked.refusal = await reply.read()
+        profile = profile_for(asked.target.upstream, asked.route.dialect)
+        try:
+            found = await asyncio.to_thread(
+                aimed, plain, asked.decision, profile, asked.route.model, text
+            )
+        except Exception as error:  # noqa: BLE001 - the refusal passes as it came
+            self._failed(asked, "check-failed", error)
+            return reply
+        if found is None:
+            return reply
+        again = structs.replace(asked, headers=headers.without(asked.headers, "content-encoding"))
+        asked.retried, asked.refusal = True, None
+        asked.decision = found
+        self.counted.retries += 1
+        return await self._sent(again, _Body(found.data))
+
+    async def _passed(self, asked: Asked, body: AsyncIterator[bytes]) -> web.StreamResponse:
+        """Send on what nobody here knows, as it comes."""
+        has_body = asked.request.body_exists
+        size = asked.request.content_length
+        if has_body and size is not None:
+            asked.headers.append(("Content-Length", str(size)))
+        return await self._returned(asked, await self._sent(asked, body if has_body else None))
+
+    async def _sent(self, asked: Asked, body: Any) -> aiohttp.ClientResponse:
+        """Send a request to its upstream and return the reply as soon as its headers are there."""
+        try:
+            return await self.session.request(
+                asked.request.method,
+                asked.url,
+                data=body,
+                headers=asked.headers,
+                skip_auto_headers=_NO_DEFAULTS,
+                allow_redirects=False,
+                proxy=asked.target.upstream.proxy or None,
+            )
+        except TimeoutError as error:
+            raise self._lost(504, "the upstream does not answer in time", error) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if isinstance(error.__cause__, Refused):
+                raise error.__cause__ from None
+            raise self._lost(502, "the upstream cannot be reached", error) from error
+
+    def _lost(self, status: int, text: str, error: Exception) -> Refused:
+        return Refused(status, f"{text} ({type(error).__name__})", "upstream")
+
+    async def _returned(self, asked: Asked, reply: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Pass a reply to the client, chunk by chunk as it comes."""
+        notes = headers.notes(asked.decision, retried=asked.retried, error=asked.error)
+        response = web.StreamResponse(
+            status=reply.status,
+            reason=reply.reason,
+            headers=[*headers.returned(reply.raw_headers), *notes],
+        )
+        source: Source = reply.content if asked.refusal is None else Replayed(asked.refusal)
+        passage = None
+        if asked.exchange is not None:
+            failed = partial(self._not_kept, asked)
+            passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
+        # before the first byte: whoever has the reply finds what was done to the request
+        self._note(asked, reply.status)
+        try:
+            await response.prepare(asked.request)
+            async for chunk in chunks(source) if passage is None else passage.chunks():
+                await response.write(chunk)
+            await response.write_eof()
+        except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError, NotKept) as error:
+            await self._cut(asked, passage, error)
+        except BaseException:
+            if passage is not None:
+                self._keep(passage)
+            raise
+        finally:
+            reply.close()
+        return response
+
+    def _not_kept(self, asked: Asked, error: Exception) -> None:
+        """Tell that a reply could not be kept; where none may pass that is not, raise NotKept."""
+        self._lost_on_the_way(asked, "not-recorded", error)
+        if self.settings.fail_closed:
+            raise NotKept from error
+
+    def _lost_on_the_way(self, asked: Asked, kind: str, error: Exception) -> None:
+        self._failed(asked, kind, error)
+        self.log(Event(asked.route.name, 0, asked.route.dialect, error=asked.error))
+
+    async def _cut(self, asked: Asked, passage: Passage | None, error: Exception) -> None:
+        """End the reply as abruptly as the upstream did, so that nobody takes it for whole."""
+        if not isinstance(error, NotKept):
+            self._lost_on_the_way(asked, "upstream-cut", error)
+        if passage is not None:
+            await passage.broken()
+        if asked.request.transport is not None:
+            asked.request.transport.close()
+        raise ConnectionResetError("the reply ended before it was whole") from error
+
+    def _keep(self, passage: Passage) -> None:
+        """Keep what arrived although the client is gone, and whoever served it ends."""
+        task = asyncio.ensure_future(passage.broken())
+        self.keeping.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.keeping.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _failed(self, asked: Asked, kind: str, error: Exception) -> None:
+        asked.error = f"{kind}; {type(error).__name__}"
+        self.counted.failed(kind)
+
+    def _note(self, asked: Asked, status: int) -> None:
+        decision = asked.decision
+        self.counted.answered(asked.route.name, status)
+        metrics.count(self.counted.healed, decision.repaired)
+        metrics.count(self.counted.left, decision.left)
+        self.log(
+            Event(
+                asked.route.name,
+                status,
+                asked.route.dialect,
+                decision.repaired,
+                decision.left,
+                decision.places,
+                asked.retried,
+                asked.error,
+            )
+        )
+
+    def _answered(self, route: Route, refused: Refused) -> web.Response:
+        """Answer with an error of the proxy's own, in the shape of the API that was asked."""
+        self.counted.answered(route.name, refused.status)
+        self.counted.failed(refused.kind)
+        self.log(Event(route.name, refused.status, route.dialect, error=refused.kind))
+        body, said = answers.error(refused.status, str(refused), route.vendor)
+        response = web.Response(
+            body=body, status=refused.status, headers=[*said, (headers.ERROR, refused.kind)]
+        )
+        if refused.status in (400, 408, 413):
+            response.force_close()
+        return response
+
+
+async def _decided(plain: bytes, profile: str, model: str | None) -> Decision:
+    """Decide on a body; what takes longer than to read it is done beside the others."""
+    if len(plain) > _HUGE:
+        return await asyncio.to_thread(decided, plain, profile, model)
+    body = read(plain)
+    if body is None:
+        return Decision(plain)
+    found = quickly(plain, body, profile, model)
+    if found is None and len(plain) > _LARGE:
+        found = await asyncio.to_thread(healed, plain, body, profile, model)
+    return found or healed(plain, body, profile, model)
+
+
+def _plain(data: bytes, encoding: str, most: int) -> bytes | None:
+    """Return a body without its encoding; None if it cannot be read, and is passed on as it is."""
+    try:
+        return encodings.decoded(data, encoding, most)
+    except encodings.Undecodable:
+        return None
+    except encodings.TooLarge as error:
+        raise Refused(413, str(error)) from None
+
+
+async def _streamed(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:
+    """Give the chunks of a request's body within its limits of size and time."""
+    size = 0
+    patience = settings.client_timeout
+    loop = asyncio.get_running_loop()
+    while True:
+        asked = loop.time()
+        try:
+            async with asyncio.timeout(patience):
+                chunk = await request.content.readany()
+        except TimeoutError:
+            raise Refused(408, "the request did not arrive in time") from None
+        except web.RequestPayloadError:
+            raise Refused(400, "the body is not what its headers say") from None
+        if not chunk:
+            return
+        size += len(chunk)
+        if size > settings.max_body:
+            raise Refused(413, f"the body has more than {settings.max_body} bytes")
+        patience += len(chunk) / _SLOWEST - (loop.time() - asked)
+        patience = min(patience, settings.client_timeout)
+        yield chunk

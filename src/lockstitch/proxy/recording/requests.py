@@ -1,0 +1,354 @@
+"""Requests and replies into sessions: what the tree decides, written so that it survives a crash.
+
+What cannot go into a session goes into a fork of it, so a session is always one conversation:
+exactly what one client sent, and one reply to each of its requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from msgspec import Raw, Struct, structs
+
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.errors import Held, Moved
+from lockstitch.journal import about
+from lockstitch.journal.events import (
+    NOTHING,
+    Described,
+    Event,
+    Forked,
+    Instructed,
+    Noted,
+    entry_of,
+    text_payload,
+)
+from lockstitch.journal.instructions import ROLES
+from lockstitch.journal.records import NEW, Entry, blob_name
+from lockstitch.model.parts import TEXT, USER
+from lockstitch.proxy.recording.bodies import Asking
+from lockstitch.proxy.recording.chains import (
+    Chain,
+    beginning,
+    digest_of_response,
+    digest_of_told,
+    is_reminder,
+    links_of_reply,
+    tag_of,
+)
+from lockstitch.proxy.recording.facts import NewFact, facts_of, facts_of_reply
+from lockstitch.proxy.recording.keeping import Keeper
+from lockstitch.proxy.recording.replies import Came
+from lockstitch.proxy.recording.tree import (
+    FIELD,
+    Branch,
+    Decision,
+    Step,
+    node_key,
+    told_key,
+)
+from lockstitch.session.writing import new_name, now
+
+TAG = "proxy"
+# Values from here on are kept once for all sessions: instructions and tools repeat.
+_SHARED = 1024
+_LONGEST_TITLE = 60
+_LONGEST_NAME = 200
+_LAST_CALLS = 256
+
+
+class Kept(Struct, frozen=True):
+    """Where a request was kept: its reply belongs behind a record of a session."""
+
+    session: str
+    seq: int
+    chain: Chain
+    dialect: str
+    model: str = ""
+    step: Step = Step.NEW
+
+
+def keep_request(keeper: Keeper, asking: Asking, client: str = "") -> Kept:
+    """Keep a request durably; where it is there already, nothing is written."""
+    return keeper.patiently(lambda: _Request(keeper, asking, client).kept())
+
+
+def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> Kept:
+    """Keep a request in which no messages can be read, as the text that it is."""
+    text = text_payload(body.decode("utf-8", "replace"))
+    described = _described("", (TAG,), {"dialect": dialect, "client": client})
+    entries = [_entry(described), _shared(Noted(name=FIELD, label="unread", payload=text))]
+    name = new_session_name()
+
+    def kept() -> Kept:
+        if keeper.backend.head(name) is None:
+            keeper.backend.add(name, entries, NEW)
+        return Kept(name, len(entries), beginning(dialect, f"unread {name}"), dialect)
+
+    return keeper.patiently(kept)
+
+
+def keep_reply(keeper: Keeper, kept: Kept, came: Came) -> str:
+    """Keep a reply durably behind its request; return the name of its session."""
+    return keeper.patiently(_Reply(keeper, kept, came).kept)
+
+
+class _Request:
+    """One request on its way into the store."""
+
+    def __init__(self, keeper: Keeper, asking: Asking, client: str) -> None:
+        self.keeper = keeper
+        self.asking = asking
+        self.client = client
+        self.told = digest_of_told(asking.told)
+        links = (linked.links for linked in asking.linked)
+        # the end of the response that the provider goes on from, if that is known
+        self.base = self._base()
+        if self.base is None:
+            self.chain = beginning(asking.dialect, asking.previous).extended(links)
+        else:
+            branch, end = self.base
+            self.chain = Chain(end, branch.nodes[end].length).extended(links)
+
+    def _base(self) -> tuple[Branch, bytes] | None:
+        if not self.asking.previous:
+            return None
+        response = digest_of_response(self.asking.previous)
+        return self.keeper.answered(response, _response_tag(response))
+
+    def kept(self) -> Kept:
+        is_looked_for, is_held = False, False
+        while True:
+            decision = self._decided()
+            if not decision.is_sure and not is_looked_for:
+                self.keeper.look(self.chain)
+                is_looked_for = True
+                continue
+            try:
+                kept = self._written(decision, apart=is_held)
+            except Held:
+                is_held = True
+            except Moved:
+                if decision.branch is not None:
+                    self.keeper.refresh(decision.branch.name)
+            else:
+                if kept is not None:
+                    return kept
+
+    def _decided(self) -> Decision:
+        """Decide by the messages; those that only the provider has are known by its response."""
+        chain, replies = self.chain, self.asking.replies
+        if self.base is None:
+            return self.keeper.decide(chain, self.told, replies)
+        whole = structs.replace(chain, ends=[self.base[1], *chain.ends])
+        found = self.keeper.decide(whole, self.told, [True, *replies])
+        return structs.replace(found, matched=max(found.matched - 1, 0))
+
+    def _written(self, decision: Decision, *, apart: bool) -> Kept | None:
+        """Write what is new; None if the session that was to hold it is gone."""
+        branch, step = decision.branch, decision.step
+        if branch is None:
+            return self._added(Branch(new_session_name()), decision)
+        if step is Step.REPEATS:
+            if self.keeper.backend.head(branch.name) is None:
+                self.keeper.refresh(branch.name)
+                return None
+            return self._kept(branch, decision.seq, step)
+        if step is Step.CONTINUES and not apart:
+            return self._added(branch, decision)
+        fork = self.keeper.fork(branch, decision.seq, new_session_name())
+        forked = structs.replace(decision, step=Step.FORKS, head=fork.head)
+        return self._added(fork, forked, branch.name)
+
+    def _added(self, branch: Branch, decision: Decision, source: str = "") -> Kept:
+        entries = self._entries(branch, decision, source)
+        seq = self.keeper.add(branch, entries, decision.head)
+        return self._kept(branch, seq, decision.step)
+
+    def _kept(self, branch: Branch, seq: int, step: Step) -> Kept:
+        asking = self.asking
+        return Kept(branch.name, seq, self.chain, asking.dialect, asking.model, step)
+
+    def _entries(self, branch: Branch, decision: Decision, source: str) -> list[Entry]:
+        seq = decision.head.seq
+        entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
+        described = self._description(branch, decision.step)
+        entries += [_entry(described)] if described is not None else []
+        if self.told != branch.told_at(seq):
+            told = _instructed(self.asking.told, is_first=not branch.told_at(seq))
+            entries += [_shared(event, told_key(self.told, new_name())) for event in told]
+        entries += _fields(self.asking.beside, branch.fields_at(seq))
+        known = branch.calls_at(seq)[-_LAST_CALLS if self.asking.previous else 0 :]
+        facts = facts_of(self.asking, decision.matched, known, seq + len(entries) + 1)
+        return entries + self._marked(facts, branch)
+
+    def _description(self, branch: Branch, step: Step) -> Described | None:
+        tags = {TAG, *map(tag_of, self.chain.marks.values())}
+        had = about.told(branch.about)
+        if step is Step.NEW:
+            names = {"dialect": self.asking.dialect, "model": self.asking.model}
+            return _described(_title(self.asking), tags, {**names, "client": self.client})
+        if step is Step.CONTINUES and tags <= set(had.tags):
+            return None
+        # what only the provider has of a conversation has its tags from before
+        kept = had.tags if step is Step.CONTINUES or self.base else ()
+        return structs.replace(branch.about or Described(), tags=_tags({*tags, *kept}))
+
+    def _marked(self, facts: Sequence[NewFact], branch: Branch) -> list[Entry]:
+        """Write facts; the last of each message carries where the chain is then."""
+        entries: list[Entry] = []
+        chain, seen = self.chain, set(branch.nodes)
+        for fact in facts:
+            key = ""
+            if fact.ends >= 0 and chain.ends[fact.ends] not in seen:
+                seen.add(chain.ends[fact.ends])
+                key = node_key(chain.ends[fact.ends], chain.lengths[fact.ends])
+            entries.append(_entry(fact.event, key))
+        return entries
+
+
+class _Reply:
+    """One reply on its way into the store; tried again, it finds what it wrote before."""
+
+    def __init__(self, keeper: Keeper, kept: Kept, came: Came) -> None:
+        self.keeper = keeper
+        self.request = kept
+        self.came = came
+        self.fork = new_session_name()
+        links = links_of_reply(kept.dialect, came.messages)
+        self.chain = kept.chain.extended(links)
+        self.response = digest_of_response(came.response) if came.response else ""
+        self.facts = self._facts()
+        self.is_tried = False
+
+    def _facts(self) -> list[Entry]:
+        if isinstance(self.came.event, Noted):
+            return [_entry(self.came.event)]
+        *first, last = facts_of_reply(self.came.event)
+        # a reply that says nothing is nowhere in the chain, so nothing can be told by it
+        is_said = self.chain.length > self.request.chain.length
+        key = node_key(self.chain.last, self.chain.length, self.response) if is_said else ""
+        return [*map(_entry, first), _entry(last, key)]
+
+    def kept(self) -> str:
+        if self.is_tried:
+            for name in (self.request.session, self.fork):
+                if self._is_there(name):
+                    return name
+        self.is_tried = True
+        is_held = False
+        while True:
+            branch = self.keeper.branch(self.request.session)
+            if branch is None:
+                raise Moved(
+                    f"session {self.request.session}: it was removed while its reply was on its"
+                    " way, so the reply is not kept"
+                )
+            try:
+                return self._written(branch, apart=is_held)
+            except Held:
+                is_held = True
+            except Moved:
+                self.keeper.refresh(branch.name)
+
+    def _is_there(self, name: str) -> bool:
+        if self.keeper.backend.head(name) is None:
+            return False
+        return any(record.key == self.facts[0].key for record in self.keeper.backend.read(name))
+
+    def _written(self, branch: Branch, *, apart: bool) -> str:
+        seq = self.request.seq
+        end = None if apart else self.keeper.free_end(branch, seq)
+        if end is not None:
+            self.keeper.add(branch, [*self._description(branch, is_fork=False), *self.facts], end)
+            return branch.name
+        if self.came.is_refusal:
+            return branch.name  # nothing was said, and the conversation has gone on
+        self.fork = new_session_name()
+        fork = self.keeper.fork(branch, seq, self.fork)
+        came_from = _entry(Forked(source=branch.name, at=seq))
+        described = self._description(fork, is_fork=True)
+        self.keeper.add(fork, [came_from, *described, *self.facts], fork.head)
+        return fork.name
+
+    def _description(self, branch: Branch, *, is_fork: bool) -> list[Entry]:
+        """Say what the session is found by; nothing where that is no news."""
+        event = branch.about or Described()
+        tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
+        if self.response:
+            tags = {tag for tag in tags if not tag.startswith(_RESPONSE)}
+            tags.add(_response_tag(self.response))
+        if not is_fork and tags <= set(event.tags):
+            return []
+        return [_entry(structs.replace(event, tags=_tags(tags)))]
+
+
+_RESPONSE = "proxy-response:"
+
+
+def _response_tag(digest: str) -> str:
+    return f"{_RESPONSE}{digest}"
+
+
+def _described(title: str, tags: Iterable[str], names: dict[str, str]) -> Described:
+    metadata = {key: value[:_LONGEST_NAME] for key, value in names.items() if value}
+    return about.described(about.NOTHING, title, _tags(tags), metadata)
+
+
+def _tags(tags: Iterable[str]) -> tuple[str, ...]:
+    return about.checked_tags(sorted(tags)[: about.MOST_TAGS])
+
+
+def _title(asking: Asking) -> str:
+    """Return the first words of the first message that a user wrote."""
+    view = new_dialect(asking.dialect)
+    for at, linked in enumerate(asking.linked):
+        if linked.role != USER:
+            continue
+        parts = view.read(asking.values(at, at + 1))[0].parts
+        texts = [part.text for part in parts if part.kind == TEXT and not is_reminder(part)]
+        words = "".join(c if c.isprintable() else " " for c in " ".join(texts)[:1000]).split()
+        title = " ".join(words)
+        if title:
+            return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
+    return ""
+
+
+def _instructed(told: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
+    """Return what a model is told from now on; what it is not told any more is taken back."""
+    given = {event.role: event for event in told}
+    if is_first:
+        return list(told)
+    return [given.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
+
+
+def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[Entry]:
+    """Write the fields of a request that are not what they were."""
+    events = [
+        Noted(name=FIELD, label=label, payload=Raw(value))
+        for label, value in beside.items()
+        if had.get(label) != blob_name(value)
+    ]
+    nothing = blob_name(bytes(NOTHING))
+    gone = [label for label, name in had.items() if label not in beside and name != nothing]
+    events += [Noted(name=FIELD, label=label) for label in gone]
+    return [_shared(event) for event in events]
+
+
+def _entry(event: Event, key: str = "") -> Entry:
+    return entry_of(event, key or new_name(), now())
+
+
+def _shared(event: Event, key: str = "") -> Entry:
+    """Write an event whose value many sessions have: that is kept once."""
+    value = bytes(event.payload)
+    if len(value) < _SHARED:
+        return _entry(event, key)
+    lean = structs.replace(event, payload=NOTHING, blob=blob_name(value))
+    return structs.replace(_entry(lean, key), blobs=(value,))
+
+
+def new_session_name() -> str:
+    """Make a session's name, which sorts by the time of day."""
+    return time.strftime("proxy-%Y-%m-%d-%H%M%S-", time.gmtime()) + new_name()[:6]

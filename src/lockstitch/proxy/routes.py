@@ -1,0 +1,114 @@
+"""Which API a request speaks, told from its method and its path alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+ANTHROPIC = "anthropic"
+CHAT = "openai-chat"
+RESPONSES = "openai-responses"
+GEMINI = "gemini"
+BEDROCK = "bedrock"
+DIALECTS = (ANTHROPIC, CHAT, RESPONSES, GEMINI, BEDROCK)
+
+# A path that leads out of the folder that an upstream was given, spelled in any way.
+_DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
+_HIDDEN = re.compile(r"%2f|%5c|%00|[\x00-\x20\x7f\\#]", re.IGNORECASE)
+
+
+class Route(Struct, frozen=True):
+    """What is known of a request before its body is read.
+
+    ``dialect`` is that of the body, and ``vendor`` says whose API it came to: the two differ where
+    one vendor serves another's models. ``name`` is for logs and metrics and comes from a fixed
+    list. ``model`` is set where the path names it; ``streams`` where the path asks for a stream.
+    """
+
+    name: str
+    dialect: str = ""
+    vendor: str = ""
+    model: str | None = None
+    streams: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the body is a conversation that can be checked."""
+        return bool(self.dialect)
+
+
+class _Pattern(Struct, frozen=True):
+    """A path, and what is known of the requests to it."""
+
+    path: re.Pattern[str]
+    route: Route
+
+
+def _known(path: str, name: str, dialect: str, vendor: str, *, streams: bool = False) -> _Pattern:
+    return _Pattern(re.compile(path), Route(name, dialect, vendor, streams=streams))
+
+
+_MODEL = r"(?P<model>[^/:?]+(?:(?::|%3A)[^/:?]+)*)"
+_VERTEX = rf"(?:/[^?]*)?/publishers/anthropic/models/{_MODEL}"
+_PATTERNS = (
+    _known(r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC),
+    _known(r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC),
+    _known(r"(?:/v1)?/chat/completions", "chat", CHAT, CHAT),
+    _known(r"(?:/v1)?/responses", "responses", RESPONSES, RESPONSES),
+    _known(r"/openai/deployments/[^/?]+/chat/completions", "chat", CHAT, CHAT),
+    _known(r"/openai(?:/v1)?/responses", "responses", RESPONSES, RESPONSES),
+    _known(r"/openai/v1/chat/completions", "chat", CHAT, CHAT),
+    _known(rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI),
+    _known(rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, streams=True),
+    _known(rf"(?:/[^?]*)?/models/{_MODEL}:generateContent", "generateContent", GEMINI, GEMINI),
+    _known(
+        rf"(?:/[^?]*)?/models/{_MODEL}:streamGenerateContent",
+        "streamGenerateContent",
+        GEMINI,
+        GEMINI,
+        streams=True,
+    ),
+    _known(rf"/model/{_MODEL}/converse", "converse", BEDROCK, BEDROCK),
+    _known(rf"/model/{_MODEL}/converse-stream", "converse-stream", BEDROCK, BEDROCK, streams=True),
+)
+OTHER = "other"
+NAMES = (*dict.fromkeys(pattern.route.name for pattern in _PATTERNS), OTHER)
+
+
+def route_of(method: str, path: str, headers: Container[str]) -> Route:
+    """Return what a request is; one that nobody here knows still has a vendor it goes to.
+
+    ``path`` is as it came, without the query; ``headers`` holds the names, in whatever case their
+    container takes.
+    """
+    if method == "POST":
+        for pattern in _PATTERNS:
+            if found := pattern.path.fullmatch(path):
+                return _filled(pattern.route, found)
+    return Route(OTHER, vendor=_vendor(path, headers))
+
+
+def _filled(route: Route, found: re.Match[str]) -> Route:
+    named = found.groupdict().get("model")
+    if named is None:
+        return route
+    return Route(route.name, route.dialect, route.vendor, unquote(named), route.streams)
+
+
+def _vendor(path: str, headers: Container[str]) -> str:
+    """Tell whose API it is; one path, such as ``/v1/models``, is several vendors'."""
+    if "anthropic-version" in headers or path.startswith("/v1/messages"):
+        return ANTHROPIC
+    if "x-goog-api-key" in headers or path.startswith(("/v1beta", "/v1alpha", "/upload/v1beta")):
+        return GEMINI
+    if path.startswith(("/model/", "/guardrail/", "/async-invoke")):
+        return BEDROCK
+    return RESPONSES
+
+
+def is_sound(path: str) -> bool:
+    """Whether a path stays on the upstream it is sent to, and says one thing to every reader."""
+    return path.startswith("/") and not _DOTS.search(path) and not _HIDDEN.search(path)

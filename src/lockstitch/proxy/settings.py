@@ -1,0 +1,215 @@
+"""What the proxy is told: where it listens, where it sends, and its limits."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct, structs
+
+from lockstitch.dialects.profiles import PROFILES
+from lockstitch.errors import Unreadable, UsageError, reason_of
+from lockstitch.proxy import routes
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_MIB = 1 << 20
+_HIGHEST_PORT = 65535
+_SHORTEST_TOKEN = 16
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+-]+")
+
+
+class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One address that requests go to.
+
+    With a ``prefix`` it takes the requests whose path begins with it, and the prefix is taken off;
+    without, those of the vendors in ``dialects``, or of all if none is named. ``profile`` names
+    whose rules apply where they differ from the dialect's own (``openai-chat:mistral``); ``proxy``
+    is the address of an HTTP proxy on the way, if there is one.
+    """
+
+    url: str
+    prefix: str = ""
+    dialects: tuple[str, ...] = ()
+    profile: str = ""
+    proxy: str = ""
+
+
+def _vendor(url: str, *dialects: str) -> Upstream:
+    return Upstream(url=url, dialects=dialects)
+
+
+VENDORS = (
+    _vendor("https://api.anthropic.com", routes.ANTHROPIC),
+    _vendor("https://api.openai.com", routes.CHAT, routes.RESPONSES),
+    _vendor("https://generativelanguage.googleapis.com", routes.GEMINI),
+    _vendor("https://bedrock-runtime.us-east-1.amazonaws.com", routes.BEDROCK),
+)
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that the proxy can be told. Times are in seconds, sizes in bytes.
+
+    ``token`` is asked of every request and must be set to listen beyond this machine. ``hosts``
+    and ``origins`` are names that requests may come by and web pages that may send some, besides
+    those of this machine. ``record`` is the address of the store that keeps every conversation.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8484
+    upstreams: tuple[Upstream, ...] = VENDORS
+    token: str = ""
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    record: str = ""
+    fail_closed: bool = False
+    retry: bool = True
+    workers: int = 1
+    max_body: int = 256 * _MIB
+    connect_timeout: float = 30.0
+    idle_timeout: float = 900.0
+    client_timeout: float = 60.0
+    grace: float = 30.0
+
+    def __repr__(self) -> str:
+        """Say where it listens: the token and the upstreams are nobody's business in a log."""
+        return f"Settings(host={self.host!r}, port={self.port})"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs on this machine can reach it."""
+        return self.host in LOOPBACK
+
+
+class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration file: the settings, with the token in a file of its own."""
+
+    host: str | None = None
+    port: int | None = None
+    upstream: tuple[Upstream, ...] | None = None
+    token_file: str | None = None
+    hosts: tuple[str, ...] | None = None
+    origins: tuple[str, ...] | None = None
+    record: str | None = None
+    fail_closed: bool | None = None
+    retry: bool | None = None
+    workers: int | None = None
+    max_body: int | None = None
+    connect_timeout: float | None = None
+    idle_timeout: float | None = None
+    client_timeout: float | None = None
+    grace: float | None = None
+
+
+def parsed(text: str, folder: Path) -> Settings:
+    """Return the settings of a TOML file; what it names is looked for from ``folder`` on."""
+    try:
+        file = msgspec.convert(tomllib.loads(text), _File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"the configuration is not what it should be: {error}") from None
+    fields: dict[str, Any] = {
+        name: value
+        for name, value in structs.asdict(file).items()
+        if value is not None and name not in ("upstream", "token_file")
+    }
+    if file.upstream is not None:
+        fields["upstreams"] = with_vendors(file.upstream)
+    if file.token_file is not None:
+        fields["token"] = token_in(folder / file.token_file)
+    return checked(Settings(**fields))
+
+
+def with_vendors(named: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
+    """Add the vendors' own addresses behind those that were named, which come first."""
+    return named if any(not one.prefix and not one.dialects for one in named) else named + VENDORS
+
+
+def token_in(path: Path) -> str:
+    """Return the token that a file holds."""
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise Unreadable(f"{path}: {reason_of(error)}") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{path}: holds no token, which is text") from error
+
+
+def checked(settings: Settings) -> Settings:
+    """Return the settings, or raise UsageError for what would not work or not be safe."""
+    if not 0 <= settings.port <= _HIGHEST_PORT:
+        raise UsageError(f"a port is a number from 0 to {_HIGHEST_PORT}")
+    if not settings.upstreams:
+        raise UsageError("there is no upstream to send requests to")
+    if settings.workers < 1:
+        raise UsageError("there has to be at least one worker")
+    if settings.token and (
+        len(settings.token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(settings.token)
+    ):
+        raise UsageError(
+            f"a token has at least {_SHORTEST_TOKEN} letters, digits or any of . _ ~ + - "
+            "and nothing else; `openssl rand -hex 24` makes one"
+        )
+    if not settings.is_local and not settings.token:
+        raise UsageError(
+            f"listening on {settings.host} lets other machines in: set a token first, in the "
+            "environment variable LOCKSTITCH_PROXY_TOKEN or with --token-file"
+        )
+    numbers = (settings.max_body, settings.connect_timeout, settings.idle_timeout)
+    if min(*numbers, settings.client_timeout) <= 0 or settings.grace < 0:
+        raise UsageError("sizes and times must be more than nothing")
+    for upstream in settings.upstreams:
+        _check(upstream)
+    return settings
+
+
+def _check(upstream: Upstream) -> None:
+    for address in filter(None, (upstream.url, upstream.proxy)):
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+            raise UsageError("an upstream is an http or https address without a user in it")
+        if parts.query or parts.fragment:
+            raise UsageError("an upstream is an address without a query")
+    if not _PREFIX.fullmatch(upstream.prefix) or upstream.prefix.startswith("/lockstitch"):
+        raise UsageError("a prefix is a path such as /openrouter, and does not begin /lockstitch")
+    unknown = [name for name in upstream.dialects if name not in routes.DIALECTS]
+    if unknown:
+        raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(routes.DIALECTS)}")
+    if upstream.profile and upstream.profile not in PROFILES:
+        raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")
+
+
+class Target(Struct, frozen=True):
+    """Where one request goes: the upstream, and the path that it sees."""
+
+    upstream: Upstream
+    path: str
+
+    @property
+    def url(self) -> str:
+        """The whole address, without the query."""
+        return self.upstream.url.rstrip("/") + self.path
+
+
+def without_prefix(upstreams: tuple[Upstream, ...], path: str) -> tuple[Upstream | None, str]:
+    """Return the upstream whose prefix a path has, the longest first, and the rest of the path."""
+    for upstream in sorted(upstreams, key=lambda one: len(one.prefix), reverse=True):
+        if upstream.prefix and path.startswith(f"{upstream.prefix}/"):
+            return upstream, path[len(upstream.prefix) :]
+    return None, path
+
+
+def upstream_for(upstreams: tuple[Upstream, ...], vendor: str) -> Upstream | None:
+    """Return the first upstream without a prefix that takes a vendor's requests."""
+    for upstream in upstreams:
+        if not upstream.prefix and (not upstream.dialects or vendor in upstream.dialects):
+            return upstream
+    return None
+
+
+def profile_for(upstream: Upstream, dialect: str) -> str:
+    """Return the rules that a body is held to: the upstream's, if they are of its dialect."""
+    return upstream.profile if upstream.profile.partition(":")[0] == dialect else dialect

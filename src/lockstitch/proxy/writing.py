@@ -1,0 +1,361 @@
+"""A healed request as bytes: those that the client sent, with the smallest splices.
+
+What no edit names keeps its bytes: unknown fields, the order of keys, spellings of numbers and
+escapes. What an edit moves or wraps keeps them, too. All is done from left to right and by what
+stands there, so that a request that goes on where another ended begins with the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lockstitch.model.parts import Path
+from lockstitch.repair.edits import DELETE, INSERT, MOVE, REPLACE, Edit
+from lockstitch.splices import dump, skip
+from lockstitch.unread import raw_decode
+
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
+_ROOT = "\0"
+_BLANK = b" \t\r\n"
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+# Shorter strings are shared by the interpreter, so that their identity says nothing.
+_SHARED = 2
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
+
+class Members(Struct, frozen=True):
+    """Where the members of a list or an object stand, each with its key, if it has one."""
+
+    names: list[str | int]
+    starts: list[int]
+    values: list[int]
+    ends: list[int]
+
+    def gap(self, data: bytes, at: int) -> bytes:
+        """Return what stands between a member and the one before it."""
+        return data[self.ends[at - 1] : self.starts[at]]
+
+
+class Written(Struct, frozen=True):
+    """An edited document, and of what pieces the lists in its fields were put together.
+
+    Of each piece it is told how many elements it holds, and its text if it is not a mere copy.
+    """
+
+    data: bytes
+    pieces: dict[str, list[tuple[int, bytes | None]]]
+
+
+def rewritten(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> Written:
+    """Return the bytes of a JSON document with edits made to the value that was read from it."""
+    document = _Document(data, value)
+    return Written(document.edited(edits), document.pieces)
+
+
+class _Node:
+    """The edits at and below one place."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.below: dict[str | int, _Node] = {}
+        self.inserts: list[Edit] = []
+        self.replacement: Edit | None = None
+        self.is_gone = False
+
+    def reach(self, path: Path) -> _Node:
+        """Return the node at a path, made where it is missing."""
+        node = self
+        for step in path:
+            node = node.below.setdefault(step, _Node())
+        return node
+
+
+def _tree(edits: Iterable[Edit]) -> _Node:
+    root = _Node()
+    root.name = _ROOT
+    for edit in edits:
+        node = root.reach(edit.path)
+        if edit.op in (INSERT, MOVE):
+            node.inserts.append(edit)
+        elif edit.op == REPLACE:
+            node.replacement = edit
+        else:
+            node.is_gone = True
+        if edit.op == MOVE:
+            root.reach(edit.source_path).is_gone = True
+    return root
+
+
+# A member as text, and where it stood, -1 for a new one.
+_Piece = tuple[int, bytes]
+
+
+class _Document:
+    """A JSON text, the value read from it, and where the members stand that were looked for."""
+
+    def __init__(self, data: bytes, value: Any) -> None:
+        self.data = data
+        self.value = value
+        self.start = _skip(data, 0)
+        self.end = len(data.rstrip(b" \t\r\n"))
+        self.scanned: dict[int, Members] = {}
+        self.origins: dict[int, Path] = {}
+        self.pieces: dict[str, list[tuple[int, bytes | None]]] = {}
+        firsts = self.members(self.start, self.end, value).values[:1]
+        spaced = any(data[first - 1 : first].isspace() for first in firsts)
+        self.comma, self.colon = (b", ", b": ") if spaced else (b",", b":")
+
+    def edited(self, edits: Sequence[Edit]) -> bytes:
+        """Return the text with all edits made."""
+        values = [edit.value for edit in edits if edit.op in (INSERT, REPLACE)]
+        wanted = {id(part) for value in values for part in _parts(value)}
+        for edit in edits:
+            # what is put elsewhere is no longer where it was: only there it has to be looked for
+            if edit.op in (DELETE, REPLACE):
+                found = _located(edit.path, _value_at(self.value, edit.path), wanted)
+                self.origins.update({id(part): path for path, part in found})
+        head, tail = self.data[: self.start], self.data[self.end :]
+        return head + self._applied(_tree(edits), self.value, self.start, self.end) + tail
+
+    def _applied(self, node: _Node, value: Any, start: int, end: int) -> bytes:
+        if node.replacement is not None:
+            return self._written(node.replacement.value)
+        if not node.below:
+            return self.data[start:end]
+        members = self.members(start, end, value)
+        pieces = self._listed(node, value, members) if type(value) is list else None
+        if pieces is None:
+            pieces = self._keyed(node, value, members)
+        return self._joined(pieces, members, start, end)
+
+    def _listed(self, node: _Node, value: list[Any], members: Members) -> list[_Piece]:
+        """Return the elements of an edited list; those between edits are one piece."""
+        pieces: list[_Piece] = []
+        told = self.pieces.get(node.name, [])
+        after = 0
+        for at in sorted(step for step in node.below if isinstance(step, int)):
+            if at > after:
+                pieces.append((after, self.data[members.starts[after] : members.ends[at - 1]]))
+                told.append((at - after, None))
+            below = node.below[at]
+            for edit in below.inserts:
+                pieces.append((-1, self._inserted(edit)))
+                told.append((1, pieces[-1][1]))
+            if at < len(value) and not below.is_gone:
+                span = members.starts[at], members.ends[at]
+                pieces.append((at, self._applied(below, value[at], *span)))
+                told.append((1, pieces[-1][1]))
+            after = min(at + 1, len(value))
+        if after < len(value):
+            pieces.append((after, self.data[members.starts[after] : members.ends[-1]]))
+            told.append((len(value) - after, None))
+        return pieces
+
+    def _keyed(self, node: _Node, value: dict[str, Any], members: Members) -> list[_Piece]:
+        """Return the members of an edited object; of a key that is there twice the last counts."""
+        last = {name: at for at, name in enumerate(members.names)}
+        pieces: list[_Piece] = []
+        for at, name in enumerate(members.names):
+            below = node.below.get(name)
+            start, end = members.starts[at], members.ends[at]
+            if below is None or (last[name] != at and not below.is_gone):
+                pieces.append((at, self.data[start:end]))
+            elif not below.is_gone:
+                if node.name == _ROOT:
+                    below.name = str(name)
+                    self.pieces[below.name] = []
+                new = self._applied(below, value[str(name)], members.values[at], end)
+                pieces.append((at, self.data[start : members.values[at]] + new))
+        for key, below in node.below.items():
+            spelled = dump(key).encode() + self.colon
+            pieces += [(-1, spelled + self._inserted(edit)) for edit in below.inserts]
+        return pieces
+
+    def _joined(self, pieces: list[_Piece], members: Members, start: int, end: int) -> bytes:
+        data = self.data
+        if not members.starts:
+            inside = self.comma.join(piece for _, piece in pieces)
+            return data[start : start + 1] + inside + data[end - 1 : end]
+        usual = members.gap(data, 1) if len(members.starts) > 1 else self.comma
+        out = [data[start : members.starts[0]]]
+        for number, (at, piece) in enumerate(pieces):
+            if number:
+                out.append(members.gap(data, at) if at > 0 else usual)
+            out.append(piece)
+        return b"".join([*out, data[members.ends[-1] : end]])
+
+    def _inserted(self, edit: Edit) -> bytes:
+        if edit.op == MOVE:
+            return self._at(edit.source_path)
+        return self._written(edit.value)
+
+    def _written(self, value: Any) -> bytes:
+        """Return a value as text; what of it stands in the document keeps its spelling."""
+        path = self.origins.get(id(value))
+        if path is not None:
+            return self._at(path)
+        if type(value) is dict:
+            members = [
+                dump(key).encode() + self.colon + self._written(one) for key, one in value.items()
+            ]
+            return b"{" + self.comma.join(members) + b"}"
+        if type(value) is list:
+            return b"[" + self.comma.join(map(self._written, value)) + b"]"
+        return dump(value).encode()
+
+    def _at(self, path: Path) -> bytes:
+        value, start, end = self.value, self.start, self.end
+        for step in path:
+            members = self.members(start, end, value)
+            at = step if type(step) is int else _last(members.names, step)
+            value, start, end = value[step], members.values[at], members.ends[at]
+        return self.data[start:end]
+
+    def members(self, start: int, end: int, value: Any) -> Members:
+        """Return where the members of a list or an object stand."""
+        found = self.scanned.get(start)
+        if found is None:
+            scan = _elements if type(value) is list else _pairs
+            found = self.scanned[start] = scan(self.data, start, end)
+        return found
+
+
+def _last(names: Sequence[str | int], name: str | int) -> int:
+    return max(at for at, one in enumerate(names) if one == name)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Give a value and all in it that keeps its identity when it is put elsewhere."""
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if type(one) is dict:
+            rest += one.values()
+        elif type(one) is list:
+            rest += one
+        elif type(one) is not str or len(one) < _SHARED:
+            continue
+        yield one
+
+
+def _value_at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _located(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
+    """Give the path of every part of a value whose identity is wanted."""
+    rest: list[tuple[Path, Any]] = [(at, value)]
+    while rest:
+        path, one = rest.pop()
+        if id(one) in wanted:
+            yield path, one
+        if type(one) is dict:
+            rest += [((*path, key), inner) for key, inner in one.items()]
+        elif type(one) is list:
+            rest += [((*path, at), inner) for at, inner in enumerate(one)]
+
+
+def _elements(data: bytes, start: int, end: int) -> Members:
+    try:
+        texts = _ELEMENTS.decode(data[start:end])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read(data, start, end)
+    starts: list[int] = []
+    ends: list[int] = []
+    at = _skip(data, start + 1)
+    gap = b"?"
+    for size in [len(memoryview(text)) for text in texts]:
+        stop = at + size
+        starts.append(at)
+        ends.append(stop)
+        at = stop + len(gap)
+        # most stand as far apart as those before them
+        if not data.startswith(gap, stop) or data[at] in _BLANK:
+            at = _skip(data, _skip(data, stop) + 1)
+            gap = data[stop:at]
+    return Members([*range(len(starts))], starts, starts, ends)
+
+
+def _pairs(data: bytes, start: int, end: int) -> Members:
+    try:
+        texts = _MEMBERS.decode(data[start:end])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read(data, start, end)
+    return _walked(data, start, texts) or _read(data, start, end)
+
+
+def _walked(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
+    """Find the members of an object whose values are known; None if a key is there twice."""
+    found = Members([], [], [], [])
+    at = _skip(data, start + 1)
+    while data[at : at + 1] != b"}":
+        key = _STRING.match(data, at)
+        if key is None:
+            return None
+        name = msgspec.json.decode(key[0], type=str)
+        value = _skip(data, _skip(data, key.end()) + 1)
+        text = bytes(texts[name])
+        stop = value + len(text)
+        behind = _skip(data, stop)
+        if data[value:stop] != text or data[behind : behind + 1] not in (b",", b"}"):
+            return None
+        _add(found, name, (at, value, stop))
+        at = _skip(data, behind + 1) if data[behind : behind + 1] == b"," else behind
+    return found
+
+
+def _add(found: Members, name: str | int, places: tuple[int, int, int]) -> None:
+    found.names.append(name)
+    found.starts.append(places[0])
+    found.values.append(places[1])
+    found.ends.append(places[2])
+
+
+def _read(data: bytes, start: int, end: int) -> Members:
+    """Find members by reading every one of them: slow, and right for whatever JSON there is."""
+    text = data[start:end].decode("utf-8", "surrogatepass")
+    keyed = text[0] == "{"
+    sizes = _Sizes(text, start)
+    found = Members([], [], [], [])
+    at = skip(text, 1)
+    while text[at] not in "]}":
+        name: str | int = len(found.starts)
+        begin = at
+        if keyed:
+            name, at = raw_decode(text, at, strict=False)
+            at = skip(text, skip(text, at) + 1)
+        value = at
+        at = raw_decode(text, at, strict=False)[1]
+        _add(found, name, (sizes.at(begin), sizes.at(value), sizes.at(at)))
+        at = skip(text, at)
+        if text[at] == ",":
+            at = skip(text, at + 1)
+    return found
+
+
+class _Sizes:
+    """Places of a text as places of its bytes, asked for from left to right."""
+
+    def __init__(self, text: str, start: int) -> None:
+        self.text = text
+        self.known = 0
+        self.size = start
+
+    def at(self, place: int) -> int:
+        """Return the place in the bytes."""
+        self.size += len(self.text[self.known : place].encode("utf-8", "surrogatepass"))
+        self.known = place
+        return self.size
+
+
+def _skip(data: bytes, at: int) -> int:
+    found = _SPACE.match(data, at)
+    return found.end() if found else at

@@ -1,0 +1,1 @@
+"""Sessions checked while their programs write them: only what was appended is read."""
