@@ -1,4 +1,4 @@
-"""The order of the pages of the documentation site; mkdocs calls ``on_config``.
+"""The order of the pages of the documentation site; mkdocs calls the functions named ``on_…``.
 
 A page that is not listed here fails the build, and so does a listed one that is not there, but for
 ``LATER``: pages on parts of Lockstitch that are not in every branch yet.
@@ -6,6 +6,7 @@ A page that is not listed here fails the build, and so does a listed one that is
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def on_config(config: Any) -> Any:
     docs = Path(config["docs_dir"])
     config["nav"] = [_present(entry, docs) for entry in NAVIGATION]
     return config
+
+
+def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
+    """Leave the words of a link to a page that is not there yet, and take the link away."""
+    for name in sorted(LATER):
+        if not Path(config["docs_dir"], name).exists():
+            link = rf"\[([^\]]+)\]\((?:\.\./)*{re.escape(name)}(?:#[^)]*)?\)"
+            markdown = re.sub(link, r"\1", markdown)
+    return markdown
 
 
 def _present(entry: Entry, docs: Path) -> Entry:
