@@ -15,4 +15,4 @@ STOPSIGNAL SIGTERM
 # Other machines get in, so that a token has to be set: in LOCKSTITCH_PROXY_TOKEN, or in a file.
 ENTRYPOINT ["lockstitch", "proxy"]
 CMD ["--host", "0.0.0.0"]
-HEALTHCHECK --interval=30s --timeout=5s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8484/lockstitch/healthz', timeout=4)"]
+HEALTHCHECK --interval=30s --timeout=5s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8484/healthz', timeout=4)"]

@@ -85,7 +85,7 @@ def test_several_processes(upstream: Upstream) -> None:
             assert send(url, MESSAGES.path, BODY).status == 200
 
         def healed() -> int:
-            told = send(url, "/lockstitch/metrics", None, {}, "GET").data.decode()
+            told = send(url, "/metrics", None, {}, "GET").data.decode()
             line = next(line for line in told.splitlines() if "repairs_total{" in line)
             return int(line.split()[-1])
 

@@ -307,6 +307,6 @@ def test_keys_are_never_logged(proxy: Start, upstream: Upstream) -> None:
     send(proxied.url, f"/v1/other/{secret}", BAD, headers)
     assert upstream.last.one("x-api-key") == secret
     assert secret not in str(proxied.log)
-    told = send(proxied.url, "/lockstitch/metrics", None, {}, "GET").data.decode()
+    told = send(proxied.url, "/metrics", None, {}, "GET").data.decode()
     assert secret not in told
     assert 'lockstitch_proxy_repairs_total{code="LS101"} 1' in told

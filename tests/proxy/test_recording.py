@@ -273,7 +273,7 @@ def test_a_recorder_that_fails(
         assert (got.status, got.header("lockstitch-error")) == (500, "not-recorded")
     else:
         assert (got.status, json.loads(got.data)) == (200, {"ok": True})
-    told = send(proxied.url, "/lockstitch/metrics", None, {}, "GET").data.decode()
+    told = send(proxied.url, "/metrics", None, {}, "GET").data.decode()
     assert 'errors_total{kind="not-recorded"} 1' in told
 
 

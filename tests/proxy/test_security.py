@@ -79,7 +79,7 @@ def test_a_token_is_asked_for(proxy: Start, upstream: servers.Upstream) -> None:
         got = send(url, MESSAGES.path, BODY, {**JSON, **headers})
         assert (got.status, got.value["error"]["type"]) == (401, "authentication_error")
     assert send(url, f"/lockstitch/token/wrong{MESSAGES.path}", BODY).status == 401
-    assert send(url, "/lockstitch/metrics", None, {}, "GET").status == 403
+    assert send(url, "/metrics", None, {}, "GET").status == 403
     assert upstream.seen == []
     mine = {**JSON, "Lockstitch-Token": TOKEN, "Authorization": "Bearer of the client"}
     assert send(url, MESSAGES.path, BODY, mine).status == 200
@@ -88,8 +88,8 @@ def test_a_token_is_asked_for(proxy: Start, upstream: servers.Upstream) -> None:
     assert send(url, f"/lockstitch/token/{TOKEN}{MESSAGES.path}", BODY).status == 200
     assert upstream.last.target == MESSAGES.path
     asked = {"Authorization": f"Bearer {TOKEN}"}
-    assert send(url, "/lockstitch/metrics", None, asked, "GET").status == 200
-    assert send(url, "/lockstitch/healthz", None, {}, "GET").value == {"status": "ok"}
+    assert send(url, "/metrics", None, asked, "GET").status == 200
+    assert send(url, "/healthz", None, {}, "GET").value == {"status": "ok"}
 
 
 ELSEWHERE = [

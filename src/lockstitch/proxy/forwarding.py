@@ -40,8 +40,8 @@ _SLOWEST = 16 << 10
 # An error that says more than this is not looked at.
 _LONGEST_REFUSAL = 64 << 10
 _REFUSED = 400
-_OWN = "/lockstitch/"
-_BY_PATH = f"{_OWN}token/"
+_HEALTH, _METRICS = "/healthz", "/metrics"
+_BY_PATH = "/lockstitch/token/"
 _NO_DEFAULTS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _UNCOUNTED = "count_tokens"
 
@@ -139,7 +139,7 @@ class Proxy:
             if path.startswith(_BY_PATH):
                 token, _, path = path.removeprefix(_BY_PATH).partition("/")
                 path = f"/{path}"
-            elif path.startswith(_OWN):
+            elif path in (_HEALTH, _METRICS):
                 return self._own(request, path)
             route = route_of(request.method, path, request.headers)
             self._admit(request, path, token)
@@ -153,11 +153,10 @@ class Proxy:
             self.counted.running -= 1
 
     def _own(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        """Answer for the proxy itself, under a path that no API has."""
-        name = path.removeprefix(_OWN)
-        if request.method not in ("GET", "HEAD") or name not in ("healthz", "metrics"):
-            return self._answered(Route("other"), Refused(404, "there is nothing here"))
-        if name == "healthz":
+        """Answer for the proxy itself, under paths that no provider's API has."""
+        if request.method not in ("GET", "HEAD"):
+            return self._answered(Route("other"), Refused(405, f"{path} is only for reading"))
+        if path == _HEALTH:
             return web.json_response({"status": "ok"})
         asked = request.headers.get("Authorization", "").removeprefix("Bearer ")
         given = request.headers.get(headers.TOKEN, asked)
