@@ -36,7 +36,7 @@ _NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId",
 # What says how a request is to be cached: a field of a block, and a block of its own.
 _MARKER, _MARKERS = "cache_control", ("cachePoint",)
 # So many messages are known by their bytes, whose links need not be made again.
-_KNOWN = 100_000
+_KNOWN = 50_000
 
 Links = tuple[bytes, ...]
 
