@@ -23,10 +23,11 @@ class Given:
     """One call's input, opened: the raw list, the body around it, and the receiver.
 
     Where a quick walk can tell, ``excerpt`` holds the part of the list that needs a look; an
-    excerpt of nothing proves that the list is fine.
+    excerpt of nothing proves that the list is fine. ``clean`` says that it is known to hold no
+    text that cannot be sent, and not to be large.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last ones by keyword
         self,
         value: Any,
         dialect: str | None,
@@ -34,8 +35,10 @@ class Given:
         waiting: Iterable[str],
         *,
         stored: bool = False,
+        clean: bool = False,
     ) -> None:
         self.value = value
+        self.clean = clean
         self.stored = stored
         self.plain: Any = list(value) if type(value) is Messages else value
         self.freeze: Freeze = _as_it_is
@@ -64,7 +67,8 @@ class Given:
         ):
             return None
         ends = not self.stored and (body is not None or model is not None)
-        found = narrowed(new_dialect(profile.dialect), profile, raw, with_ends=ends)
+        dialect = new_dialect(profile.dialect)
+        found = narrowed(dialect, profile, raw, with_ends=ends, clean=self.clean)
         if found is None or not is_plain([raw[number] for number in found.numbers]):
             return None
         return found

@@ -154,14 +154,21 @@ def plan_request(body: dict[str, Any], dialect: str, spared: frozenset[str] = NO
 
 
 def plan_sent(
-    body: dict[str, Any], dialect: str, model: str | None = None, *, strict: bool = False
+    body: dict[str, Any],
+    dialect: str,
+    model: str | None = None,
+    *,
+    strict: bool = False,
+    clean: bool = False,
 ) -> Plan:
     """Work out the repair of a request on its way out: what the provider takes is left alone.
 
     Reasoning behind a repaired place stays, since whoever wrote it was sent the same repair;
     with ``strict`` it is dropped where the model is one that may be bound to what was before it.
+    ``clean`` says that the text of the body is known to hold no character that cannot be sent,
+    and not to be large.
     """
-    given = Given(body, dialect, model, ())
+    given = Given(body, dialect, model, (), clean=clean)
     if not strict:
         given.traits = structs.replace(given.traits, binds_reasoning=False)
     return _planned(given, sent=True)

@@ -28,11 +28,17 @@ def encoded_size(raw: Any) -> int:
 
 
 def narrowed(
-    dialect: Dialect, profile: Profile, raw: Sequence[Any], *, with_ends: bool = False
+    dialect: Dialect,
+    profile: Profile,
+    raw: Sequence[Any],
+    *,
+    with_ends: bool = False,
+    clean: bool = False,
 ) -> Excerpt | None:
     """Give the part of a list that needs a look, or None if all of it does.
 
-    Only for a dialect's own profile: variants have rules the walkers do not know.
+    Only for a dialect's own profile: variants have rules the walkers do not know. ``clean`` says
+    that the list is known to be clean text within all limits.
     """
     walker = None if profile.name else dialect.walker()
     if walker is None or not raw:
@@ -40,7 +46,7 @@ def narrowed(
     found = excerpt(raw, walker, with_ends=with_ends)
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
-    return found if _is_small(raw, profile) else None
+    return found if clean or _is_small(raw, profile) else None
 
 
 def _is_small(raw: Sequence[Any], profile: Profile) -> bool:

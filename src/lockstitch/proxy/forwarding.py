@@ -15,7 +15,7 @@ from yarl import URL
 
 from lockstitch.proxy import answers, encodings, headers, metrics
 from lockstitch.proxy.aiming import aimed
-from lockstitch.proxy.healing import Decision, decided
+from lockstitch.proxy.healing import Decision, decided, healed, quickly, read
 from lockstitch.proxy.interfaces import Exchange, Recorder
 from lockstitch.proxy.recorded import NotKept, Passage, Replayed, Source, chunks
 from lockstitch.proxy.routes import Route, is_sound, route_of
@@ -30,8 +30,9 @@ from lockstitch.proxy.settings import (
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
-# What is larger takes a while to check: that is done in a thread of its own.
+# What is larger takes a while to heal, or even to read: that is done in a thread of its own.
 _LARGE = 64 << 10
+_HUGE = 4 << 20
 # Whoever sends more slowly than this many bytes a second is not waited for.
 _SLOWEST = 16 << 10
 # An error that says more than this is not looked at.
@@ -214,10 +215,7 @@ class Proxy:
             return
         profile = profile_for(asked.target.upstream, asked.route.dialect)
         try:
-            if len(plain) > _LARGE:
-                found = await asyncio.to_thread(decided, plain, profile, asked.route.model)
-            else:
-                found = decided(plain, profile, asked.route.model)
+            found = await _decided(plain, profile, asked.route.model)
         except Exception as error:
             if self.settings.fail_closed:
                 raise Refused(500, "the request could not be checked", "check-failed") from error
@@ -398,6 +396,19 @@ class Proxy:
         if refused.status in (400, 408, 413):
             response.force_close()
         return response
+
+
+async def _decided(plain: bytes, profile: str, model: str | None) -> Decision:
+    """Decide on a body; what takes longer than to read it is done beside the others."""
+    if len(plain) > _HUGE:
+        return await asyncio.to_thread(decided, plain, profile, model)
+    body = read(plain)
+    if body is None:
+        return Decision(plain)
+    found = quickly(plain, body, profile, model)
+    if found is None and len(plain) > _LARGE:
+        found = await asyncio.to_thread(healed, plain, body, profile, model)
+    return found or healed(plain, body, profile, model)
 
 
 def _plain(data: bytes, encoding: str, most: int) -> bytes | None:

@@ -6,6 +6,7 @@ pass may be fine all the same, and is left to them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ Body = dict[str, Any]
 
 # Larger ones may hold a giant, or be more than the provider takes.
 _UNREMARKABLE = 10 << 20
+_NUL = re.compile(rb"\\u0000")
 _MOST_MARKERS = 4
 _THINKING = ("thinking", "redacted_thinking")
 
@@ -33,22 +35,36 @@ class _Around(Struct, frozen=True):
     model: str | None
 
 
-def is_proven(data: bytes, body: Body, dialect: str, model: str | None) -> bool:
-    """Whether a body, and the value read from it, certainly break no rule of the dialect."""
-    if len(data) > _UNREMARKABLE or b"\\u0000" in data:
-        return False
+def is_clean(data: bytes) -> bool:
+    """Whether a text of JSON is of a usual size and certainly holds no NUL."""
+    return len(data) <= _UNREMARKABLE and _NUL.search(data) is None
+
+
+def is_proven(body: Body, dialect: str, model: str | None) -> bool:
+    """Whether the value of a clean text certainly breaks no rule of the dialect."""
     raw = body.get(_LISTS[dialect])
     try:
         if type(raw) is not list or not raw or not _ASIDE[dialect](_Around(body, raw, model)):
             return False
-        if dialect == routes.ANTHROPIC:
-            if b'"cache_control"' in data and not _markers_are_fine(body, raw):
+        failed = _walked(raw, dialect)
+        if (
+            failed < len(raw)
+            and dialect == routes.ANTHROPIC
+            and _plainer(raw[failed]) is not raw[failed]
+        ):
+            if not _markers_are_fine(body, raw):
                 return False
-            raw = [*map(_plainer, raw)]
-        proof = PROOFS[dialect]()
-        return proof.run(raw, 0, []) == len(raw) and proof.is_sound()
+            failed = _walked([*map(_plainer, raw)], dialect)
+        return failed == len(raw)
     except (KeyError, TypeError, AttributeError, IndexError):
         return False
+
+
+def _walked(raw: list[Any], dialect: str) -> int:
+    """Return the number of the first message that is not plain, that of all if every one is."""
+    proof = PROOFS[dialect]()
+    at = proof.run(raw, 0, [])
+    return at if at < len(raw) or proof.is_sound() else 0
 
 
 def _anthropic(asked: _Around) -> bool:

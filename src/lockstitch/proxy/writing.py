@@ -21,6 +21,7 @@ from lockstitch.unread import raw_decode
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
+_ROOT = "\0"
 _BLANK = b" \t\r\n"
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 # Shorter strings are shared by the interpreter, so that their identity says nothing.
@@ -41,15 +42,27 @@ class Members(Struct, frozen=True):
         return data[self.ends[at - 1] : self.starts[at]]
 
 
-def rewritten(data: bytes, value: Any, edits: Sequence[Edit]) -> bytes:
+class Written(Struct, frozen=True):
+    """An edited document, and of what pieces the lists in its fields were put together.
+
+    Of each piece it is told how many elements it holds, and its text if it is not a mere copy.
+    """
+
+    data: bytes
+    pieces: dict[str, list[tuple[int, bytes | None]]]
+
+
+def rewritten(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> Written:
     """Return the bytes of a JSON document with edits made to the value that was read from it."""
-    return _Document(data, value).edited(edits)
+    document = _Document(data, value)
+    return Written(document.edited(edits), document.pieces)
 
 
 class _Node:
     """The edits at and below one place."""
 
     def __init__(self) -> None:
+        self.name = ""
         self.below: dict[str | int, _Node] = {}
         self.inserts: list[Edit] = []
         self.replacement: Edit | None = None
@@ -65,6 +78,7 @@ class _Node:
 
 def _tree(edits: Iterable[Edit]) -> _Node:
     root = _Node()
+    root.name = _ROOT
     for edit in edits:
         node = root.reach(edit.path)
         if edit.op in (INSERT, MOVE):
@@ -92,6 +106,7 @@ class _Document:
         self.end = len(data.rstrip(b" \t\r\n"))
         self.scanned: dict[int, Members] = {}
         self.origins: dict[int, Path] = {}
+        self.pieces: dict[str, list[tuple[int, bytes | None]]] = {}
         firsts = self.members(self.start, self.end, value).values[:1]
         spaced = any(data[first - 1 : first].isspace() for first in firsts)
         self.comma, self.colon = (b", ", b": ") if spaced else (b",", b":")
@@ -122,18 +137,24 @@ class _Document:
     def _listed(self, node: _Node, value: list[Any], members: Members) -> list[_Piece]:
         """Return the elements of an edited list; those between edits are one piece."""
         pieces: list[_Piece] = []
+        told = self.pieces.get(node.name, [])
         after = 0
         for at in sorted(step for step in node.below if isinstance(step, int)):
             if at > after:
                 pieces.append((after, self.data[members.starts[after] : members.ends[at - 1]]))
+                told.append((at - after, None))
             below = node.below[at]
-            pieces += [(-1, self._inserted(edit)) for edit in below.inserts]
+            for edit in below.inserts:
+                pieces.append((-1, self._inserted(edit)))
+                told.append((1, pieces[-1][1]))
             if at < len(value) and not below.is_gone:
                 span = members.starts[at], members.ends[at]
                 pieces.append((at, self._applied(below, value[at], *span)))
+                told.append((1, pieces[-1][1]))
             after = min(at + 1, len(value))
         if after < len(value):
             pieces.append((after, self.data[members.starts[after] : members.ends[-1]]))
+            told.append((len(value) - after, None))
         return pieces
 
     def _keyed(self, node: _Node, value: dict[str, Any], members: Members) -> list[_Piece]:
@@ -146,6 +167,9 @@ class _Document:
             if below is None or (last[name] != at and not below.is_gone):
                 pieces.append((at, self.data[start:end]))
             elif not below.is_gone:
+                if node.name == _ROOT:
+                    below.name = str(name)
+                    self.pieces[below.name] = []
                 new = self._applied(below, value[str(name)], members.values[at], end)
                 pieces.append((at, self.data[start : members.values[at]] + new))
         for key, below in node.below.items():
