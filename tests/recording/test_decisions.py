@@ -138,6 +138,14 @@ def test_bedrocks_cache_points_do_not_matter(heard: Heard) -> None:
     _goes_on(heard, client, name)
 
 
+def test_a_title_is_what_a_person_said(heard: Heard) -> None:
+    client = Client("openai-responses").say(
+        "<environment_context>\n<cwd>/</cwd>\n</environment_context>"
+    )
+    heard.turn(client.say("Find it\n\tplease"), answer("openai-responses", 1, "Here."))
+    assert next(heard.store.sessions()).title == "Find it please"
+
+
 def test_reminders_do_not_matter(heard: Heard) -> None:
     client = Client(A)
     note = {"type": "text", "text": "<system-reminder>\nThe list is empty\n</system-reminder>"}
