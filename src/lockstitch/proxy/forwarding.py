@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from lockstitch.proxy.settings import (
     upstream_for,
     without_prefix,
 )
+from lockstitch.proxy.signing import Credentials, signed
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -74,6 +76,7 @@ class _Body(aiohttp.Payload):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data, content_type="application/json")
+        self.data = data
         self._size = len(data)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -115,8 +118,10 @@ class Proxy:
         session: aiohttp.ClientSession,
         log: Log,
         recorder: Recorder | None = None,
+        keys: Credentials | None = None,
     ) -> None:
         self.settings = settings
+        self.keys = keys
         self.session = session
         self.log = log
         self.recorder = recorder
@@ -273,6 +278,9 @@ class Proxy:
 
     async def _passed(self, asked: Asked, body: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send on what nobody here knows, as it comes."""
+        if asked.target.upstream.sign:
+            data = b"".join([chunk async for chunk in body])
+            return await self._returned(asked, await self._sent(asked, _Body(data)))
         has_body = asked.request.body_exists
         size = asked.request.content_length
         if has_body and size is not None:
@@ -281,12 +289,16 @@ class Proxy:
 
     async def _sent(self, asked: Asked, body: Any) -> aiohttp.ClientResponse:
         """Send a request to its upstream and return the reply as soon as its headers are there."""
+        method, passed = asked.request.method, asked.headers
+        if self.keys is not None and asked.target.upstream.sign and isinstance(body, _Body):
+            now = datetime.now(UTC)
+            passed = signed(method, str(asked.url), passed, body.data, self.keys, now)
         try:
             return await self.session.request(
-                asked.request.method,
+                method,
                 asked.url,
                 data=body,
-                headers=asked.headers,
+                headers=passed,
                 skip_auto_headers=_NO_DEFAULTS,
                 allow_redirects=False,
                 proxy=asked.target.upstream.proxy or None,

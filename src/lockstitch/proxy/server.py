@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
+import os
 import signal
 import ssl
 import threading
@@ -19,6 +19,7 @@ from lockstitch.proxy.forwarding import Event, Log, Proxy
 from lockstitch.proxy.headers import spelled
 from lockstitch.proxy.interfaces import Recorder
 from lockstitch.proxy.settings import Settings, checked
+from lockstitch.proxy.signing import credentials_in
 
 _LOGGER = logging.getLogger("lockstitch.proxy")
 _LONGEST_LINE = 64 << 10
@@ -59,14 +60,9 @@ def recorder_at(url: str) -> Connect:
     """Return what opens the recorder that keeps conversations in a store."""
 
     async def connect() -> Recorder:
-        try:
-            module = importlib.import_module("lockstitch.proxy.recording.recorder")
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                "this build of Lockstitch cannot record: leave --record out"
-            ) from error
-        recorder: Recorder = await asyncio.to_thread(module.open_recorder, url)
-        return recorder
+        from lockstitch.proxy.recording.recorder import open_recorder  # noqa: PLC0415 - few record
+
+        return await asyncio.to_thread(open_recorder, url)
 
     return connect
 
@@ -135,9 +131,10 @@ class Served:
         self.shared_port = shared_port
         self.log = log
         self.connect = connect
+        signs = any(upstream.sign for upstream in settings.upstreams)
+        self.keys = credentials_in(os.environ) if signs else None
         self.recorder: Recorder | None = None
         self.session: aiohttp.ClientSession | None = None
-        self.server: web.Server | None = None
         self.runner: web.ServerRunner | None = None
         self.proxy: Proxy | None = None
 
@@ -146,8 +143,8 @@ class Served:
         settings = self.settings
         self.recorder = None if self.connect is None else await self.connect()
         self.session = _session(settings)
-        self.proxy = Proxy(settings, self.session, self.log, self.recorder)
-        self.server = web.Server(
+        self.proxy = Proxy(settings, self.session, self.log, self.recorder, self.keys)
+        server = web.Server(
             self.proxy.handle,
             handler_cancellation=True,
             access_log=None,
@@ -158,7 +155,7 @@ class Served:
             max_headers=_MOST_HEADERS,
             read_bufsize=_BUFFER,
         )
-        self.runner = web.ServerRunner(self.server, shutdown_timeout=settings.grace)
+        self.runner = web.ServerRunner(server, shutdown_timeout=settings.grace)
         await self.runner.setup()
         site = web.TCPSite(
             self.runner, settings.host, settings.port, reuse_port=self.shared_port or None
@@ -176,11 +173,12 @@ class Served:
 
     async def stop(self) -> None:
         """Take no more requests, let those that run finish, and release everything."""
-        if self.runner is not None and self.server is not None:
+        if self.runner is not None:
+            for site in list(self.runner.sites):
+                await site.stop()
+            # those that were accepted just before are there a few steps later, and to be closed
+            await _settled()
             await self.runner.cleanup()
-            # one that was accepted while the others were closed is still to be
-            await asyncio.sleep(0)
-            await self.server.shutdown(0)
         if self.proxy is not None and self.proxy.keeping:
             await asyncio.wait(self.proxy.keeping, timeout=self.settings.grace)
         if self.session is not None:
@@ -188,8 +186,13 @@ class Served:
         if self.recorder is not None:
             await self.recorder.close()
         # transports are closed by the loop, a step after they were told to be
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await _settled()
+
+
+async def _settled() -> None:
+    """Let the loop do what it has put off."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def _session(settings: Settings) -> aiohttp.ClientSession:

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from lockstitch.dialects.profiles import PROFILES
 from lockstitch.errors import Unreadable, UsageError, reason_of
 from lockstitch.proxy import routes
+from lockstitch.proxy.signing import AWS, region_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MIB = 1 << 20
@@ -29,7 +30,8 @@ class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     With a ``prefix`` it takes the requests whose path begins with it, and the prefix is taken off;
     without, those of the vendors in ``dialects``, or of all if none is named. ``profile`` names
     whose rules apply where they differ from the dialect's own (``openai-chat:mistral``); ``proxy``
-    is the address of an HTTP proxy on the way, if there is one.
+    is the address of an HTTP proxy on the way, if there is one. ``sign`` is ``aws`` if requests
+    are signed here, with the keys in this process's environment.
     """
 
     url: str
@@ -37,6 +39,7 @@ class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dialects: tuple[str, ...] = ()
     profile: str = ""
     proxy: str = ""
+    sign: str = ""
 
 
 def _vendor(url: str, *dialects: str) -> Upstream:
@@ -178,6 +181,10 @@ def _check(upstream: Upstream) -> None:
     unknown = [name for name in upstream.dialects if name not in routes.DIALECTS]
     if unknown:
         raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(routes.DIALECTS)}")
+    if upstream.sign:
+        if upstream.sign != AWS:
+            raise UsageError('sign is "aws", or left out')
+        region_of(upstream.url)
     if upstream.profile and upstream.profile not in PROFILES:
         raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")
 
