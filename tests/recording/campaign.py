@@ -154,6 +154,7 @@ class _Run:
         self.plan, self.proxy, self.report = plan, proxy, report
         self.random = random.Random(plan.seed)  # noqa: S311 - to be had again
         self.seeds = iter(range(1, 1_000_000))
+        self.restarts = 0
         self.clients = [self._client(()) for _ in range(plan.clients)]
 
     def _client(self, lines: Lines) -> Talking:
@@ -179,11 +180,19 @@ class _Run:
             # something must go through between two kills, or nothing is shown
             while len(self.report.acknowledged) < before + 3 and time.monotonic() < until:
                 time.sleep(0.05)
+                self._supervise()
             most = self.plan.enough or sys.maxsize
             left = [one for one in sorted(deeds) if self.report.kills.get(one, 0) < most]
             name = self.random.choice(left)
             if deeds[name]():
                 self.report.kills[name] = self.report.kills.get(name, 0) + 1
+
+    def _supervise(self) -> None:
+        """Start a proxy again that found no store when it began, as an init system would."""
+        if self.proxy.process.poll() is not None:
+            self.proxy.kill()
+            self.proxy.start()
+            self.restarts += 1
 
     def _is_enough(self, deeds: dict[str, Callable[[], bool]]) -> bool:
         kills = self.report.kills

@@ -10,8 +10,9 @@ import pytest
 
 from lockstitch.errors import UsageError
 from lockstitch.proxy.recording.recorder import open_recorder
-from lockstitch.proxy.recording.tree import Step
+from lockstitch.proxy.recording.tree import Step, Tree
 from lockstitch.stores.opening import open_backend
+from tests.cli.journals import damage
 from tests.recording.talking import Client, Heard, answer, whole
 
 A = "anthropic"
@@ -135,6 +136,14 @@ def test_bedrocks_cache_points_do_not_matter(heard: Heard) -> None:
     name = heard.turn(client, answer("bedrock", 1, "Here."))
     client.messages[0]["content"].pop()
     _goes_on(heard, client, name)
+
+
+def test_a_title_is_what_a_person_said(heard: Heard) -> None:
+    client = Client("openai-responses").say(
+        "<environment_context>\n<cwd>/</cwd>\n</environment_context>"
+    )
+    heard.turn(client.say("Find it\n\tplease"), answer("openai-responses", 1, "Here."))
+    assert next(heard.store.sessions()).title == "Find it please"
 
 
 def test_reminders_do_not_matter(heard: Heard) -> None:
@@ -310,6 +319,29 @@ def test_a_session_that_was_removed_is_not_missed(heard: Heard) -> None:
     heard.store.delete(name)
     new = heard.turn(client.say("Thank you"), answer(A, 3, "Welcome."))
     assert len(heard.said(new)) == 6
+
+
+def test_a_session_that_is_damaged_is_left_alone(heard: Heard, url: str) -> None:
+    client, name = talked(heard)
+    damage(url, name, 4)
+    other = Heard(open_backend(url))
+    try:
+        new = other.turn(client.say("Thank you"), answer(A, 3, "Welcome."))
+        assert new != name
+        assert len(other.said(new)) == 6
+        assert other.turn(client.say("Bye"), answer(A, 4, "Bye.")) == new
+    finally:
+        other.close()
+
+
+def test_conversations_that_were_forgotten_are_found_again(heard: Heard) -> None:
+    heard.recorder._keeper._tree = Tree(most=4)  # noqa: SLF001 - room for one of them
+    clients = [Client(A).say(f"Hello from {number}") for number in range(4)]
+    names = [heard.turn(client, answer(A, 1, "Hello!")) for client in clients]
+    for turn in range(3):
+        for client, name in zip(clients, names, strict=True):
+            assert heard.turn(client.say(f"More {turn}"), answer(A, 2, "Yes.")) == name
+    assert sorted(names) == heard.sessions()
 
 
 def test_refusals_leave_the_conversation_as_it_was(heard: Heard) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lockstitch.proxy.recording.recorder import StoreExchange
 from lockstitch.stores.memory import MemoryBackend
@@ -56,27 +56,21 @@ class Interleaved(RuleBasedStateMachine):
         for worker in self.workers:
             worker.close()
 
-    @rule(who=WHO, word=WORDS)
-    def speak(self, who: int, word: str) -> None:
+    @rule(who=WHO, word=WORDS, worker=WORKER)
+    def ask(self, who: int, word: str, worker: int) -> None:
+        """Say something and ask, or ask once more."""
         person = self.people[who]
         if not person.lines or person.lines[-1].startswith("assistant"):
             person.client.say(word)
             person.lines.append(f"user: {word}")
-
-    @rule(who=WHO, worker=WORKER)
-    def ask(self, who: int, worker: int) -> None:
-        person = self.people[who]
-        if not person.lines or person.lines[-1].startswith("assistant"):
-            return
         exchange = self.workers[worker].begin(person.client)
         lines = tuple(person.lines)
         self.acknowledged.add(lines)
         self.open.append(Asked(exchange, lines, person.client.dialect, worker, who))
 
-    @rule(at=st.integers(0, 5), word=WORDS, hears=st.booleans())
+    @precondition(lambda self: self.open)
+    @rule(at=st.integers(0, 5), word=WORDS, hears=st.sampled_from([True, True, False]))
     def reply(self, at: int, word: str, hears: bool) -> None:
-        if not self.open:
-            return
         asked = self.open.pop(at % len(self.open))
         reply = answer(asked.dialect, next(self.numbers), word)
         self.workers[asked.worker].commit(asked.exchange, whole(reply))
@@ -87,27 +81,29 @@ class Interleaved(RuleBasedStateMachine):
             person.client.hear(reply)
             person.lines.append(lines[-1])
 
-    @rule(at=st.integers(0, 5), cut=st.integers(0, 12))
-    def break_off(self, at: int, cut: int) -> None:
-        if self.open:
-            asked = self.open.pop(at % len(self.open))
-            chunks, _ = streamed(asked.dialect, "a long reply that does not come to its end")
-            worker = self.workers[asked.worker]
-            worker.commit(asked.exchange, chunks[: min(cut, len(chunks) - 3)], complete=False)
+    @precondition(lambda self: self.open)
+    @rule(at=st.integers(0, 5), cut=st.integers(-4, 12))
+    def fail(self, at: int, cut: int) -> None:
+        """The provider refuses, or its stream breaks off."""
+        asked = self.open.pop(at % len(self.open))
+        worker = self.workers[asked.worker]
+        if cut < 0:
+            worker.commit(asked.exchange, b"{}", 529)
+            return
+        chunks, _ = streamed(asked.dialect, "a long reply that does not come to its end")
+        worker.commit(asked.exchange, chunks[: min(cut, len(chunks) - 3)], complete=False)
 
-    @rule(at=st.integers(0, 5))
-    def refuse(self, at: int) -> None:
-        if self.open:
-            asked = self.open.pop(at % len(self.open))
-            self.workers[asked.worker].commit(asked.exchange, b"{}", 529)
-
-    @rule(who=WHO, back=st.integers(1, 4))
+    @precondition(lambda self: any(len(person.lines) > 2 for person in self.people))
+    @rule(who=WHO, back=st.integers(1, 3))
     def go_back(self, who: int, back: int) -> None:
         person = self.people[who]
+        if len(person.lines) <= back:
+            return
         # one message a line, in both dialects
         del person.client.messages[-back:]
         del person.lines[-back:]
 
+    @precondition(lambda self: any(len(person.lines) > 2 for person in self.people))
     @rule(who=WHO, at=st.integers(0, 6), word=WORDS)
     def edit(self, who: int, at: int, word: str) -> None:
         person = self.people[who]

@@ -79,7 +79,7 @@ def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Ask
         instructions(name, system, [_DECODE(raw) for raw in raws[:begun]]),
         beside,
         model or _text(others.get("model")),
-        _text(others.get(_PREVIOUS)),
+        _text(others.get(_PREVIOUS)) if name == "openai-responses" else "",
     )
 
 

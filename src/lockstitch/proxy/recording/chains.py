@@ -28,6 +28,7 @@ from lockstitch.model.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, Mes
 _SIZE = 12
 _ENCODE = msgspec.json.Encoder(order="sorted").encode
 _DECODE = msgspec.json.Decoder().decode
+_WRAPPED = re.compile(r"\s*<([\w-]+)>.*</\1>\s*", re.DOTALL)
 _REMINDER = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
 # A header that Claude Code hands on inside its instructions, other in every request.
 _VARYING = re.compile(r"x-anthropic-billing-header:[^\n]*\n?")
@@ -36,7 +37,7 @@ _NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId",
 # What says how a request is to be cached: a field of a block, and a block of its own.
 _MARKER, _MARKERS = "cache_control", ("cachePoint",)
 # So many messages are known by their bytes, whose links need not be made again.
-_KNOWN = 100_000
+_KNOWN = 50_000
 
 Links = tuple[bytes, ...]
 
@@ -117,7 +118,7 @@ def links_of(view: Dialect, message: Message) -> Links:
     """Return the links of one message; only a reply may have none."""
     parts = [part for part in message.parts if _counts(part)]
     if message.role != ASSISTANT:
-        spoken = [part for part in parts if not is_reminder(part)]
+        spoken = [part for part in parts if not _is_reminder(part)]
         parts = spoken or parts
     if not parts and message.role != ASSISTANT:
         return (_written(["odd", message.role, message.raw]),)
@@ -130,9 +131,14 @@ def _counts(part: Part) -> bool:
     return part.kind != REASONING and part.flavor not in _MARKERS
 
 
-def is_reminder(part: Part) -> bool:
+def _is_reminder(part: Part) -> bool:
     """Whether a part is a note that Claude Code puts beside what the user says."""
     return part.kind == TEXT and _REMINDER.fullmatch(part.text) is not None
+
+
+def is_wrapped(part: Part) -> bool:
+    """Whether a text stands in a tag as a whole: a program says it in the user's name."""
+    return _WRAPPED.fullmatch(part.text) is not None
 
 
 def _said(view: Dialect, role: str, part: Part) -> list[Any]:

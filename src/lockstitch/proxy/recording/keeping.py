@@ -18,8 +18,8 @@ T = TypeVar("T")
 PATIENCE = 30.0
 _PAUSE = 0.2
 _HELD = 0.5
-# So many sessions with the same beginning are looked at.
-_ALIKE = 64
+# So many sessions with the same beginning are looked at, those that were changed last.
+_ALIKE = 32
 
 
 class Keeper:
@@ -62,7 +62,7 @@ class Keeper:
                 return
 
     def _look_for(self, tag: str) -> bool:
-        found = list(self.backend.listed(Listing(tag=tag), _ALIKE))
+        found = list(self.backend.listed(Listing(newest=True, tag=tag), _ALIKE))
         for listed in found:
             branch = self._known(listed.session)
             if branch is None or branch.head.seq != listed.seq:

@@ -33,7 +33,7 @@ from lockstitch.proxy.recording.chains import (
     beginning,
     digest_of_response,
     digest_of_told,
-    is_reminder,
+    is_wrapped,
     links_of_reply,
     tag_of,
 )
@@ -307,7 +307,7 @@ def _title(asking: Asking) -> str:
         if linked.role != USER:
             continue
         parts = view.read(asking.values(at, at + 1))[0].parts
-        texts = [part.text for part in parts if part.kind == TEXT and not is_reminder(part)]
+        texts = [part.text for part in parts if part.kind == TEXT and not is_wrapped(part)]
         words = "".join(c if c.isprintable() else " " for c in " ".join(texts)[:1000]).split()
         title = " ".join(words)
         if title:

@@ -34,7 +34,7 @@ FIELD = "request"
 _NODE, _TOLD = "p@", "i@"
 _QUIET = (Described, Ended, Forked, Noted)
 # So many ends of messages are kept in memory, of all sessions together.
-_MOST = 200_000
+_MOST = 100_000
 
 
 def node_key(end: bytes, length: int, response: str = "") -> str:
