@@ -23,6 +23,7 @@ from lockstitch.sessions.compacting import (
     shorter,
 )
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
+from lockstitch.sessions.listing import listed, summarized
 from lockstitch.sessions.repairing import (
     COPY,
     Repaired,
@@ -34,6 +35,7 @@ from lockstitch.sessions.repairing import (
     require_closed,
 )
 from lockstitch.sessions.searching import search
+from lockstitch.sessions.summary import Summary
 from lockstitch.sessions.undoing import (
     backups_of,
     require_undoable,
@@ -52,6 +54,7 @@ __all__ = [
     "Report",
     "Shorter",
     "Source",
+    "Summary",
     "Undone",
     "applied",
     "backups_of",
@@ -60,6 +63,7 @@ __all__ = [
     "condensed",
     "copied",
     "described",
+    "listed",
     "opened",
     "outlook",
     "paths",
@@ -76,6 +80,7 @@ __all__ = [
     "shortened",
     "shorter",
     "sources",
+    "summarized",
     "undo",
     "undoable",
 ]
