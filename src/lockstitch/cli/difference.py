@@ -1,11 +1,13 @@
-"""The lines of a session that a repair changes, for a person to look at."""
+"""The lines of a session that a repair changes, with the changed value marked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import terminal, text
+from lockstitch.cli.rows import cells, rows
 from lockstitch.formats.records import encode, raw_of
+from lockstitch.repair.edits import diff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,16 +16,29 @@ if TYPE_CHECKING:
     from lockstitch.formats.doctor import Mended
     from lockstitch.formats.records import Record
 
+# What is shown of a value, and of the line on both sides of it.
 _WIDTH = 400
-_CONTEXT = 80
+_CONTEXT = 60
+_MOST_PLACES = 3
+_STYLES = {"-": "red", "+": "green", "@": "cyan", "^": "yellow", "=": "bold"}
 
 
-def difference(mended: Mended, name: str) -> Iterator[str]:
-    """Give the difference record by record: ``-`` as it is, ``+`` as it will be."""
+def difference(mended: Mended, name: str, width: int | None = None) -> Iterator[str]:
+    """Give the difference record by record: ``-`` as it is, ``+`` as it will be, ``^`` the value.
+
+    Lines that are wider than ``width`` go on in the next one.
+    """
+    for sign, line in _lines(mended, name):
+        safe = terminal.harmless(line)
+        for row in [safe] if width is None else rows(safe, width, None):
+            yield terminal.paint(row, _STYLES[sign])
+
+
+def _lines(mended: Mended, name: str) -> Iterator[tuple[str, str]]:
     if not mended.changed:
         return
-    yield terminal.paint(f"--- {text.shown(name)}", "bold")
-    yield terminal.paint(f"+++ {text.shown(name)} (repaired)", "bold")
+    yield "=", f"--- {text.shown(name)}"
+    yield "=", f"+++ {text.shown(name)} (repaired)"
     after = {record.start: record for record in mended.after.records if not record.is_new}
     place = "0"
     for record in mended.before.records:
@@ -31,20 +46,39 @@ def difference(mended: Mended, name: str) -> Iterator[str]:
             yield from _changed(mended.before, record, after.get(record.start))
     for record in mended.after.records:
         if record.is_new:
-            yield terminal.paint(f"@@ behind {terminal.harmless(place)} @@", "cyan")
-            yield _line("+", _shown(mended.after, record))
+            yield "@", f"@@ new, after {place} @@"
+            yield "+", f"+{_cut(_shown(mended.after, record))}"
         else:
             place = record.place or place
 
 
-def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterator[str]:
-    yield terminal.paint(f"@@ {terminal.harmless(old.place)} @@", "cyan")
+def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterator[tuple[str, str]]:
     before = _shown(transcript, old)
-    after = "" if new is None else _shown(transcript, new)
-    at = _first_difference(before, after)
-    yield _line("-", _cut(before, at))
-    if new is not None:
-        yield _line("+", _cut(after, at))
+    if new is None:
+        yield "@", f"@@ {old.place}, removed @@"
+        yield "-", f"-{_cut(before)}"
+        return
+    yield "@", f"@@ {old.place}{_places(old, new)} @@"
+    after = _shown(transcript, new)
+    start, end = _common(before, after)
+    left = terminal.harmless(
+        f"{'…' * (start > _CONTEXT)}{before[max(start - _CONTEXT, 0) : start]}"
+    )
+    right = after[len(after) - end :][:_CONTEXT] + "…" * (end > _CONTEXT)
+    was, will = (_cut(one[start : len(one) - end]) for one in (before, after))
+    yield "-", f"-{left}{was}{right}"
+    yield "+", f"+{left}{will}{right}"
+    marked = max(cells(terminal.harmless(will)), 1)
+    yield "^", f"{' ' * (1 + cells(left))}{'^' * marked}"
+
+
+def _places(old: Record, new: Record) -> str:
+    """Return where in a record the values that change are."""
+    if type(old.value) is not dict or type(new.value) is not dict:
+        return ""
+    places = [edit.place for edit in diff(old.value, new.value)]
+    more = ", …" if len(places) > _MOST_PLACES else ""
+    return f": {', '.join(places[:_MOST_PLACES])}{more}" if places else ""
 
 
 def _shown(transcript: Transcript, record: Record) -> str:
@@ -56,21 +90,17 @@ def _shown(transcript: Transcript, record: Record) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def _first_difference(before: str, after: str) -> int:
-    for place, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one != other:
-            return place
-    return 0
+def _common(before: str, after: str) -> tuple[int, int]:
+    """Return how many characters two lines have in common at their beginning and at their end."""
+    shorter = min(len(before), len(after))
+    start = 0
+    while start < shorter and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return start, end
 
 
-def _cut(line: str, at: int) -> str:
-    """Give what matters of a long line: the stretch around the first difference."""
-    start = max(at - _CONTEXT, 0)
-    stretch = line[start : start + _WIDTH]
-    left = "…" if start else ""
-    return f"{left}{stretch}{'…' if start + _WIDTH < len(line) else ''}"
-
-
-def _line(sign: str, line: str) -> str:
-    style = "green" if sign == "+" else "red"
-    return terminal.paint(f"{sign}{terminal.harmless(_cut(line, 0))}", style)
+def _cut(value: str) -> str:
+    return value if len(value) <= _WIDTH else f"{value[:_WIDTH]}…"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from lockstitch import places, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal, text
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.checks import WORTH_WORKERS, Piece, parts_of, pool, scan_piece, size_of
 from lockstitch.cli.databases import PAUSE, RUN, WORKERS, Asked, cores, everything, number, seconds
 from lockstitch.cli.databases import scan as shared_scan
 from lockstitch.cli.progress import Progress
@@ -20,16 +21,10 @@ from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from multiprocessing.pool import Pool
 
 _ADVICE = "`lockstitch repair TARGET` mends them; `lockstitch show TARGET` shows them."
-# Below this many bytes in all, starting other processes costs more than it saves.
-_WORTH_WORKERS = 32 << 20
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 # So many files of programs that are not known are named where nobody asked for all of them.
 _NAMED = 5
-# A part of a file: which one, of how many.
-Piece = tuple[str, int, int]
 
 
 class Row(Struct):
@@ -138,68 +133,27 @@ def _flow(reports: Iterator[Report], *, every: bool, as_json: bool) -> int:
 def _workers(asked: str | None, files: Sequence[str]) -> int:
     if asked is not None and is_index(asked):
         return max(int(asked), 1)
-    small = sum(_size(path) for path in files) < _WORTH_WORKERS
-    return 1 if small else min(cores(), max(sum(map(_parts, files)), 1))
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
-    except OSError:
-        return 0
-
-
-def _parts(path: str) -> int:
-    """Say into how many parts a file is divided: many, for a large database of many sessions."""
-    is_large = path.endswith(_DATABASES) and _size(path) >= _WORTH_WORKERS
-    return 4 * cores() if is_large else 1
+    small = sum(size_of(path) for path in files) < WORTH_WORKERS
+    return 1 if small else min(cores(), max(sum(map(parts_of, files)), 1))
 
 
 def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:
     """Check all files, the largest first so that no core waits for one at the end."""
-    order = sorted(files, key=_size, reverse=True)
+    order = sorted(files, key=size_of, reverse=True)
     pieces = [
-        (path, part, parts) for path in order for parts in [_parts(path)] for part in range(parts)
+        (path, part, parts) for path in order for parts in [parts_of(path)] for part in range(parts)
     ]
     reports: Iterable[list[Report]]
     if workers == 1:
-        reports = map(_scan_piece, pieces)
+        reports = map(scan_piece, pieces)
         yield from _gathered(pieces, reports)
         return
-    with _pool(workers) as pool:
-        yield from _gathered(pieces, pool.imap(_scan_piece, pieces))
-
-
-def _scan_piece(piece: Piece) -> list[Report]:
-    return scan_one(*piece)
-
-
-def scan_one(path: str, *part: int) -> list[Report]:
-    """Check the sessions of one file, or of a part of it.
-
-    A failure of our own is said and does not end the scan.
-    """
-    try:
-        return sessions.scan_file(path, *part)
-    except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
-        return [Report(path, error=own_failure(error))]
-
-
-def _pool(workers: int) -> Pool:
-    """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
-    import signal
-    from multiprocessing import get_context
-
-    # What is ignored while a process is started stays ignored in it.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return get_context("spawn").Pool(workers)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pool(workers) as started:
+        yield from _gathered(pieces, started.imap(scan_piece, pieces))
 
 
 def _gathered(order: Sequence[Piece], reports: Iterable[list[Report]]) -> Iterator[Report]:
-    sizes = [_size(path) // parts for path, _, parts in order]
+    sizes = [size_of(path) // parts for path, _, parts in order]
     with Progress("Scanning", sum(sizes)) as advance:
         for done, found in zip(sizes, reports, strict=True):
             advance(done)

@@ -101,6 +101,18 @@ class Glimpse(Struct):
     is_aside: bool = False
 
 
+class Dropped(Struct):
+    """Messages that are stored but not sent by a resume: where they begin, and why.
+
+    ``is_chosen`` says that a person left them behind, so that no repair brings them back.
+    """
+
+    place: str
+    reason: str
+    messages: list[Any]
+    is_chosen: bool = False
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
@@ -162,6 +174,10 @@ class Format(ABC):
     ) -> Glimpse:
         """Return what the first and the last records of a file tell of its session."""
         return Glimpse()
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        """Return the turns that a resume would not send, piece by piece."""
+        return []
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""

@@ -17,8 +17,8 @@ from lockstitch.formats import (
     claude_stitch,
     claude_straighten,
 )
-from lockstitch.formats.base import Context, Format, Glimpse, Quick, Transcript, find
-from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
+from lockstitch.formats.base import Context, Dropped, Format, Glimpse, Quick, Transcript, find
+from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, WHY, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -119,6 +119,10 @@ class ClaudeCode(Format):
         )
         transcript.findings = [*graph_findings(chain, lost, transcript)]
         return transcript
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        chain, found = transcript.state
+        return [_dropped(chain, branch) for branch in found]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         chain, found = transcript.state
@@ -270,6 +274,20 @@ def _left_on_purpose(chain: Chain, branch: Branch) -> str:
         f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
         f"--branch {line} -o FILE writes them as a session of their own"
     )
+
+
+def _dropped(chain: Chain, branch: Branch) -> Dropped:
+    history = History("anthropic", [], [], [])
+    group = ""
+    for number in sorted(branch.members):
+        value = chain.value(number)
+        words = queued_words(value)
+        if words:
+            history.add({"role": USER, "content": words}, [number], [QUEUED])
+        elif is_sent(value) and type(message_of(value).get("content")) in (list, str):
+            group = _enter(history, value, number, group)
+    place = f"line {chain.records[branch.top].place}"
+    return Dropped(place, WHY[branch.kind], history.messages, branch.kind in LEFT)
 
 
 def _is_split(found: Finding, transcript: Transcript) -> bool:

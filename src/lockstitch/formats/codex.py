@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats import codex_repair
-from lockstitch.formats.base import Context, Format, Glimpse, Transcript
+from lockstitch.formats.base import Context, Dropped, Format, Glimpse, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
 from lockstitch.formats.codex_head import META, id_in
@@ -95,6 +95,16 @@ class Codex(Format):
         transcript.evidence = evidence_of(records, thread.items)
         transcript.findings = [*store_findings(thread, transcript)]
         return transcript
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        thread: Thread = transcript.state
+        records = transcript.records
+        items = [payload_of(records[number].value) for number in thread.hidden]
+        found = [item for item in items if type(item.get("type")) is str]
+        if not found:
+            return []
+        place = f"line {records[thread.hidden[0]].place}"
+        return [Dropped(place, "written before a second session_meta", found)]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return codex_repair.straighten(transcript, ledger)

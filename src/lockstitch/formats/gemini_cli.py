@@ -12,7 +12,16 @@ from lockstitch import inputs
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import gemini_stitch
-from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Glimpse, Transcript, find
+from lockstitch.formats.base import (
+    DOCUMENT,
+    LINES,
+    Context,
+    Dropped,
+    Format,
+    Glimpse,
+    Transcript,
+    find,
+)
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
 from lockstitch.formats.history import Strand
 from lockstitch.formats.records import Record, as_str
@@ -86,6 +95,17 @@ class GeminiCli(Format):
         )
         transcript.findings = [*_findings(chat)]
         return transcript
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        chat: Chat = transcript.state
+        return [
+            Dropped(
+                f"line {chat.records[number].place}",
+                "hidden by a rewind to a message that is not there",
+                Chat([Record("", message.value) for message in hidden]).history.messages,
+            )
+            for number, hidden in chat.lost.items()
+        ]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Take out rewinds that lead nowhere, which hide all before them, and empty records."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import pi_repair, pi_stitch
-from lockstitch.formats.base import Context, Format, Glimpse, Transcript
+from lockstitch.formats.base import Context, Dropped, Format, Glimpse, Transcript
 from lockstitch.formats.history import Strand
 from lockstitch.formats.pi_blocks import message_of
 from lockstitch.formats.pi_head import id_in, is_header
-from lockstitch.formats.pi_session import Session, is_prompt
+from lockstitch.formats.pi_session import Session, branches, is_prompt
 from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import WARNING, Finding
@@ -95,6 +95,12 @@ class Pi(Format):
             turns = f"{len(away)} turn{'s' * (len(away) != 1)}"
             transcript.notes.append(f"{turns} are on other branches of the tree")
         return transcript
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        return [
+            Dropped(place, "on another branch of the tree", messages)
+            for place, messages in branches(transcript.state)
+        ]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return pi_repair.straighten(transcript, ledger)

@@ -22,7 +22,7 @@ from lockstitch.sessions.compacting import (
     shortened,
     shorter,
 )
-from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
+from lockstitch.sessions.finding import opened, paths, psycopg_hint, searched, sources
 from lockstitch.sessions.listing import listed, summarized
 from lockstitch.sessions.repairing import (
     COPY,
@@ -76,6 +76,7 @@ __all__ = [
     "scan_database",
     "scan_file",
     "search",
+    "searched",
     "session_of",
     "shortened",
     "shorter",

@@ -12,14 +12,13 @@ from lockstitch.formats import lines, packed
 from lockstitch.formats.base import Format, Glimpse
 from lockstitch.formats.registry import format_named, owner_of
 from lockstitch.report import OWN, Report
-from lockstitch.sessions.summary import Summary, described, one_line, resuming
+from lockstitch.sessions.summary import Summary, described, is_many, one_line, resuming
 
 _HEAD = 1 << 17
 _TAIL = 1 << 16
 _LINES = 40
 # A document is one value: a part of it tells nothing.
 _DOCUMENT = 1 << 22
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
 def listed(paths: Iterable[str], *, environ: Mapping[str, str] | None = None) -> Iterator[Summary]:
@@ -30,7 +29,7 @@ def listed(paths: Iterable[str], *, environ: Mapping[str, str] | None = None) ->
     where = os.environ if environ is None else environ
     known: list[tuple[float, str, Summary | None]] = []
     for path in paths:
-        if path.endswith(_DATABASES):
+        if is_many(path):
             known += [(one.updated, path, one) for one in listed_in(path, where)]
         else:
             known.append((_time(path), path, None))
@@ -49,7 +48,7 @@ def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[S
     """Give the sessions of one file; those of a program that is not known are left out."""
     where = os.environ if environ is None else environ
     try:
-        if path.endswith(_DATABASES):
+        if is_many(path):
             yield from _rows(path)
             return
         form = owner_of(path, where)
@@ -71,7 +70,7 @@ def summarized(report: Report) -> Summary:
 def title_of(report: Report) -> str:
     """Return the title or the first words of a session; empty if its file tells neither."""
     try:
-        if report.target.endswith(_DATABASES):
+        if is_many(report.target):
             found = (one.title for one in _rows(report.target) if one.session == report.session)
             return next(found, "")
         told = _glimpse(report.target, format_named(str(report.format)))

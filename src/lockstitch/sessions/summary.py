@@ -24,10 +24,14 @@ HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreada
 _DROPPING = frozenset(
     {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
 )
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 _MOST_WORDS = 3
 _LONGEST = 200
 _UNITS = (("year", 31_557_600), ("month", 2_629_800), ("week", 604_800), ("day", 86_400))
 _SHORT_UNITS = (("hour", 3600), ("minute", 60))
+
+
+Key = tuple[str, str | None]
 
 
 class Summary(Struct):
@@ -51,6 +55,11 @@ class Summary(Struct):
     words: tuple[str, ...] = ()
     is_local: bool = False
     is_aside: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Return what tells the session from all others of a list."""
+        return key_of(self.target, self.session)
 
     def age(self, now: float) -> str:
         """Return how long ago the session was last used, in words."""
@@ -78,8 +87,8 @@ class Problem(Struct):
 
     @property
     def meaning(self) -> str:
-        """Return what the rule says, as a sentence."""
-        return sentence(RULES[self.findings[0].code].summary)
+        """Return what it means, in whole sentences."""
+        return RULES[self.findings[0].code].what
 
     @property
     def refusal(self) -> str:
@@ -90,6 +99,16 @@ class Problem(Struct):
     def cure(self) -> str:
         """Return what a repair does about it, as a sentence."""
         return sentence(self.findings[0].help)
+
+
+def key_of(target: str, session: str | None) -> Key:
+    """Return what tells a session from others: its file, and its id where a file holds many."""
+    return target, session if is_many(target) else None
+
+
+def is_many(target: str) -> bool:
+    """Whether a file holds many sessions."""
+    return target.endswith(_DATABASES)
 
 
 def problems(findings: Sequence[Finding]) -> list[Problem]:
