@@ -49,7 +49,7 @@ def test_a_dead_session_is_picked_repaired_and_resumed(tmp_path: Path, columns: 
         terminal.wait("will be answered")
         assert "LS101" not in terminal.text
         terminal.press("d")
-        terminal.wait("No result was recorded")
+        terminal.wait("@@ new, after 2 @@")
         terminal.press("b")
         terminal.wait("What is wrong")
         assert broken.read_bytes() == before

@@ -38,7 +38,9 @@ def test_turns_that_a_resume_drops_are_counted_as_turns() -> None:
 
 def test_warnings_are_not_broken_and_notes_are_healthy() -> None:
     assert state_of(Report("f", findings=[finding("LS101", "warning")]))[0] == "warning"
-    assert state_of(Report("f", findings=[finding("LS608", "note")])) == ("healthy", "healthy")
+    assert state_of(Report("f")) == ("healthy", "healthy")
+    noted = state_of(Report("f", findings=[finding("LS608", "note")]))
+    assert noted == ("healthy", "healthy (note: 1 missing line break)")
     assert state_of(Report("f", error="is empty")) == ("unreadable", "is empty")
 
 

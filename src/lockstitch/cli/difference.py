@@ -28,13 +28,14 @@ def difference(mended: Mended, name: str, width: int | None = None) -> Iterator[
 
     Lines that are wider than ``width`` go on in the next one.
     """
-    for sign, line in _lines(mended, name):
+    context = _CONTEXT if width is None else max(min(_CONTEXT, width // 4), 4)
+    for sign, line in _lines(mended, name, context):
         safe = terminal.harmless(line)
         for row in [safe] if width is None else rows(safe, width, None):
             yield terminal.paint(row, _STYLES[sign])
 
 
-def _lines(mended: Mended, name: str) -> Iterator[tuple[str, str]]:
+def _lines(mended: Mended, name: str, context: int) -> Iterator[tuple[str, str]]:
     if not mended.changed:
         return
     yield "=", f"--- {text.shown(name)}"
@@ -43,7 +44,7 @@ def _lines(mended: Mended, name: str) -> Iterator[tuple[str, str]]:
     place = "0"
     for record in mended.before.records:
         if record.start not in after or after[record.start].fresh is not record.fresh:
-            yield from _changed(mended.before, record, after.get(record.start))
+            yield from _changed(mended.before, record, after.get(record.start), context)
     for record in mended.after.records:
         if record.is_new:
             yield "@", f"@@ new, after {place} @@"
@@ -52,7 +53,9 @@ def _lines(mended: Mended, name: str) -> Iterator[tuple[str, str]]:
             place = record.place or place
 
 
-def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterator[tuple[str, str]]:
+def _changed(
+    transcript: Transcript, old: Record, new: Record | None, context: int
+) -> Iterator[tuple[str, str]]:
     before = _shown(transcript, old)
     if new is None:
         yield "@", f"@@ {old.place}, removed @@"
@@ -61,10 +64,8 @@ def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterato
     yield "@", f"@@ {old.place}{_places(old, new)} @@"
     after = _shown(transcript, new)
     start, end = _common(before, after)
-    left = terminal.harmless(
-        f"{'…' * (start > _CONTEXT)}{before[max(start - _CONTEXT, 0) : start]}"
-    )
-    right = after[len(after) - end :][:_CONTEXT] + "…" * (end > _CONTEXT)
+    left = terminal.harmless(f"{'…' * (start > context)}{before[max(start - context, 0) : start]}")
+    right = after[len(after) - end :][:context] + "…" * (end > context)
     was, will = (_cut(one[start : len(one) - end]) for one in (before, after))
     yield "-", f"-{left}{was}{right}"
     yield "+", f"+{left}{will}{right}"

@@ -73,8 +73,7 @@ def _head(one: Summary, width: int, marks: Marks, now: float) -> Iterator[str]:
     title = one.title or f"({one.session or 'no title'})"
     for line in wrapped(title, width):
         yield terminal.paint(line, "bold")
-    home = os.path.expanduser("~")  # noqa: PTH111 - start-up time
-    project = shortened(one.project, home) if one.project else ""
+    project = shortened(one.project, home()) if one.project else ""
     facts = (one.program, project, one.age(now), size(one.size) if one.size else "")
     yield from wrapped(f" {marks.dot} ".join(filter(None, facts)), width)
     yield ""
@@ -178,6 +177,11 @@ def undo_line(one: Summary) -> str:
     """Return the command that takes the last repair of a session back, to be pasted."""
     more = f" --session {pasted(one.session)}" if is_many(one.target) and one.session else ""
     return f"lockstitch undo {pasted(one.target)}{more}"
+
+
+def home() -> str:
+    """Return the home directory."""
+    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
 
 
 def here() -> str:

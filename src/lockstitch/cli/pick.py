@@ -6,7 +6,6 @@ listed at once and checked beside that, the newest first.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from itertools import islice
@@ -49,9 +48,8 @@ def run() -> int:
 def nothing_found() -> None:
     """Say that there are no sessions, and where they were looked for."""
     terminal.note("No sessions were found. Lockstitch looked in:")
-    home = os.path.expanduser("~")  # noqa: PTH111 - start-up time
     for place in sessions.searched():
-        terminal.note(f"  {shortened(place, home)}")
+        terminal.note(f"  {shortened(place, looks.home())}")
     terminal.note("`lockstitch scan FOLDER` looks elsewhere.")
 
 
@@ -68,9 +66,8 @@ class _Loop:
     """The screen: keys and finished checks come in, screens go out."""
 
     def __init__(self, paths: list[str]) -> None:
-        home = os.path.expanduser("~")  # noqa: PTH111 - start-up time
         self.marks = _marks()
-        self.list = List(home, time.time(), self.marks)
+        self.list = List(looks.home(), time.time(), self.marks)
         self.left: Iterator[Summary] = sessions.listed(paths)
         self.checks: Background | None = None
         self.paths = paths
@@ -245,7 +242,7 @@ class _Lines:
 
     def run(self) -> list[str]:
         """Print the list, and see to the session that is named."""
-        known = List(os.path.expanduser("~"), time.time(), self.marks)  # noqa: PTH111
+        known = List(looks.home(), time.time(), self.marks)
         for one in self.found:
             known.add(_checked(one))
         self.found = known.found

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # What a key asks for.
 OPEN, QUIT, BACK = "open", "quit", "back"
-_COLOURS = {BROKEN: "red", UNREADABLE: "red", WARNINGS: "yellow", HEALTHY: "green"}
-_WIDE = 60
+COLOURS = {BROKEN: "red", UNREADABLE: "red", WARNINGS: "yellow", HEALTHY: "green"}
+WIDE = 60
 _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 _DIGITS = "123456789"
 
@@ -121,7 +121,7 @@ class List(Struct):
     def drawn(self, width: int, height: int) -> list[str]:
         """Return the whole screen."""
         listed = self.shown()
-        each = 2 if width >= _WIDE else 3
+        each = 2 if width >= WIDE else 3
         room = max(height - 3, 1)
         self.page = max(room // each, 1)
         self.at = max(0, min(self.at, len(listed) - 1))
@@ -157,7 +157,7 @@ class List(Struct):
         state = f"{one.level}: {one.state}" if one.level not in ("", HEALTHY) else one.level
         state = state or "not checked yet"
         facts = f" {self.marks.dot} ".join(filter(None, (one.program, self._project(one))))
-        if width < _WIDE:
+        if width < WIDE:
             return [first, self._state(one, state, width), self._indented(facts, width)]
         state = fitted(state, width - 4, self.marks.more)
         left = width - 4 - cells(state) - 3
@@ -167,7 +167,7 @@ class List(Struct):
 
     def _state(self, one: Summary, state: str, width: int) -> str:
         text = fitted(state, width - 4, self.marks.more)
-        return f"    {terminal.paint(text, _COLOURS.get(one.level, 'dim'))}"
+        return f"    {terminal.paint(text, COLOURS.get(one.level, 'dim'))}"
 
     def _indented(self, text: str, width: int) -> str:
         return f"    {fitted(text, width - 4, self.marks.more)}"

@@ -391,7 +391,12 @@ class _Round:
             named, tail = self.chain.named_leaf()[0], self.chain.graph.by_number[branch.tail]
             self.set(named, "leafUuid", tail.id)
             place = self.chain.records[branch.tail].place
-            self.note(code, "linked", named, f"the last prompt is now line {place}, where a resume continues")
+            self.note(
+                code,
+                "linked",
+                named,
+                f"the last prompt is now line {place}, where a resume continues",
+            )
             return
         if branch.kind == END:
             self.relink(code, self._first_note(), branch.tail)

@@ -23,7 +23,7 @@ from lockstitch.sessions.compacting import (
     shorter,
 )
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, searched, sources
-from lockstitch.sessions.listing import listed, summarized
+from lockstitch.sessions.listing import Summaries, listed, summarized
 from lockstitch.sessions.repairing import (
     COPY,
     Repaired,
@@ -54,6 +54,7 @@ __all__ = [
     "Report",
     "Shorter",
     "Source",
+    "Summaries",
     "Summary",
     "Undone",
     "applied",
