@@ -151,7 +151,7 @@ def test_a_call_that_makes_no_sense(here: Any, store: str, words: tuple[str, ...
 def test_nobody_at_the_terminal_means_no(lockstitch: Any, store: str) -> None:
     done = lockstitch("rewind", store, "--to", "1")
     assert done.returncode == 1
-    assert b"Nothing was written: --yes goes back without asking." in done.stderr
+    assert b"Nothing was changed: --yes goes back without asking." in done.stderr
     assert len(bodies(store, "ticket-42")) == 17
 
 

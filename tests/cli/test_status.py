@@ -59,7 +59,6 @@ def test_a_folder(process: Any, tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        [],
         ["nonsense"],
         ["check", "--nonsense"],
         ["check", "--dialect"],

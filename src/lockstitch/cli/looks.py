@@ -15,8 +15,10 @@ from lockstitch.cli.rows import several, size
 from lockstitch.cli.text import COLOURS
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Conflict, LockstitchError, Moved
+from lockstitch.places import pasted
+from lockstitch.report import is_many
 from lockstitch.rules import NOTE, is_broken
-from lockstitch.sessions.summary import Summary, checked, is_many, pasted, problems
+from lockstitch.sessions.summary import Summary, checked, problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

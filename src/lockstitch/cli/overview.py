@@ -14,7 +14,8 @@ from lockstitch.cli.looks import home
 from lockstitch.cli.pick import nothing_found
 from lockstitch.cli.picker import COLOURS, WIDE, shortened, wrapped
 from lockstitch.cli.rows import cells, fitted, several, size
-from lockstitch.report import OWN
+from lockstitch.places import pasted
+from lockstitch.report import OWN, is_many
 from lockstitch.sessions.summary import (
     BROKEN,
     HEALTHY,
@@ -24,8 +25,6 @@ from lockstitch.sessions.summary import (
     Summary,
     ago,
     described,
-    is_many,
-    pasted,
     short_ids,
     state_of,
 )

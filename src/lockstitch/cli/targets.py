@@ -196,7 +196,8 @@ def last_used(target: str | None, session: str | None) -> tuple[str, str | None]
     """
     from lockstitch import sessions
     from lockstitch.cli.looks import here
-    from lockstitch.sessions.summary import is_many, pasted
+    from lockstitch.places import pasted
+    from lockstitch.report import is_many
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")

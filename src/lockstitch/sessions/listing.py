@@ -13,8 +13,8 @@ from lockstitch.errors import LockstitchError
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import Format, Glimpse
 from lockstitch.formats.registry import format_named, owner_of
-from lockstitch.report import OWN, Report
-from lockstitch.sessions.summary import Summary, described, is_many, one_line, resuming
+from lockstitch.report import OWN, Report, is_many
+from lockstitch.sessions.summary import Summary, described, one_line, resuming
 
 _HEAD = 1 << 17
 _TAIL = 1 << 16

@@ -38,7 +38,7 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
         ("a", "langgraph.a", "copied")
     ]
     undo = f"lockstitch undo {target} --run {told_['run']}"
-    assert f"`{undo}` takes it back." in err
+    assert f"To undo it: {undo}" in err
     status, _, err = lockstitch("migrate", address, target)
     assert status == 0
     assert "Copied 1 thread" in err
