@@ -26,6 +26,7 @@ COMMANDS = (
     "check",
     "repair",
     "undo",
+    "backups",
     "show",
     "export",
     "heal",

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from lockstitch import backups, places, sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, migrate, salvage, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.backups import fields_of
 from lockstitch.cli.rows import several, size
 from lockstitch.cli.targets import told
 from lockstitch.errors import LockstitchError, UsageError
@@ -207,7 +208,7 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
     if as_json:
         from lockstitch.cli import machine
 
-        terminal.emit(machine.encode(backups=[_fields(backup) for backup in found]))
+        terminal.emit(machine.encode(backups=[fields_of(backup) for backup in found]))
         return status
     for backup in found:
         count = backup.manifest.before_size
@@ -220,19 +221,6 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
     if not found:
         terminal.note("No backups.")
     return status
-
-
-def _fields(backup: Backup) -> dict[str, Any]:
-    return {
-        "target": backup.path,
-        "session": sessions.session_of(backup),
-        "backup": str(backup.record),
-        "time": backup.time.isoformat(),
-        "status": backup.status,
-        "kind": "undo" if backups.is_undo(backup) else "repair",
-        "run": backup.run,
-        "codes": backup.manifest.details.get("codes", []),
-    }
 
 
 COMMAND = Command(
