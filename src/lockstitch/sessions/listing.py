@@ -77,7 +77,8 @@ class Summaries:
             told = _glimpse(report.target, format_named(report.format))
         except (LockstitchError, OSError):
             return described(report)
-        return described(report, told.title or told.prompt)
+        known = described(report, told.title or told.prompt)
+        return structs.replace(known, project=known.project or told.project)
 
     def _row(self, report: Report) -> Summary:
         if report.target not in self.rows:
@@ -85,7 +86,9 @@ class Summaries:
         known = self.rows[report.target].get(report.session)
         if known is None:
             return described(report)
-        return structs.replace(described(report, known.title), updated=known.updated)
+        made = described(report, known.title)
+        project = made.project or known.project
+        return structs.replace(made, updated=known.updated, project=project)
 
 
 def summarized(report: Report) -> Summary:
