@@ -180,8 +180,8 @@ COMMAND = Command(
         "them, in any case. What users, models and tools said is looked at. Without a TARGET it "
         "looks through the sessions of all known programs on this machine, as they would be sent "
         "by a resume; a TARGET may also be a store of Lockstitch's own, in which what was rewound "
-        "is found, too. Prints the record or message and a little of the text around; on a terminal "
-        "below the title, the project and the age of its session. With --json: "
+        "is found, too. Prints the record or message and a little of the text around; a terminal "
+        "shows the title, the project and the age of its session above. With --json: "
         '"matches", each with target, format, session, seq, who, excerpt and at, and "errors". '
         "Changes nothing."
     ),
