@@ -259,8 +259,8 @@ COMMAND = Command(
         "reads every byte and verifies the checksums and the request that each session makes, "
         "also while sessions are written. A PostgreSQL with LangGraph's checkpoints is read "
         "thread by thread, in short transactions. Changes nothing. A finding marked [*] is one "
-        "that `lockstitch repair` (or `heal`, for lists) mends; `lockstitch explain CODE` tells"
-        " more about it."
+        "that `lockstitch repair` (or `heal`, for lists) repairs; `lockstitch explain CODE` tells "
+        "more about it."
     ),
     examples=(
         "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",

@@ -34,13 +34,13 @@ WORKERS = Option("workers", ("--workers", "-w"), "How many processes to use.", m
 PAUSE = Option(
     "pause",
     ("--pause",),
-    "Of a PostgreSQL: rest so many seconds after every 200 threads.",
+    "PostgreSQL only: pause this long after every 200 threads.",
     metavar="SECONDS",
 )
 RUN = Option(
     "run_name",
     ("--run",),
-    "Of a PostgreSQL: share the work with whoever gives the same name, on any machine.",
+    "PostgreSQL only: share the work with whoever gives the same name, on any machine.",
     metavar="NAME",
 )
 IDLE = Option(

@@ -95,7 +95,7 @@ def _body(view: Look, width: int, marks: Marks) -> Iterator[str]:
     vendor = profile_named(str(view.report.dialect)).vendor if view.report.dialect else ""
     if view.report.unreachable:
         turns = several(view.report.unreachable, "turn")
-        left = f"A resume would drop {turns} ({size(view.report.left)}) without a word."
+        left = f"A resume would drop {turns} ({size(view.report.left)}) without saying so."
         yield from wrapped(left, width, "  ")
     for one in found:
         colour = COLOURS[one.severity]

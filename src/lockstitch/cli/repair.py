@@ -1,4 +1,4 @@
-"""``lockstitch repair``: a broken session mended where it is, with a backup and a way back."""
+"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def _one(name: str, source: Source, how: How, asking: Asking) -> Done:
     try:
         done = _written(session, mended, how)
     except Moved:
-        terminal.note(f"{text.shown(label)}: went on meanwhile; nothing was written")
+        terminal.note(f"{text.shown(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
         return name, outlook, False
     if how.yes:
@@ -324,7 +324,7 @@ def _written(session: Opened, mended: Mended, how: How) -> Repaired:
         again = sessions.repair(
             session.source, how.options, run=how.run, follow_symlinks=how.follow
         )
-        terminal.note("The session went on meanwhile; it was read and repaired again.")
+        terminal.note("The session was continued meanwhile; it was read and repaired again.")
         return again
 
 
@@ -422,14 +422,14 @@ def _status(done: list[Done], how: How, targets: list[str]) -> int:
 COMMAND = Command(
     name="repair",
     run=run,
-    summary="Mend broken sessions where they are: planned, shown, backed up, undoable.",
+    summary="Repair broken sessions in place: planned, shown, backed up, undoable.",
     details=(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
-        "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
+        "change, -o writes a repaired copy instead. The original is kept in a folder .lockstitch "
         "beside the session, and `lockstitch undo` brings it back byte for byte. A session that "
         "its program has open is not repaired: a call that looks lost may be at work. A thread of "
         "LangGraph's that --session names is, also in a database that is open: it is written only "
-        'if it is still what was read, and else told as "went on". Lines that '
+        'if it is still what was read, and else reported as "went on". Lines that '
         "are appended meanwhile all the same are carried over. Real results are looked for "
         "everywhere they may have survived before a neutral one is written. In a PostgreSQL with "
         "LangGraph's "
@@ -445,7 +445,7 @@ COMMAND = Command(
         "lockstitch repair --all",
         "lockstitch repair --yes ~/.claude/projects",
         "lockstitch repair session.jsonl --diff",
-        "lockstitch repair session.jsonl -o mended.jsonl",
+        "lockstitch repair session.jsonl -o repaired.jsonl",
         "lockstitch repair session.jsonl --strategy rollback --yes",
         "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
         "lockstitch repair sqlite:///agent.db --session ticket-42",
@@ -461,7 +461,7 @@ COMMAND = Command(
         Option("every", ("--all", "-a"), "Take all sessions of this machine."),
         LAST,
         Option("diff", ("--diff",), "Only show the lines that would change."),
-        Option("output", ("--output", "-o"), "Write a mended copy here.", metavar="FILE"),
+        Option("output", ("--output", "-o"), "Write a repaired copy here.", metavar="FILE"),
         OVERWRITE,
         Option(
             "strategy",
@@ -479,7 +479,7 @@ COMMAND = Command(
             ("--force-cleanup",),
             "If anything is left: go back to the last state that is proven valid.",
         ),
-        Option("notes", ("--notes",), "Mend what harms nobody, too: a session with notes only."),
+        Option("notes", ("--notes",), "Repair what harms nobody, too: a session with notes only."),
         Option(
             "branch",
             ("--branch",),

@@ -58,7 +58,7 @@ def repair(target: str, session: str | None, how: Errand) -> int:
 
 
 def _is_agreed() -> bool:
-    question = "Write anew what can be read? What is damaged is kept beside it."
+    question = "Rewrite what can be read? The damaged session is kept next to it."
     return terminal.agreed(question, "--yes applies this plan")
 
 

@@ -147,7 +147,7 @@ COMMAND = Command(
     details=(
         "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
         "goose keep their sessions, reads every file on all cores and changes nothing. "
-        "`unreachable` counts the turns that a resume would leave behind without a word. "
+        "Says of each session that is not healthy what is wrong, and the command that repairs it. "
         "PATH may be the address of a PostgreSQL: then it looks through a store of Lockstitch's "
         "own there, and through the checkpoints that LangGraph keeps in it, of all schemas or of "
         "the one that ?schema=NAME names. Tables of other roles than the one that connects, and "

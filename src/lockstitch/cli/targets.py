@@ -40,7 +40,7 @@ def is_own(target: str | None, form: str | None) -> bool:
     if places.place_of(target) is not None:
         return True
     if form is not None:
-        raise Unreadable("is no store of Lockstitch's own")
+        raise Unreadable("is not a store of Lockstitch's own")
     return False
 
 
@@ -60,9 +60,10 @@ def require_own(target: str | None, form: str | None = None) -> str:
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, form):
+        _require_there(target)
         raise UsageError(
-            f"{public(target)}: is no store of Lockstitch's own, and checkpoints, rewind and fork "
-            "are for those. Of another program's session, `lockstitch repair --branch` writes a "
+            f"{public(target)}: is not a store of Lockstitch's own, which checkpoints, rewind and "
+            "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
             "branch as a session of its own, and `--strategy rollback` goes back to the last "
             "complete turn"
         )
@@ -74,10 +75,18 @@ def require_store(target: str | None) -> str:
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, None):
+        _require_there(target)
         raise UsageError(
-            f"{public(target)}: is no store of Lockstitch's own, and this command is for those"
+            f"{public(target)}: is not a store of Lockstitch's own, which this command is for"
         )
     return target
+
+
+def _require_there(target: str) -> None:
+    """Raise UsageError if a target that looks like a file is not there."""
+    is_path = "://" not in target and (os.sep in target or "." in target)
+    if is_path and not os.path.lexists(target):
+        raise UsageError(f"{public(target)}: no such file")
 
 
 def copy_to(

@@ -228,7 +228,7 @@ COMMAND = Command(
     run=run,
     summary="Take the last repair of a session back, byte for byte.",
     details=(
-        "Shows what will take the place of what, with sizes and dates, and asks; --yes does not "
+        "Shows what will replace what, with sizes and dates, and asks; --yes does not "
         "ask. For a folder: the last repair that touched files in it, all of them. For a database: "
         "all that its last repair touched, or the last repair of one session (--session, or its "
         "id). Refuses if a file is no longer what the repair left, because its program has gone "
@@ -238,9 +238,9 @@ COMMAND = Command(
         "itself be undone: --list names its run, and --run takes it back. In a PostgreSQL with "
         "LangGraph's "
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
-        "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
-        "left alone, and said. In a store of Lockstitch's own, the damaged session is back under "
-        "its name, and what the repair and its program made of it is kept beside it. The --run "
+        "--run NAME, or of one thread (--session). A thread that has continued since its repair is "
+        "left alone and reported. In a store of Lockstitch's own, the damaged session is back "
+        "under its name, and what the repair and its program made of it is kept. The --run "
         "that `migrate` printed takes away the threads it copied, but for those in use since."
     ),
     examples=(

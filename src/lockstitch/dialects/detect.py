@@ -59,7 +59,8 @@ def dialect_of(value: Any) -> str:
         raise UsageError(f"expected a list of messages or a request body, got {_kind(value)}")
     if not marks:
         raise AmbiguousDialect(
-            "nothing in this list tells its dialect apart; name one: " + ", ".join(CLASSES)
+            "cannot tell which API this list is for; name its dialect (--dialect on the command "
+            f"line): {', '.join(CLASSES)}"
         )
     raise AmbiguousDialect(
         f"this list has marks of {' and '.join(sorted(marks))}; name the dialect"

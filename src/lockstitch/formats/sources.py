@@ -39,6 +39,8 @@ _RESTING = 60
 _SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
+# So many of several sessions are named.
+_FEW = 4
 
 
 class Source(Struct, frozen=True):
@@ -316,8 +318,14 @@ def _by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source:
     if not matches:
         raise Unreadable("is neither a file nor the id of a session on this machine")
     if len(matches) > 1:
-        raise UsageError(f"is the beginning of {len(matches)} sessions; give more of the id")
+        raise UsageError(f"is the beginning of {len(matches)} sessions: {_few(matches)}")
     return matches[0]
+
+
+def _few(matches: Sequence[Source]) -> str:
+    """Name the first of several sessions."""
+    names = [f"{_named(source)} ({source.form.title})" for source in matches[:_FEW]]
+    return ", ".join(names) + (", …" if len(matches) > _FEW else "") + "; give more of the id"
 
 
 def _named(source: Source) -> str:
