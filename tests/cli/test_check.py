@@ -186,7 +186,7 @@ def test_content_never_appears(lockstitch: Any, saved: Any, broken: Any) -> None
     assert b"SECRET" not in done.stdout + done.stderr
 
 
-def test_a_check_imports_neither_typer_nor_rich(saved: Any, broken: Any) -> None:
+def test_a_check_imports_no_third_party(saved: Any, broken: Any) -> None:
     program = (
         "import sys; from lockstitch import cli; cli.run(['check', sys.argv[1]]);"
         "sys.exit(bool({'typer', 'click', 'rich', 'pydantic', 'asyncio'} & sys.modules.keys()))"

@@ -86,7 +86,7 @@ def test_names_are_those_of_the_sessions(here: Run, tmp_path: Path) -> None:
     url = f"jsonl:///{tmp_path}/sessions"
     path = tmp_path / "a session.json"
     path.write_text(json.dumps(HELLO), encoding="utf-8")
-    assert b"--dialect on the command line): anthropic" in here("import", path, url).stderr
+    assert b"--dialect on the command line" in here("import", path, url).stderr
     [one] = imported(here, path, url, "-d", "anthropic")
     assert one["session"] == "a-session"
     again = ("import", path, url, "-d", "anthropic", "--as", "other")

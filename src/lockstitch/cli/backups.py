@@ -287,6 +287,7 @@ def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
 
 COMMAND = Command(
     name="backups",
+    group="sessions",
     run=run,
     summary="List, show and prune the backups that repairs have kept.",
     details=(

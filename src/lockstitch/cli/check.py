@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
 import lockstitch
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, reading, terminal, text
+from lockstitch.cli import output as printing
 from lockstitch.cli.arguments import (
     DIALECT,
     FORMAT,
@@ -19,7 +19,6 @@ from lockstitch.cli.arguments import (
     SESSION,
     Command,
     Operand,
-    Option,
 )
 from lockstitch.cli.databases import PAUSE, WORKERS, Asked, is_meant, number, seconds
 from lockstitch.cli.databases import reports as threads
@@ -49,14 +48,16 @@ def run(  # noqa: PLR0913 - one keyword an option
     form: str | None,
     session: str | None,
     output: str,
+    select: str | None,
+    ignore: str | None,
+    statistics: bool,
     workers: str | None,
     pause: str | None,
     newest: bool,
     as_json: bool,
 ) -> int:
     """Check every target, print what was found, and return the exit status."""
-    if as_json and output == "sarif":
-        raise UsageError("--json and --output-format sarif exclude each other")
+    asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
     if dialect is not None:
         profile_named(dialect)
     if newest:
@@ -69,17 +70,10 @@ def run(  # noqa: PLR0913 - one keyword an option
         for report in reports(target, dialect, model, form, session, asked)
     )
     tally = Tally()
-    if output == "text" and not as_json:
-        for report in tally.over(checked):
+    counted = tally.over(asked_for.over(checked))
+    if not asked_for.emit(counted):
+        for report in counted:
             _print(report)
-        return _status(tally)
-    from lockstitch.cli import machine
-
-    if output == "sarif":
-        terminal.emit(machine.sarif(list(tally.over(checked))))
-    else:
-        for piece in machine.streamed(tally.over(checked)):
-            terminal.emit(piece)
     return _status(tally)
 
 
@@ -218,8 +212,8 @@ def _print(checked: Report) -> None:
     name = text.named(checked)
     if checked.error is not None:
         terminal.complain(f"{text.shown(name)}: {checked.error}")
-    for found in checked.findings:
-        terminal.say(text.finding(name, str(checked.dialect), found, sys.stdout))
+    for line in printing.listed(checked):
+        terminal.say(line)
     for note in checked.notes:
         terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
 
@@ -249,6 +243,7 @@ def _say_next(due: dict[str, str]) -> None:
 
 COMMAND = Command(
     name="check",
+    group="sessions",
     run=run,
     summary="Find what is wrong with a session, or with a message list or request body.",
     details=(
@@ -271,6 +266,7 @@ COMMAND = Command(
         "lockstitch check 'postgresql://localhost/agents?schema=support' --format langgraph",
         "lockstitch check --dialect anthropic --json *.json",
         "lockstitch check --output-format sarif request.json > findings.sarif",
+        "lockstitch check --select LS1 --statistics ~/.claude/projects",
         "cat request.json | lockstitch check -d openai-chat:mistral -",
     ),
     operand=Operand(
@@ -285,14 +281,7 @@ COMMAND = Command(
         FORMAT,
         SESSION,
         LAST,
-        Option(
-            "output",
-            ("--output-format",),
-            "How to print: text, json or sarif.",
-            metavar="STYLE",
-            choices=("text", "json", "sarif"),
-            default="text",
-        ),
+        *printing.OPTIONS,
         WORKERS,
         PAUSE,
         JSON,

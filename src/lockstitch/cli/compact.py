@@ -304,6 +304,7 @@ def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
 
 COMMAND = Command(
     name="compact",
+    group="sessions",
     run=run,
     summary="Make a session that is too long shorter, as its own program would.",
     details=(
@@ -324,7 +325,9 @@ COMMAND = Command(
         "lockstitch compact conversation.json --max-bytes 20000000 -o shorter.json",
         "lockstitch compact sqlite:///agent.db --session ticket-42 --yes",
     ),
-    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
+    operand=Operand(
+        "target", "TARGET", "A file, the id of a session, or a store's address.", required=True
+    ),
     options=(
         Option(
             "budget",

@@ -197,6 +197,7 @@ def _encoded(messages: list[Any]) -> bytes:
 
 COMMAND = Command(
     name="export",
+    group="sessions",
     run=run,
     summary="Print a stored session as the messages of a request, healed, or as a document.",
     details=(

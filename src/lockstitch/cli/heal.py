@@ -129,6 +129,7 @@ def _summarise(target: str, plan: Plan) -> None:
 
 COMMAND = Command(
     name="heal",
+    group="requests",
     run=run,
     summary="Make a message list or request body valid, and say what was done.",
     details=(

@@ -62,7 +62,10 @@ def _sessions(
     with told(source):
         total = stored.records_in(source, session)
         with Progress("Copying", total, "records") as advance:
-            done = list(stored.migrate(source, target, session, name=name, advance=advance))
+            done: list[Copy | Failed] = []
+            for one in stored.migrate(source, target, session, name=name, advance=advance):
+                done.append(one)
+                terminal.achieve(f"{several(len(done), 'session')} had been copied before.")
     failures = [one for one in done if isinstance(one, stored.Failed)]
     for one in failures:
         terminal.complain(f"{text.shown(source)}:{one.session}: {one.error}")
@@ -241,6 +244,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
 
 COMMAND = Command(
     name="migrate",
+    group="store",
     run=run,
     summary="Copy sessions from one store into another one.",
     details=(

@@ -421,6 +421,7 @@ def _status(done: list[Done], how: How, targets: list[str]) -> int:
 
 COMMAND = Command(
     name="repair",
+    group="sessions",
     run=run,
     summary="Repair broken sessions in place: planned, shown, backed up, undoable.",
     details=(

@@ -94,6 +94,9 @@ def _removed(target: str, planned: Retention) -> Retention:
         for one in stored.remove(target, planned.removed, advance):
             if isinstance(one, Removal):
                 done.removed.append(one)
+                terminal.achieve(
+                    f"{several(len(done.removed), 'session')} had been deleted before."
+                )
             else:
                 done.spared.append(one)
     return done
@@ -181,6 +184,7 @@ def _audited(one: Audited) -> dict[str, Any]:
 
 COMMAND = Command(
     name="retain",
+    group="store",
     run=run,
     summary="Remove sessions that are old, or more than shall be kept.",
     details=(
@@ -197,7 +201,7 @@ COMMAND = Command(
         "lockstitch retain sqlite:///agent.db --older-than 6w --tag trial",
         "lockstitch retain sqlite:///agent.db --audit",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         Option(
             "older_than",

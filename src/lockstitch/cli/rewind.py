@@ -113,6 +113,7 @@ def _say(target: str, moved: Moved, *, as_json: bool) -> None:
 
 COMMAND = Command(
     name="rewind",
+    group="store",
     run=run,
     summary="Let a session go on from an earlier place; nothing is deleted.",
     details=(
@@ -125,7 +126,7 @@ COMMAND = Command(
         "lockstitch rewind agent.db --to before-the-migration --yes",
         "lockstitch rewind agent.db --undo",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         Option("to", ("--to",), "Number of a record, or label of a checkpoint.", metavar="PLACE"),
         Option("undo", ("--undo",), "Take the last rewind back."),

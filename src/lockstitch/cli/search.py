@@ -173,6 +173,7 @@ def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
 
 COMMAND = Command(
     name="search",
+    group="sessions",
     run=run,
     summary="Find sessions by what was said in them.",
     details=(

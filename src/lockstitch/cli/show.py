@@ -166,6 +166,7 @@ def _message_at(stored: sessions.Opened, place: str) -> int:
 
 COMMAND = Command(
     name="show",
+    group="sessions",
     run=run,
     summary="Show a session for a person to read, calls joined with their results.",
     details=(

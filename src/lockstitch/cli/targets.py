@@ -60,7 +60,7 @@ def require_own(target: str | None, form: str | None = None) -> str:
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, form):
-        _require_there(target)
+        _require_file(target)
         raise UsageError(
             f"{public(target)}: is not a store of Lockstitch's own, which checkpoints, rewind and "
             "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
@@ -75,18 +75,17 @@ def require_store(target: str | None) -> str:
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, None):
-        _require_there(target)
+        _require_file(target)
         raise UsageError(
             f"{public(target)}: is not a store of Lockstitch's own, which this command is for"
         )
     return target
 
 
-def _require_there(target: str) -> None:
-    """Raise UsageError if a target that looks like a file is not there."""
-    is_path = "://" not in target and (os.sep in target or "." in target)
-    if is_path and not os.path.lexists(target):
-        raise UsageError(f"{public(target)}: no such file")
+def _require_file(target: str) -> None:
+    """Raise `Unreadable` if nothing has the name that a store was looked for under."""
+    if "://" not in target and not os.path.lexists(target):
+        raise Unreadable(f"{public(target)}: no such file")
 
 
 def copy_to(

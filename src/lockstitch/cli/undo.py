@@ -225,6 +225,7 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
 
 COMMAND = Command(
     name="undo",
+    group="sessions",
     run=run,
     summary="Take the last repair of a session back, byte for byte.",
     details=(

@@ -20,6 +20,19 @@ from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule, shown
 from lockstitch.splices import dump
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
+_UNIQUE_IN_TURN = (
+    *_UNIQUE,
+    ("bedrock", "The toolUse blocks at messages.<N>.content contain duplicate Ids: <id>"),
+)
+_UNIQUE_IN_REQUEST = (
+    *_UNIQUE,
+    ("openai-responses", "Duplicate function_call_output for call_id <id>"),
+    (
+        "bedrock",
+        "The model returned the following errors: messages.<N>.content.<M>: `tool_use` ids must "
+        "be unique",
+    ),
+)
 _ITEM_ID_MAX = 64
 _DECODE = msgspec.json.Decoder().decode
 _CUT_OFF = "cut off"
@@ -30,7 +43,7 @@ REPEATED_CALL = rule(
     code="LS201",
     name="repeated-call",
     dialects=ALL,
-    errors=_UNIQUE,
+    errors=_UNIQUE_IN_TURN,
     summary="two calls of one turn share an id",
     help="heal drops an exact repeat, and gives the second of two different calls an id of its own",
     what="The same call id appears twice inside one turn.",
@@ -50,7 +63,7 @@ REUSED_ID = rule(
         "langchain:mistral",
         "langchain:anthropic",
     ),
-    errors=_UNIQUE,
+    errors=_UNIQUE_IN_REQUEST,
     summary="a call id of an earlier turn is used again",
     help="heal gives the later occurrence a unique id on the wire, with its result",
     what="Some models make ids that are unique only inside one response, such as `bash:0`.",

@@ -109,6 +109,11 @@ _TWICE = (
     ("openai-responses", "Duplicate function_call_output for call_id <id>"),
     ("openai-chat:mistral", "Not the same number of function calls and responses"),
     (
+        "openai-chat",
+        "Invalid parameter: Duplicate value for 'tool_call_id' of '<id>', in messages[<before>] "
+        "and messages[<again>].",
+    ),
+    (
         "gemini",
         "Please ensure that the number of function response parts is equal to the number of "
         "function call parts of the function call turn.",
@@ -342,12 +347,22 @@ def repeated_strangers(case: Case) -> set[int]:
 def _repeated(case: Case, number: int, result: Part) -> Finding:
     real = case.threads.pairing.masked.get(number)
     if real is None:
-        text = f"call {label(result)} is answered again"
-        return case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
-    other = case.threads.results[real]
-    first = min(result, other, key=lambda part: (part.home, part.at))
-    text = f"a placeholder answers call {label(result)}, its real result is at "
-    return case.find(MASKED_RESULT, case.place(first), text + case.place(other), id=result.id)
+        earlier = [part for part in case.threads.results[:number] if part.id == result.id]
+        other = earlier[-1] if earlier else result
+        kind, text = DUPLICATE_RESULT, f"call {label(result)} is answered again"
+    else:
+        other = case.threads.results[real]
+        kind, text = MASKED_RESULT, f"a placeholder answers call {label(result)}, its real result "
+        text += f"is at {case.place(other)}"
+    first, last = sorted((result, other), key=lambda part: (part.home, part.at))
+    return case.find(
+        kind,
+        case.place(result if real is None else first),
+        text,
+        id=result.id,
+        before=case.request.number(first.home),
+        again=case.request.number(last.home),
+    )
 
 
 @finder()
