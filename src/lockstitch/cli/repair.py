@@ -142,7 +142,9 @@ def _all(work: Iterable[Work], targets: list[str], how: How) -> int:
     try:
         done.extend(_each(work, how, asking))
     except KeyboardInterrupt:
+        # what was done before it stays in the list
         is_broken_off = True
+        terminal.leave_line()
     if how.quiet:
         from lockstitch.cli import machine
 
@@ -150,16 +152,19 @@ def _all(work: Iterable[Work], targets: list[str], how: How) -> int:
     status = _status(done, how, targets)
     if asking.was_alone:
         terminal.note("--yes applies this plan; at a terminal you are asked.")
-    return _interrupted(work[len(done) :], how) if is_broken_off else status
+    return _interrupted(done, work[len(done) :], how) if is_broken_off else status
 
 
-def _interrupted(left: list[Work], how: How) -> int:
-    """Say what was not looked at any more, and whether the one in hand has a backup already."""
+def _interrupted(done: list[Done], left: list[Work], how: How) -> int:
+    """Say what had been done, what had not, and whether the one in hand has a backup already."""
     for _, source in left[:1]:
         if not isinstance(source, LockstitchError) and backups_of_run(source.path, how.run):
             where = pasted(source.path)
             terminal.note(f"{where} may be repaired: lockstitch undo {where} brings it back.")
-    terminal.complain(f"interrupted; {several(len(left), 'session')} left to look at")
+    terminal.note(f"{several(len(left), 'session')} left to look at.")
+    count = sum(written for _, _, written in done)
+    before = f"{several(count, 'session')} had been repaired before." if count else ""
+    terminal.complain(f"interrupted. {before or 'Nothing was changed.'}")
     return INTERRUPTED
 
 
