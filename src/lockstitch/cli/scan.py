@@ -59,12 +59,16 @@ def run(  # noqa: PLR0913 - one keyword an option
     found = list(asked_for.over(report for report in scanned if not report.is_unknown))
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
     absent = [Report(places.public(path), error="no such file or folder") for path in missing]
+    hint = ""
     if not asked_for.emit([*found, *absent], others):
-        show(found, given, every=every)
+        hint = show(found, given, every=every)
         _name_others(others, given, every=every)
     # a file that was named is asked about; those that only lie in a folder are not
     declined = any(report.target in given for report in others)
-    return _status(found, failed=bool(missing) or declined)
+    status = _status(found, failed=bool(missing) or declined)
+    if hint:
+        terminal.note(hint)
+    return status
 
 
 def _name_others(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
