@@ -37,7 +37,8 @@ def test_text_reads_like_a_linter(lockstitch: Any, saved: Any, broken: Any) -> N
     assert more[0].startswith("  = Anthropic: ")
     assert "`tool_use` ids were found without `tool_result` blocks" in more[0]
     assert more[1].startswith("  = help: ")
-    assert done.stderr == b"Found 1 error (1 fixable).\n"
+    said = b"Found 1 error (1 fixable).\nTo repair it: lockstitch heal conversation.json\n"
+    assert done.stderr == said
 
 
 def test_text_when_all_is_well(lockstitch: Any, saved: Any, clean: Any) -> None:

@@ -154,4 +154,4 @@ def test_what_cannot_come_in(here: Run, tmp_path: Path) -> None:
     path.write_text(json.dumps([{"role": "user", "content": "Hello"}]))
     done = here("import", path, tmp_path / "nowhere", "-d", "anthropic")
     assert done.returncode == 2
-    assert b"is no store" in done.stderr
+    assert b"is not a store" in done.stderr

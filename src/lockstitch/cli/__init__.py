@@ -31,6 +31,7 @@ COMMANDS = (
     "check",
     "repair",
     "undo",
+    "backups",
     "show",
     "export",
     "heal",
@@ -123,6 +124,10 @@ def _dispatch(words: Sequence[str]) -> int:
     common = parser.common(line.front)
     if not line.name:
         terminal.configure(common.quiet, common.verbose, common.color)
+        if not words and _is_at_terminal():
+            from lockstitch.cli import pick
+
+            return pick.run()
         return _about(common)
     if line.name not in COMMANDS:
         raise UsageError(_unknown(line.name))
@@ -160,6 +165,12 @@ def _about(common: Common, chosen: Command | None = None) -> int:
 
     terminal.emit((pages.page(chosen) if chosen else pages.overview()).encode())
     return CLEAN
+
+
+def _is_at_terminal() -> bool:
+    """Whether a person sees what is printed, and can answer."""
+    streams = (sys.stdin, sys.stdout)
+    return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def own_failure(error: Exception) -> str:

@@ -11,6 +11,7 @@ __all__ = [
     "FOLLOW",
     "FORMAT",
     "JSON",
+    "LAST",
     "MODEL",
     "OVERWRITE",
     "SESSION",
@@ -47,6 +48,11 @@ SESSION = Option(
     ("--session",),
     "Id of one session where a store holds many.",
     metavar="ID",
+)
+LAST = Option(
+    "newest",
+    ("--last",),
+    "Take the session that was used last: in this folder, or else on this machine.",
 )
 OVERWRITE = Option(
     "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."

@@ -14,6 +14,7 @@ from lockstitch.cli.arguments import (
     DIALECT,
     FORMAT,
     JSON,
+    LAST,
     MODEL,
     SESSION,
     Command,
@@ -21,18 +22,22 @@ from lockstitch.cli.arguments import (
 )
 from lockstitch.cli.databases import PAUSE, WORKERS, Asked, is_meant, number, seconds
 from lockstitch.cli.databases import reports as threads
+from lockstitch.cli.reading import STDIN
 from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, own_below, stored
+from lockstitch.cli.targets import is_own, last_used, own_below, stored
 from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.detect import listed as listed_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.places import brief, public
+from lockstitch.places import brief, pasted, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+# For so many targets at most the command that repairs them is told.
+_MOST_DUE = 3
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -48,12 +53,16 @@ def run(  # noqa: PLR0913 - one keyword an option
     statistics: bool,
     workers: str | None,
     pause: str | None,
+    newest: bool,
     as_json: bool,
 ) -> int:
     """Check every target, print what was found, and return the exit status."""
     asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
     if dialect is not None:
         profile_named(dialect)
+    if newest:
+        target, session = last_used(targets[0] if targets else None, session)
+        targets = [target]
     asked = Asked(number(workers), seconds(pause, "--pause"), session)
     checked = (
         report
@@ -76,6 +85,7 @@ class Tally(Struct):
     failed: int = 0
     own: int = 0
     records: int = 0
+    due: dict[str, str] = field(default_factory=dict)
 
     def over(self, reports: Iterable[Report]) -> Iterator[Report]:
         """Give reports on, and count them."""
@@ -87,6 +97,9 @@ class Tally(Struct):
             for found in report.findings:
                 self.kinds[found.severity] = self.kinds.get(found.severity, 0) + 1
                 self.fixable += found.fixable
+            if len(self.due) <= _MOST_DUE and any(f.fixable for f in report.findings):
+                is_list = report.format in ("list", "requests")
+                self.due[public(report.target)] = "heal" if is_list else "repair"
             yield report
 
 
@@ -215,8 +228,17 @@ def _status(tally: Tally) -> int:
         terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
     elif not tally.failed:
         terminal.note("All clean.")
+    _say_next(tally.due if tally.kinds.keys() - {NOTE} else {})
     broken = tally.kinds.keys() - {NOTE}
     return FAILED if tally.failed else FINDINGS if broken else CLEAN
+
+
+def _say_next(due: dict[str, str]) -> None:
+    """Say which command repairs what was found, to be pasted."""
+    if STDIN in due or len(due) > _MOST_DUE:
+        return
+    for target, verb in due.items():
+        terminal.note(f"To repair it: lockstitch {verb} {pasted(target)}")
 
 
 COMMAND = Command(
@@ -232,12 +254,13 @@ COMMAND = Command(
         "reads every byte and verifies the checksums and the request that each session makes, "
         "also while sessions are written. A PostgreSQL with LangGraph's checkpoints is read "
         "thread by thread, in short transactions. Changes nothing. A finding marked [*] is one "
-        "that `lockstitch repair` (or `heal`, for lists) mends; `lockstitch explain CODE` tells"
-        " more about it."
+        "that `lockstitch repair` (or `heal`, for lists) repairs; `lockstitch explain CODE` tells "
+        "more about it."
     ),
     examples=(
         "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",
         "lockstitch check 4ee0c484",
+        "lockstitch check --last",
         "lockstitch check sqlite:///agent.db",
         "lockstitch check postgresql://localhost/agents --session ticket-42",
         "lockstitch check 'postgresql://localhost/agents?schema=support' --format langgraph",
@@ -257,6 +280,7 @@ COMMAND = Command(
         MODEL,
         FORMAT,
         SESSION,
+        LAST,
         *printing.OPTIONS,
         WORKERS,
         PAUSE,

@@ -31,6 +31,7 @@ EXIT_STATUS = (
     "error. 130: interrupted by Ctrl-C."
 )
 START = (
+    ("lockstitch", "On a terminal: pick a session, see what is wrong, repair it, resume it."),
     ("lockstitch scan", "Find every agent session on this machine, and what is wrong with it."),
     ("lockstitch repair TARGET", "Show what would change, ask, keep a backup, repair."),
     ("lockstitch undo TARGET", "Take the repair back, byte for byte."),

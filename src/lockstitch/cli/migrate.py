@@ -10,7 +10,7 @@ from lockstitch.cli.arguments import FORMAT, JSON, SESSION, Command, Operand, Op
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_store, told
 from lockstitch.errors import UnknownFormat, UsageError
-from lockstitch.places import is_postgres, public
+from lockstitch.places import is_postgres, pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +196,8 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
         )
     _tell_needs(done)
     if copied and not dry_run:
-        terminal.note(f"`lockstitch undo {public(target)} --run {done.run}` takes it back.")
+        where = pasted(public(target))
+        terminal.note(f"To undo it: lockstitch undo {where} --run {done.run}")
 
 
 def _tell_needs(done: Migration) -> None:

@@ -44,8 +44,8 @@ def run(  # noqa: PLR0913 - one keyword an option
     with told(target):
         planned = stored.retain(
             target,
-            older_than=None if older_than is None else _age(older_than),
-            keep=None if keep is None else _count(keep),
+            older_than=None if older_than is None else age_of(older_than),
+            keep=None if keep is None else count_of(keep),
             tags=[] if tag is None else [tag],
             including_open=including_open,
             dry_run=True,
@@ -68,16 +68,18 @@ def run(  # noqa: PLR0913 - one keyword an option
     return CLEAN
 
 
-def _age(word: str) -> float:
+def age_of(word: str) -> float:
+    """Return the seconds of an age such as ``30d``."""
     found = _AGE.fullmatch(word)
     if not found:
         raise UsageError("--older-than takes an age such as 90d, 12h or 6w")
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _count(word: str) -> int:
+def count_of(word: str) -> int:
+    """Return how many are to be kept."""
     if not is_index(word):
-        raise UsageError("--keep takes a number of sessions")
+        raise UsageError("--keep takes a whole number")
     return int(word)
 
 

@@ -14,11 +14,15 @@ SUMMARIES: dict[str, tuple[str, str]] = {
     ),
     "repair": (
         "sessions",
-        "Mend broken sessions where they are: planned, shown, backed up, undoable.",
+        "Repair broken sessions in place: planned, shown, backed up, undoable.",
     ),
     "undo": (
         "sessions",
         "Take the last repair of a session back, byte for byte.",
+    ),
+    "backups": (
+        "sessions",
+        "List, show and prune the backups that repairs have kept.",
     ),
     "show": (
         "sessions",
@@ -26,7 +30,7 @@ SUMMARIES: dict[str, tuple[str, str]] = {
     ),
     "export": (
         "sessions",
-        "Print a stored session as the messages of a request, healed.",
+        "Print a stored session as the messages of a request, healed, or as a document.",
     ),
     "heal": (
         "requests",

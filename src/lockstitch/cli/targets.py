@@ -40,7 +40,7 @@ def is_own(target: str | None, form: str | None) -> bool:
     if places.place_of(target) is not None:
         return True
     if form is not None:
-        raise Unreadable("is no store of Lockstitch's own")
+        raise Unreadable("is not a store of Lockstitch's own")
     return False
 
 
@@ -62,8 +62,8 @@ def require_own(target: str | None, form: str | None = None) -> str:
     if not is_own(target, form):
         _require_file(target)
         raise UsageError(
-            f"{public(target)}: is no store of Lockstitch's own, and checkpoints, rewind and fork "
-            "are for those. Of another program's session, `lockstitch repair --branch` writes a "
+            f"{public(target)}: is not a store of Lockstitch's own, which checkpoints, rewind and "
+            "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
             "branch as a session of its own, and `--strategy rollback` goes back to the last "
             "complete turn"
         )
@@ -77,7 +77,7 @@ def require_store(target: str | None) -> str:
     if not is_own(target, None):
         _require_file(target)
         raise UsageError(
-            f"{public(target)}: is no store of Lockstitch's own, and this command is for those"
+            f"{public(target)}: is not a store of Lockstitch's own, which this command is for"
         )
     return target
 
@@ -195,6 +195,35 @@ def sources(
             yield target, found
         except LockstitchError as error:
             yield target, error
+
+
+def last_used(target: str | None, session: str | None) -> tuple[str, str | None]:
+    """Return the target and the id of the session that was used last, for ``--last``.
+
+    One of the present folder counts first, then any of this machine.
+    """
+    from lockstitch import sessions
+    from lockstitch.cli.looks import here
+    from lockstitch.places import pasted
+    from lockstitch.report import is_many
+
+    if target is not None or session is not None:
+        raise UsageError("--last takes the session that was used last: give no other")
+    folder = here()
+    found = None
+    for known in sessions.listed(sessions.paths()):
+        if known.is_aside:
+            continue
+        found = found or known
+        if folder and known.project == folder:
+            found = known
+            break
+    if found is None:
+        raise UsageError("no sessions were found on this machine; `lockstitch scan` says where")
+    from lockstitch.cli import terminal
+
+    terminal.note(f"{found.program} {pasted(found.target)} {found.session or ''}".rstrip())
+    return found.target, found.session if is_many(found.target) else None
 
 
 def one(target: str | None, form: str | None, session: str | None) -> Source:

@@ -8,7 +8,7 @@ from lockstitch.cli.reading import STDIN
 from lockstitch.cli.terminal import harmless, paint
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.places import public
-from lockstitch.report import OWN
+from lockstitch.report import OWN, is_many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from lockstitch import Change, Finding, Quarantined
     from lockstitch.report import Report
 
-# Stores of these hold so many sessions that the place alone does not say which one is meant.
+# A store of many sessions: its place alone does not say which one is meant.
 _MANY = (OWN, "langgraph")
-# What stands before changes that are only planned.
-PLANNED = "planned, nothing is written yet:"
+# Written before changes that are only planned.
+PLANNED = "planned, nothing is changed yet:"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -43,7 +43,7 @@ def named(report: Report) -> str:
 
 def labelled(target: str, form: str | None, session: str | None) -> str:
     """The name of a session in text, by what it is of."""
-    is_one = form in _MANY and session is not None
+    is_one = session is not None and (form in _MANY or is_many(target))
     return Label(f"{public(target)}:{session}") if is_one else target
 
 
@@ -51,7 +51,7 @@ def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:
     """One finding: place, severity, code and message, then the provider's words and the help."""
     code = paint(f"{found.severity} {found.code}", "bold", COLOURS[found.severity], stream=stream)
     mark = f" {paint('[*]', 'cyan', stream=stream)}" if found.fixable else ""
-    lines = [f"{_place(target, found.place, stream)}: {code}{mark} {harmless(found.message)}"]
+    lines = [f"{placed(target, found.place, stream)}: {code}{mark} {harmless(found.message)}"]
     if found.error:
         said = f"  = {profile_named(dialect).vendor}: {harmless(found.error)}"
         lines.append(paint(said, "dim", stream=stream))
@@ -88,7 +88,7 @@ def _told(kinds: Mapping[str, int]) -> str:
 def change(target: str, made: Change, stream: TextIO) -> str:
     """One change that heal made, at the place where it was in the original."""
     code = paint(made.code, "bold", "green", stream=stream)
-    place = _place(target, made.place, stream)
+    place = placed(target, made.place, stream)
     return f"{place}: {code} {made.action}: {harmless(made.note)}"
 
 
@@ -97,9 +97,10 @@ def quarantined(
 ) -> str:
     """One value that had to leave the list."""
     code = paint(kept.code, "bold", "yellow", stream=stream)
-    place = _place(target, kept.place, stream)
+    place = placed(target, kept.place, stream)
     return f"{place}: {code} quarantined: {kept.size} bytes, {where}"
 
 
-def _place(target: str, place: str, stream: TextIO) -> str:
+def placed(target: str, place: str, stream: TextIO) -> str:
+    """The name of a session with a place in it."""
     return f"{paint(shown(target), 'bold', stream=stream)}:{harmless(place)}"

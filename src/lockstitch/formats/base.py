@@ -102,6 +102,31 @@ class Proof(Protocol):
         """Say what the file is if all of it is proven healthy and nothing is under way."""
 
 
+class Glimpse(Struct):
+    """What the two ends of a session's file tell a person who looks for it.
+
+    ``prompt`` are the first words of the person, ``is_aside`` says that it is a sub-agent's.
+    """
+
+    title: str = ""
+    prompt: str = ""
+    session: str | None = None
+    project: str | None = None
+    is_aside: bool = False
+
+
+class Dropped(Struct):
+    """Messages that are stored but not sent by a resume: where they begin, and why.
+
+    ``is_chosen`` says that a person left them behind, so that no repair brings them back.
+    """
+
+    place: str
+    reason: str
+    messages: list[Any]
+    is_chosen: bool = False
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
@@ -113,7 +138,8 @@ class Format(ABC):
     ``survived`` is the rule under which a result is brought back from where it survived;
     ``lists`` are the lists of a document that is cut off which are read as far as they go.
     ``programs`` are names of its processes, where these can be told only by the folder that they
-    work in.
+    work in. ``resume`` are the words that resume a session, in which ``{id}`` and ``{path}`` stand
+    for what it is named by; ``is_local`` says that they work only in the session's own folder.
     """
 
     name: str
@@ -127,6 +153,8 @@ class Format(ABC):
     survived: str = "LS708"
     programs: tuple[str, ...] = ()
     lists: tuple[Pattern, ...] = ()
+    resume: tuple[str, ...] = ()
+    is_local: bool = False
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
@@ -158,6 +186,16 @@ class Format(ABC):
     def proof(self) -> Proof | None:
         """Give an empty proof that can be carried on, where the quick pass is such a one."""
         return None
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        """Return what the first and the last records of a file tell of its session."""
+        return Glimpse()
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        """Return the turns that a resume would not send, piece by piece."""
+        return []
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""

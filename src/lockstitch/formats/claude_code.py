@@ -9,6 +9,7 @@ from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
     claude_fork,
+    claude_glimpse,
     claude_processes,
     claude_quick,
     claude_severity,
@@ -16,8 +17,17 @@ from lockstitch.formats import (
     claude_stitch,
     claude_straighten,
 )
-from lockstitch.formats.base import Context, Format, Proof, Quick, Transcript, find
-from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
+from lockstitch.formats.base import (
+    Context,
+    Dropped,
+    Format,
+    Glimpse,
+    Proof,
+    Quick,
+    Transcript,
+    find,
+)
+from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, WHY, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -66,6 +76,8 @@ class ClaudeCode(Format):
     dialect = "anthropic"
     places = (".claude/projects/*/*.jsonl", ".claude/projects/*/*/subagents/*.jsonl")
     variable = "CLAUDE_CONFIG_DIR"
+    resume = ("claude", "--resume", "{id}")
+    is_local = True
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         return any(type(value) is dict and _is_own(value) for value in head) and not self.doubt(
@@ -92,6 +104,11 @@ class ClaudeCode(Format):
     def proof(self) -> Proof:
         return claude_quick.ClaudeProof()
 
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        return claude_glimpse.glimpse(path, head, tail)
+
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = Chain(records)
         found = branches(chain)
@@ -114,6 +131,10 @@ class ClaudeCode(Format):
         )
         transcript.findings = [*graph_findings(chain, lost, transcript)]
         return transcript
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        chain, found = transcript.state
+        return [_dropped(chain, branch) for branch in found]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         chain, found = transcript.state
@@ -146,7 +167,7 @@ class ClaudeCode(Format):
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         if found.code != "LS103" or not _is_split(found, transcript):
             return found
-        return find("LS803", found.place, "the call of this result stands before the compaction")
+        return find("LS803", found.place, "the call of this result is from before the compaction")
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return claude_severity.sent_severity(found, transcript)
@@ -268,6 +289,20 @@ def _left_on_purpose(chain: Chain, branch: Branch) -> str:
         f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
         f"--branch {line} -o FILE writes them as a session of their own"
     )
+
+
+def _dropped(chain: Chain, branch: Branch) -> Dropped:
+    history = History("anthropic", [], [], [])
+    group = ""
+    for number in sorted(branch.members):
+        value = chain.value(number)
+        words = queued_words(value)
+        if words:
+            history.add({"role": USER, "content": words}, [number], [QUEUED])
+        elif is_sent(value) and type(message_of(value).get("content")) in (list, str):
+            group = _enter(history, value, number, group)
+    place = f"line {chain.records[branch.top].place}"
+    return Dropped(place, WHY[branch.kind], history.messages, branch.kind in LEFT)
 
 
 def _is_split(found: Finding, transcript: Transcript) -> bool:

@@ -146,7 +146,7 @@ class _Round:
         name = graph.by_number[parent].id if parent is not None else None
         where = f"line {self.chain.records[parent].place}" if parent is not None else "no record"
         self.set(number, "parentUuid", name)
-        self.note(code, "linked", number, f"now hangs on {where}")
+        self.note(code, "linked", number, f"the parent of the record is now {where}")
 
     def _before(self, number: int) -> int | None:
         """Give the record before one in the file that it may hang on without a circle."""
@@ -219,7 +219,7 @@ class _Round:
             self.remove("LS607", first, "a whole copy of it took its place")
             return
         self.gone.add(copy)
-        self.note("LS607", "removed", copy, "an equal record stands before it")
+        self.note("LS607", "removed", copy, "an equal record comes before it")
 
     def drop_malformed(self) -> None:
         """Take messages without content out of the file."""
@@ -391,7 +391,12 @@ class _Round:
             named, tail = self.chain.named_leaf()[0], self.chain.graph.by_number[branch.tail]
             self.set(named, "leafUuid", tail.id)
             place = self.chain.records[branch.tail].place
-            self.note(code, "linked", named, f"now names line {place}, where a resume goes on")
+            self.note(
+                code,
+                "linked",
+                named,
+                f"the last prompt is now line {place}, where a resume continues",
+            )
             return
         if branch.kind == END:
             self.relink(code, self._first_note(), branch.tail)
@@ -415,7 +420,7 @@ class _Round:
             if at.parent == chain.leaf.id:
                 return at.number
             at = chain.graph.by_id.get(at.parent)
-        raise AssertionError("the end of the conversation hangs on its leaf")
+        raise AssertionError("the end of the conversation is attached to its leaf")
 
     def _own_line_before(self, number: int, tail: int) -> int:
         """Give the line before one of the same message that is off the walk, else the tail."""
@@ -459,7 +464,7 @@ class _Round:
         time = newest(self._main_values())
         if number >= 0 and time is not None:
             self.set(number, "timestamp", stamp(just_after(time)))
-            self.note(code, "dated", number, "got a time right behind the newest one")
+            self.note(code, "dated", number, "got a time right after the newest one")
 
     def _main_values(self) -> Iterator[dict[str, Any]]:
         for node in self.chain.graph.nodes:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import codex_repair, packed
-from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.base import Context, Dropped, Format, Glimpse, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
-from lockstitch.formats.codex_head import id_in
-from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
+from lockstitch.formats.codex_head import META, id_in
+from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of, texts_of
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, as_str
@@ -53,6 +53,7 @@ class Codex(Format):
         ".codex/archived_sessions/*.jsonl.zst",
     )
     variable = "CODEX_HOME"
+    resume = ("codex", "resume", "{id}")
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
     tolerated = frozenset({"LS207"})
     # The first line must be its head, and with a byte order mark it is no JSON.
@@ -66,6 +67,20 @@ class Codex(Format):
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and type(value.get("payload")) is dict
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        meta = next((payload_of(value) for value in head if value.get("type") == META), {})
+        items = (payload_of(value) or value for value in (*head, *tail))
+        prompts = (item for item in items if is_prompt(item))
+        name = os.path.basename(path)  # noqa: PTH119 - there may be 100 000 of them
+        return Glimpse(
+            prompt="\n".join(texts_of(next(prompts, {}))),
+            session=as_str(meta.get("id")) or id_in(name),
+            project=as_str(meta.get("cwd")),
+            is_aside=bool(meta.get("parent_thread_id")),
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         thread = Thread(records)
@@ -86,6 +101,16 @@ class Codex(Format):
         transcript.evidence = evidence_of(records, thread.items)
         transcript.findings = [*store_findings(thread, transcript)]
         return transcript
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        thread: Thread = transcript.state
+        records = transcript.records
+        items = [payload_of(records[number].value) for number in thread.hidden]
+        found = [item for item in items if type(item.get("type")) is str]
+        if not found:
+            return []
+        place = f"line {records[thread.hidden[0]].place}"
+        return [Dropped(place, "written before a second session_meta", found)]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return codex_repair.straighten(transcript, ledger)
@@ -165,5 +190,5 @@ def _notes(thread: Thread) -> list[str]:
     if thread.meta.get("parent_thread_id"):
         notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
     if thread.meta.get("history_base"):
-        notes.append("is a fork: what came before stands in the rollout it was forked from")
+        notes.append("is a fork: what came before is in the rollout it was forked from")
     return notes

@@ -6,11 +6,13 @@ were made. Old messages that a compaction has put aside are marked as not for th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
-from lockstitch.formats import goose_stitch
-from lockstitch.formats.base import LINES, SQLITE, Context, Transcript, find
+from lockstitch.dialects.base import text_of_blocks
+from lockstitch.formats import goose_stitch, schemas
+from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript, find
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
@@ -21,11 +23,14 @@ from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.unread import is_index
 
+if TYPE_CHECKING:
+    from lockstitch.formats.untrusted import Connection
+
 _SESSION = Table("sessions", session="id")
 _MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
-_SESSIONS = (
-    "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), description FROM sessions"
-)
+_LISTED = "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), {} FROM sessions"
+_SESSIONS = _LISTED.format("description")
+_NAMED_SESSIONS = _LISTED.format("coalesce(nullif(name, ''), description)")
 # Those that keep the number of messages and the time of the last one in the row of a session.
 _TRIGGERS = frozenset(
     {
@@ -53,6 +58,7 @@ class Goose(RowFormat):
         ".local/share/goose/sessions/*.jsonl",
     )
     variable = "XDG_DATA_HOME"
+    resume = ("goose", "session", "--resume", "--session-id", "{id}")
     layout = Layout((_SESSION, _MESSAGE), _SESSIONS)
     triggers = _TRIGGERS
 
@@ -63,8 +69,25 @@ class Goose(RowFormat):
         first, rest = values[:1], values[1:]
         return any(map(_is_header, first)) and bool(rest) and all(map(_is_message, rest))
 
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+        # the first versions have descriptions only
+        has_names = "name" in schemas.names_of(base, _SESSION.name)
+        return base.execute(_NAMED_SESSIONS if has_names else _SESSIONS)
+
     def is_record(self, value: dict[str, Any]) -> bool:
         return _is_message(value) or _is_header(value)
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        about: dict[str, Any] = next(filter(_is_header, head), {})
+        prompts = (value["content"] for value in head if _is_prompt(value))
+        return Glimpse(
+            title=as_str(about.get("description")) or "",
+            prompt=text_of_blocks(next(prompts, "")),
+            session=as_str(about.get("id")) or PurePath(path).stem,
+            project=as_str(about.get("working_dir")),
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         talk = _talk(records)
@@ -107,6 +130,10 @@ def _is_header(value: dict[str, Any]) -> bool:
 
 def _is_message(value: dict[str, Any]) -> bool:
     return value.get("role") in _ROLES and "created" in value and "content" in value
+
+
+def _is_prompt(value: dict[str, Any]) -> bool:
+    return _is_message(value) and value["role"] == "user"
 
 
 def _is_head(record: Record) -> bool:
@@ -219,7 +246,9 @@ def _loadable(data: bytes, record: Record, ledger: Ledger) -> Record:
     """Put a text in the place of what cannot be loaded, with what could be read of it."""
     raw = record.text if isinstance(record, Row) else _line(data, record)
     for at, _ in [*_flaws(record)]:
-        ledger.note(RULES["LS610"], "rewritten", record.place, "became a text that says so")
+        ledger.note(
+            RULES["LS610"], "rewritten", record.place, "became a text that says what was there"
+        )
         if at < 0:
             ledger.set_aside(RULES["LS610"], record.place, raw)
             record = _put(data, record, (), [{"type": "text", "text": substitute(raw)}])

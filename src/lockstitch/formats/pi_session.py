@@ -173,6 +173,28 @@ class Session:
         }
 
 
+def branches(session: Session) -> list[tuple[str, list[Any]]]:
+    """Return the branches that a resume does not read: where each begins, and its messages."""
+    way = set(session.path)
+    away = [node for node in session.graph.nodes if node.number not in way]
+    parents = {node.parent for node in away}
+    found: list[tuple[str, list[Any]]] = []
+    seen: set[int] = set()
+    for leaf in reversed([node for node in away if node.id not in parents]):
+        numbers: list[int] = []
+        node: Node | None = leaf
+        while node is not None and node.number not in way | seen:
+            seen.add(node.number)
+            numbers.append(node.number)
+            node = session.last.get(node.parent) if node.parent else None
+        numbers.sort()
+        # what stands before the branch is sent: its own entries are one without a beginning
+        messages = Session([session.records[number] for number in numbers]).history.messages
+        if messages:
+            found.append((f"line {session.records[numbers[0]].place}", messages))
+    return found[::-1]
+
+
 def is_result(block: Block) -> bool:
     """Tell whether a block is a result."""
     return block.get("type") == TOOL_RESULT

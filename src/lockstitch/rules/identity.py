@@ -66,7 +66,7 @@ REUSED_ID = rule(
     errors=_UNIQUE_IN_REQUEST,
     summary="a call id of an earlier turn is used again",
     help="heal gives the later occurrence a unique id on the wire, with its result",
-    what="Some models mint ids that are unique only inside one response, such as `bash:0`.",
+    what="Some models make ids that are unique only inside one response, such as `bash:0`.",
     cause="The provider's ids restart every turn; this provider wants them unique in the request.",
     repair="Call and result are paired by position first. The first occurrence keeps its id, so "
     "the cached prefix is stable; later ones get a derived id. Native ids that a model was "
@@ -83,8 +83,8 @@ MISSING_ID = rule(
             "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
         ),
     ),
-    summary="a call, or the result behind it, has no id",
-    help="heal mints an id from the call's place, or gives the result the id of its call",
+    summary="a call, or its result, has no id",
+    help="heal makes an id from the call's place, or gives the result the id of its call",
     what="The id of a call is empty or missing.",
     cause="A stream chunk came without an id.",
     repair="The call is paired with its result by position, then both get the same new id.",
@@ -112,7 +112,7 @@ ID_ALPHABET = rule(
     ),
     summary="an id has characters or a length this provider refuses",
     help="heal maps the id to one the provider takes, the same for call and result",
-    what="The id was minted by another provider and does not fit this one's alphabet.",
+    what="The id was made by another provider and does not fit this one's alphabet.",
     cause="A history that was built with one provider is sent to another.",
     repair="A deterministic map that never sends two ids to one, applied to call and result "
     "together. What is stored keeps its ids.",
@@ -187,8 +187,9 @@ BAD_ARGUMENTS = rule(
     "same API, and other providers, refuse it.",
     cause="The stream was cut in the middle of the arguments, or the model wrote bad JSON.",
     repair="Complete arguments in another format's spelling (text for an object, an object for "
-    "text, nothing for no arguments) are spelled anew. Otherwise they become `{}` and the original "
-    "is quarantined. No valid prefix is salvaged: that is how a truncated command gets run.",
+    "text, nothing for no arguments) are spelled in this one's way. Otherwise they "
+    "become `{}` and the original is quarantined. No valid prefix is salvaged: that is how a "
+    "truncated command gets run.",
     failures=("F21",),
 )
 TOOL_REFERENCE = rule(

@@ -22,7 +22,8 @@ from lockstitch.sessions.compacting import (
     shortened,
     shorter,
 )
-from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
+from lockstitch.sessions.finding import opened, paths, psycopg_hint, searched, sources
+from lockstitch.sessions.listing import Summaries, listed, summarized
 from lockstitch.sessions.repairing import (
     COPY,
     Repaired,
@@ -34,6 +35,7 @@ from lockstitch.sessions.repairing import (
     require_closed,
 )
 from lockstitch.sessions.searching import search
+from lockstitch.sessions.summary import Summary
 from lockstitch.sessions.undoing import (
     backups_of,
     require_undoable,
@@ -52,6 +54,8 @@ __all__ = [
     "Report",
     "Shorter",
     "Source",
+    "Summaries",
+    "Summary",
     "Undone",
     "applied",
     "backups_of",
@@ -61,6 +65,7 @@ __all__ = [
     "copied",
     "described",
     "examined",
+    "listed",
     "opened",
     "outlook",
     "paths",
@@ -73,10 +78,12 @@ __all__ = [
     "scan_database",
     "scan_file",
     "search",
+    "searched",
     "session_of",
     "shortened",
     "shorter",
     "sources",
+    "summarized",
     "undo",
     "undoable",
 ]
