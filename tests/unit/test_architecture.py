@@ -35,6 +35,7 @@ FLOORS = (
         "kinds",
         "lists",
         "manifests",
+        "measures",
         "memory",
         "moves",
         "objects",
@@ -45,7 +46,7 @@ FLOORS = (
     {"formats", "stores"},
     {"session"},
     {"places", "sessions", "stored"},
-    {"integrations", "provider"},
+    {"integrations", "provider", "transcript"},
     {"inspector", "proxy", "testing", "watching"},
     {"", "__main__", "cli", "demo"},
 )
