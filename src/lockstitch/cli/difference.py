@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import terminal, text
-from lockstitch.formats.records import encode, raw_of
+from lockstitch.sessions.differing import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.formats.base import Transcript
     from lockstitch.formats.doctor import Mended
-    from lockstitch.formats.records import Record
 
 _WIDTH = 400
 _CONTEXT = 80
@@ -24,36 +22,16 @@ def difference(mended: Mended, name: str) -> Iterator[str]:
         return
     yield terminal.paint(f"--- {text.shown(name)}", "bold")
     yield terminal.paint(f"+++ {text.shown(name)} (repaired)", "bold")
-    after = {record.start: record for record in mended.after.records if not record.is_new}
-    place = "0"
-    for record in mended.before.records:
-        if record.start not in after or after[record.start].fresh is not record.fresh:
-            yield from _changed(mended.before, record, after.get(record.start))
-    for record in mended.after.records:
-        if record.is_new:
-            yield terminal.paint(f"@@ behind {terminal.harmless(place)} @@", "cyan")
-            yield _line("+", _shown(mended.after, record))
-        else:
-            place = record.place or place
-
-
-def _changed(transcript: Transcript, old: Record, new: Record | None) -> Iterator[str]:
-    yield terminal.paint(f"@@ {terminal.harmless(old.place)} @@", "cyan")
-    before = _shown(transcript, old)
-    after = "" if new is None else _shown(transcript, new)
-    at = _first_difference(before, after)
-    yield _line("-", _cut(before, at))
-    if new is not None:
-        yield _line("+", _cut(after, at))
-
-
-def _shown(transcript: Transcript, record: Record) -> str:
-    stored = getattr(record, "text", None)
-    if type(stored) is str:
-        return stored
-    data = transcript.context.data
-    raw = raw_of(data, record) if data or record.fresh else encode(record.value)
-    return raw.decode("utf-8", "backslashreplace")
+    for one in differences(mended):
+        where = terminal.harmless(one.place)
+        head = f"@@ {where} @@" if one.before is not None else f"@@ behind {where} @@"
+        yield terminal.paint(head, "cyan")
+        before, after = one.before or "", one.after or ""
+        at = 0 if one.before is None else _first_difference(before, after)
+        if one.before is not None:
+            yield _line("-", _cut(before, at))
+        if one.after is not None:
+            yield _line("+", _cut(after, at))
 
 
 def _first_difference(before: str, after: str) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import Aside, History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
@@ -164,6 +164,10 @@ class Format(ABC):
     def fork(self, transcript: Transcript, line: str) -> bytes:
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        """Give the pieces of the conversation that a resume does not send, in file order."""
+        return []
 
     def is_part_of(self, own: str | None, session: str) -> bool:
         """Whether a session is the one that is named, or belongs to it."""

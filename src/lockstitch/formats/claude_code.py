@@ -32,7 +32,9 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_findings import graph_findings
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import COMPACTED, Aside, History, Strand
+from lockstitch.formats.history import LEFT as ON_PURPOSE
+from lockstitch.formats.history import LOST as AGAINST_WILL
 from lockstitch.formats.lines import Decode, decode
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User
@@ -94,7 +96,7 @@ class ClaudeCode(Format):
         found = branches(chain)
         lost = [branch for branch in found if branch.kind in LOST]
         apart = [branch for branch in found if branch.kind in LEFT]
-        history = _history(chain)
+        history = _history(chain, chain.order)
         transcript = Transcript(
             context,
             records,
@@ -123,6 +125,9 @@ class ClaudeCode(Format):
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
         return claude_fork.fork(transcript, line)
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in _asides(*transcript.state) if one.history.messages]
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         return claude_processes.users(path, session)
@@ -179,11 +184,24 @@ def _is_foreign(value: dict[str, Any]) -> bool:
     return "parts" in message or message.get("role") not in (*SPEAKERS, None)
 
 
-def _history(chain: Chain) -> History:
+def _asides(chain: Chain, found: Sequence[Branch]) -> Iterator[Aside]:
+    """Give the branches off the chain, and what stands before the compaction that is in force."""
+    away = {number for branch in found for number in branch.members}
+    sent = {*chain.order, *away}
+    numbers = [node.number for node in chain.graph.nodes if not node.aside]
+    earlier = [n for n in numbers if n < chain.boundary and n not in sent]
+    if earlier:
+        yield Aside(COMPACTED, earlier[0], -1, _history(chain, earlier))
+    for branch in found:
+        kind = AGAINST_WILL if branch.kind in LOST else ON_PURPOSE
+        yield Aside(kind, branch.top, branch.attach, _history(chain, branch.members))
+
+
+def _history(chain: Chain, numbers: Sequence[int]) -> History:
     history = History("anthropic", [], [], [])
     group = ""
     queued: list[int] = []
-    for number in chain.order:
+    for number in numbers:
         value = chain.value(number)
         if queued_words(value):
             queued.append(number)

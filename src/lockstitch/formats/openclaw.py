@@ -18,7 +18,7 @@ from lockstitch import inputs
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats import packed
 from lockstitch.formats.base import Context, Transcript, find
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import Aside, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.openclaw_tree import Tree
 from lockstitch.formats.pi_session import is_prompt
@@ -111,6 +111,9 @@ class OpenClaw(RowFormat):
             sealed=True,
             state=tree,
         )
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in transcript.state.asides() if one.history.messages]
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstitch.formats import pi_repair, pi_stitch
 from lockstitch.formats.base import Context, Format, Transcript
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import Aside, Strand
 from lockstitch.formats.pi_blocks import message_of
 from lockstitch.formats.pi_head import id_in, is_header
 from lockstitch.formats.pi_session import Session, is_prompt
@@ -74,6 +74,9 @@ class Pi(Format):
             turns = f"{len(away)} turn{'s' * (len(away) != 1)}"
             transcript.notes.append(f"{turns} are on other branches of the tree")
         return transcript
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in transcript.state.asides() if one.history.messages]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return pi_repair.straighten(transcript, ledger)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from lockstitch.formats.graph import CYCLE, DANGLING, Break, Graph, Node
-from lockstitch.formats.history import History
+from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
 from lockstitch.formats.pi_blocks import (
     ASSISTANT,
     RESULT,
@@ -141,6 +141,35 @@ class Session:
                 message = {"role": role_of(value), "content": [block for _, block in found]}
                 history.add(message, [number] * len(found), [path for path, _ in found])
             results = is_result
+        return history
+
+    def asides(self) -> Iterator[Aside]:
+        """Give what a compaction cut off, and the branches off the path, by where they hang."""
+        path = {*self.path}
+        kept = {*self.kept_before} if self.cut >= 0 else set()
+        earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
+        if earlier:
+            yield Aside(COMPACTED, earlier[0], -1, self._told(earlier))
+        pieces: dict[int, list[int]] = {}
+        tops: dict[int, int] = {}
+        for node in self.graph.nodes:
+            if node.number not in path:
+                parent = self.last.get(node.parent) if node.parent else None
+                tops[node.number] = tops.get(parent.number, node.number) if parent else node.number
+                pieces.setdefault(tops[node.number], []).append(node.number)
+        for top, numbers in pieces.items():
+            parent = self.last.get(self.graph.by_number[top].parent or "")
+            behind = parent.number if parent and parent.number in path else -1
+            yield Aside(LOST if self.broken else LEFT, top, behind, self._told(numbers))
+
+    def _told(self, numbers: list[int]) -> History:
+        """Build what entries say that are not sent."""
+        history = History("anthropic", [], [], [])
+        for number in numbers:
+            found = list(blocks_in(self.value(number)))
+            if found and role_of(self.value(number)):
+                message = {"role": role_of(self.value(number)), "content": [b for _, b in found]}
+                history.add(message, [number] * len(found), [path for path, _ in found])
         return history
 
     def _model(self) -> str | None:

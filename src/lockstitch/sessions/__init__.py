@@ -22,6 +22,8 @@ from lockstitch.sessions.compacting import (
     shortened,
     shorter,
 )
+from lockstitch.sessions.differing import Difference, differences
+from lockstitch.sessions.exporting import encoded, exported, without_secrets
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
 from lockstitch.sessions.repairing import (
     COPY,
@@ -39,12 +41,14 @@ from lockstitch.sessions.undoing import (
     require_undoable,
     session_of,
     undo,
+    undo_threads,
     undoable,
 )
 
 __all__ = [
     "BUDGET",
     "COPY",
+    "Difference",
     "Mended",
     "Opened",
     "Options",
@@ -60,6 +64,9 @@ __all__ = [
     "condensed",
     "copied",
     "described",
+    "differences",
+    "encoded",
+    "exported",
     "opened",
     "outlook",
     "paths",
@@ -77,5 +84,7 @@ __all__ = [
     "shorter",
     "sources",
     "undo",
+    "undo_threads",
     "undoable",
+    "without_secrets",
 ]
