@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats.sources import Opened
 from lockstitch.lists import plan_stored
-from lockstitch.redaction import Redaction, redacted, without_broken_thinking
 from lockstitch.rules import Finding
 from lockstitch.sessions.repairing import planned
 from lockstitch.splices import dump
+
+if TYPE_CHECKING:
+    from lockstitch.redaction import Redaction
 
 
 def exported(
@@ -35,6 +37,8 @@ def without_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
     """Give messages without secrets, still valid, and what was taken out of them."""
+    from lockstitch.redaction import redacted, without_broken_thinking  # noqa: PLC0415 - as above
+
     clean, found = redacted(messages, personal=personal)
     if dialect.startswith("anthropic"):
         clean = without_broken_thinking(clean, found)

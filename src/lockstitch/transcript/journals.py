@@ -98,6 +98,11 @@ def _starts(items: Sequence[Item]) -> list[int]:
     return starts or [0] * bool(items)
 
 
+def _turns(items: Sequence[Item]) -> dict[int, int]:
+    """Number the turns by where they start."""
+    return {start: number for number, start in enumerate(_starts(items), 1)}
+
+
 class Told(Generic[T]):
     """One journal being shown, item by item, with what lies between."""
 
@@ -114,20 +119,27 @@ class Told(Generic[T]):
         }
 
     def lines(self, chosen: range | None) -> Iterator[T]:
+        """Give the chosen items with what lies between, and say what is left out on both sides."""
         items = self.journal.view.items
         chosen = range(len(items)) if chosen is None else chosen
-        turns = {start: number for number, start in enumerate(_starts(items), 1)}
+        turns = _turns(items)
         yield from self._left_out(range(chosen.start), turns, "earlier")
+        for place, between, pieces in self.pieces():
+            if place in chosen or place == len(items) <= chosen.stop:
+                yield from between
+                yield from pieces
+        yield from self._left_out(range(chosen.stop, len(items)), turns, "later")
+
+    def pieces(self) -> Iterator[tuple[int, Iterator[T], Iterator[T]]]:
+        """Give each item by its place, with what lies before it; at last what lies behind all."""
+        items = self.journal.view.items
+        turns = _turns(items)
         # A reply stands before what was said while it was under way, so numbers may go back.
         firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
         for place, first in enumerate(firsts):
-            marks = self._due(first)
-            if place in chosen:
-                yield from self._between(marks)
-                yield from self._item(items[place], turns.get(place))
-        if chosen.stop >= len(items):
-            yield from self._between(self.marks)
-        yield from self._left_out(range(chosen.stop, len(items)), turns, "later")
+            between = self._between(self._due(first))
+            yield place, between, self._item(items[place], turns.get(place))
+        yield len(items), self._between(self.marks), iter(())
 
     def _left_out(self, left: range, turns: dict[int, int], word: str) -> Iterator[T]:
         count = sum(start in left for start in turns)
