@@ -88,6 +88,19 @@ class Quick(Struct):
     turns: int
 
 
+class Glimpse(Struct):
+    """What the two ends of a session's file tell a person who looks for it.
+
+    ``prompt`` are the first words of the person, ``is_aside`` says that it is a sub-agent's.
+    """
+
+    title: str = ""
+    prompt: str = ""
+    session: str | None = None
+    project: str | None = None
+    is_aside: bool = False
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
@@ -99,7 +112,8 @@ class Format(ABC):
     ``survived`` is the rule under which a result is brought back from where it survived;
     ``lists`` are the lists of a document that is cut off which are read as far as they go.
     ``programs`` are names of its processes, where these can be told only by the folder that they
-    work in.
+    work in. ``resume`` are the words that resume a session, in which ``{id}`` and ``{path}`` stand
+    for what it is named by; ``is_local`` says that they work only in the session's own folder.
     """
 
     name: str
@@ -113,6 +127,8 @@ class Format(ABC):
     survived: str = "LS708"
     programs: tuple[str, ...] = ()
     lists: tuple[Pattern, ...] = ()
+    resume: tuple[str, ...] = ()
+    is_local: bool = False
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
@@ -140,6 +156,12 @@ class Format(ABC):
     def quick(self, path: str) -> Quick | None:
         """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""
         return None
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        """Return what the first and the last records of a file tell of its session."""
+        return Glimpse()
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""

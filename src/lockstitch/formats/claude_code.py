@@ -9,6 +9,7 @@ from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
     claude_fork,
+    claude_glimpse,
     claude_processes,
     claude_quick,
     claude_severity,
@@ -16,7 +17,7 @@ from lockstitch.formats import (
     claude_stitch,
     claude_straighten,
 )
-from lockstitch.formats.base import Context, Format, Quick, Transcript, find
+from lockstitch.formats.base import Context, Format, Glimpse, Quick, Transcript, find
 from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -68,6 +69,8 @@ class ClaudeCode(Format):
     dialect = "anthropic"
     places = (".claude/projects/*/*.jsonl", ".claude/projects/*/*/subagents/*.jsonl")
     variable = "CLAUDE_CONFIG_DIR"
+    resume = ("claude", "--resume", "{id}")
+    is_local = True
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         return any(type(value) is dict and _is_own(value) for value in head) and not self.doubt(
@@ -90,6 +93,11 @@ class ClaudeCode(Format):
 
     def quick(self, path: str) -> Quick | None:
         return claude_quick.quick(path)
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        return claude_glimpse.glimpse(path, head, tail)
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = Chain(records)

@@ -30,7 +30,7 @@ from lockstitch.formats.claude_times import seconds_between
 from lockstitch.unread import is_index
 
 # The beginnings of what the client writes in a person's role.
-_CLIENT_WORDS = (
+CLIENT_WORDS = (
     "<bash-stderr>",
     "<bash-stdout>",
     "<command-args>",
@@ -71,7 +71,7 @@ def is_own_words(chain: Chain, number: int) -> bool:
     value = chain.value(number)
     if queued_words(value):
         return True
-    if not is_prompt(value) or words_of(value).lstrip().startswith(_CLIENT_WORDS):
+    if not is_prompt(value) or words_of(value).lstrip().startswith(CLIENT_WORDS):
         return False
     return not _is_echo(chain, number)
 

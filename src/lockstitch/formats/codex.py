@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats import codex_repair
-from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.base import Context, Format, Glimpse, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
-from lockstitch.formats.codex_head import id_in
-from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of
+from lockstitch.formats.codex_head import META, id_in
+from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of, texts_of
 from lockstitch.formats.history import Aside, History, Strand
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, holding
@@ -47,6 +47,7 @@ class Codex(Format):
         ".codex/archived_sessions/*.jsonl.zst",
     )
     variable = "CODEX_HOME"
+    resume = ("codex", "resume", "{id}")
     # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
     tolerated = frozenset({"LS207"})
     # The first line must be its head, and with a byte order mark it is no JSON.
@@ -60,6 +61,20 @@ class Codex(Format):
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and type(value.get("payload")) is dict
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        meta = next((payload_of(value) for value in head if value.get("type") == META), {})
+        items = (payload_of(value) or value for value in (*head, *tail))
+        prompts = (item for item in items if is_prompt(item))
+        name = os.path.basename(path)  # noqa: PTH119 - there may be 100 000 of them
+        return Glimpse(
+            prompt="\n".join(texts_of(next(prompts, {}))),
+            session=as_str(meta.get("id")) or id_in(name),
+            project=as_str(meta.get("cwd")),
+            is_aside=bool(meta.get("parent_thread_id")),
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         thread = Thread(records)

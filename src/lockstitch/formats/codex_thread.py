@@ -104,7 +104,7 @@ def setting_of(item: dict[str, Any]) -> str:
     """Name the surroundings that an item tells of, such as the working directory; "" for none."""
     if not _is_message(item, "user"):
         return ""
-    texts = [text.lstrip() for text in _texts(item)]
+    texts = [text.lstrip() for text in texts_of(item)]
     return next((tag for tag in _SETTING for text in texts if text.startswith(tag)), "")
 
 
@@ -112,7 +112,7 @@ def summary_in(item: dict[str, Any]) -> str:
     """Give the words of a summary that the program wrote, "" if an item is none."""
     if not _is_message(item, "user"):
         return ""
-    return next((text for text in _texts(item) if text.startswith(_SUMMARY)), "")
+    return next((text for text in texts_of(item) if text.startswith(_SUMMARY)), "")
 
 
 def _is_message(item: dict[str, Any], role: str) -> bool:
@@ -120,10 +120,11 @@ def _is_message(item: dict[str, Any], role: str) -> bool:
 
 
 def _is_context(item: dict[str, Any]) -> bool:
-    return any(text.lstrip().startswith(_CONTEXT) for text in _texts(item))
+    return any(text.lstrip().startswith(_CONTEXT) for text in texts_of(item))
 
 
-def _texts(item: dict[str, Any]) -> list[str]:
+def texts_of(item: dict[str, Any]) -> list[str]:
+    """Return the texts of a message."""
     content = item.get("content")
     if type(content) is str:
         return [content]
@@ -206,7 +207,7 @@ class Thread:
 
     def _is_kept(self, item: dict[str, Any]) -> bool:
         said = _is_message(item, "user") and not _is_context(item)
-        return said and not any(text.startswith(_SUMMARY) for text in _texts(item))
+        return said and not any(text.startswith(_SUMMARY) for text in texts_of(item))
 
     def _roll_back(self, turns: Any) -> None:
         starts = [place for place, item in enumerate(self.items) if is_prompt(item)]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch import inputs
+from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import gemini_stitch
-from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript, find
+from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Glimpse, Transcript, find
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
 from lockstitch.formats.history import Strand
 from lockstitch.formats.records import Record, as_str
@@ -36,6 +37,8 @@ class GeminiCli(Format):
         ".gemini/tmp/*/chats/*/*.jsonl",
     )
     programs = ("gemini", "gemini-cli")
+    resume = ("gemini", "--resume", "{id}")
+    is_local = True
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]
@@ -50,6 +53,23 @@ class GeminiCli(Format):
             return True
         kind = value.get("type")
         return is_message(value) and type(kind) is str and kind in _KINDS and "content" in value
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        lines = [*head, *tail]
+        messages = [m for value in lines for m in _listed(value)]
+        heads = [value for value in lines if is_header(value)]
+        titles = [as_str(one.get("summary")) for value in lines for one in (value, _set(value))]
+        prompts = (value.get("content") for value in messages if is_prompt(value))
+        about: dict[str, Any] = heads[0] if heads else {}
+        return Glimpse(
+            title=next(filter(None, reversed(titles)), ""),
+            prompt=text_of_blocks(next(prompts, "")),
+            session=as_str(about.get("sessionId")),
+            project=_root_of(path),
+            is_aside=about.get("kind") == "subagent",
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chat = Chat(records)
@@ -85,6 +105,23 @@ class GeminiCli(Format):
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
     ) -> list[Record]:
         return gemini_stitch.stitch(transcript, strands, ledger)
+
+
+def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of a record: itself, or those of a document."""
+    found = value.get("messages")
+    return [one for one in found if type(one) is dict] if type(found) is list else [value]
+
+
+def _set(value: dict[str, Any]) -> dict[str, Any]:
+    found = value.get("$set")
+    return found if type(found) is dict else {}
+
+
+def _root_of(path: str) -> str | None:
+    """Return the working directory of the chats among which a file is, if it is noted there."""
+    folders = (place.parent for place in Path(path).parents if place.name == "chats")
+    return next(filter(None, map(_root, folders)), None)
 
 
 def _is_project(path: str, folder: str) -> bool:

@@ -7,10 +7,12 @@ were made. Old messages that a compaction has put aside are marked as not for th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
+from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import goose_stitch
-from lockstitch.formats.base import LINES, SQLITE, Context, Transcript, find
+from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript, find
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
@@ -53,6 +55,7 @@ class Goose(RowFormat):
         ".local/share/goose/sessions/*.jsonl",
     )
     variable = "XDG_DATA_HOME"
+    resume = ("goose", "session", "--resume", "--session-id", "{id}")
     layout = Layout((_SESSION, _MESSAGE), _SESSIONS)
     triggers = _TRIGGERS
 
@@ -65,6 +68,18 @@ class Goose(RowFormat):
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return _is_message(value) or _is_header(value)
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        about: dict[str, Any] = next(filter(_is_header, head), {})
+        prompts = (value["content"] for value in head if _is_prompt(value))
+        return Glimpse(
+            title=as_str(about.get("description")) or "",
+            prompt=text_of_blocks(next(prompts, "")),
+            session=as_str(about.get("id")) or PurePath(path).stem,
+            project=as_str(about.get("working_dir")),
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         talk = _talk(records)
@@ -107,6 +122,10 @@ def _is_header(value: dict[str, Any]) -> bool:
 
 def _is_message(value: dict[str, Any]) -> bool:
     return value.get("role") in _ROLES and "created" in value and "content" in value
+
+
+def _is_prompt(value: dict[str, Any]) -> bool:
+    return _is_message(value) and value["role"] == "user"
 
 
 def _is_head(record: Record) -> bool:

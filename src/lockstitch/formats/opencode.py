@@ -78,6 +78,8 @@ class OpenCode(RowFormat):
     dialect = "anthropic"
     places = (".local/share/opencode/opencode*.db",)
     variable = "XDG_DATA_HOME"
+    resume = ("opencode", "--session", "{id}")
+    is_local = True
     layout = Layout((_SESSION, _MESSAGE, _PART, _EVENT), _SESSIONS)
 
     def claims(self, name: str, head: Any) -> bool:

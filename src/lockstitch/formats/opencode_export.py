@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lockstitch.formats.base import DOCUMENT, Context, Format, Transcript
+from lockstitch.formats.base import DOCUMENT, Context, Format, Glimpse, Transcript
 from lockstitch.formats.blocks import Fields
 from lockstitch.formats.history import Strand
 from lockstitch.formats.opencode import severity, transcript_of
@@ -38,6 +38,16 @@ class OpenCodeExport(Format):
             return False
         whole = all(type(m) is dict and {"info", "parts"} <= m.keys() for m in messages)
         return whole and (bool(messages) or str(info.get("id")).startswith("ses_"))
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        info = _map(head[0].get("info")) if head else {}
+        return Glimpse(
+            title=_text(info.get("title")) or "",
+            session=_text(info.get("id")),
+            project=_text(info.get("directory")),
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         number = next((n for n, r in enumerate(records) if r.is_record), -1)

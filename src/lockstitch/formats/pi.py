@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import pi_repair, pi_stitch
-from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.base import Context, Format, Glimpse, Transcript
 from lockstitch.formats.history import Aside, Strand
 from lockstitch.formats.pi_blocks import message_of
 from lockstitch.formats.pi_head import id_in, is_header
@@ -16,6 +18,8 @@ from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import WARNING, Finding
 
 _HEAD = frozenset({"version", "timestamp", "cwd"})
+# The entry with the name that a person gave the session.
+_NAMED = "session_info"
 # How Anthropic and others write calls and results; pi has its own words for them.
 _FOREIGN = ("tool_use", "tool_result", "function_call", "tool-call", "tool-result")
 # What pi answers with "No result provided" in memory, each time it resumes.
@@ -32,6 +36,8 @@ class Pi(Format):
     refused = frozenset({"LS604"})
     places = (".pi/agent/sessions/*/*.jsonl", ".openclaw/agents/*/sessions/*.jsonl")
     programs = ("pi", "pi-rpc")
+    resume = ("pi", "--session", "{path}")
+    is_local = True
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
         values = [value for value in head if type(value) is dict]
@@ -52,6 +58,21 @@ class Pi(Format):
         if type(value.get("type")) is not str:
             return False
         return is_header(value) or "parentId" in value or bool(message_of(value))
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        lines = [*head, *tail]
+        start = next(filter(is_header, lines), {})
+        names = [as_str(value.get("name")) for value in lines if value.get("type") == _NAMED]
+        prompts = (message_of(value).get("content") for value in lines if is_prompt(value))
+        name = os.path.basename(path)  # noqa: PTH119 - there may be 100 000 of them
+        return Glimpse(
+            title=next(filter(None, reversed(names)), ""),
+            prompt=text_of_blocks(next(prompts, "")),
+            session=as_str(start.get("id")) or id_in(name),
+            project=as_str(start.get("cwd")),
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         session = Session(records)

@@ -25,6 +25,7 @@ from lockstitch.sessions.compacting import (
 from lockstitch.sessions.differing import Difference, differences
 from lockstitch.sessions.exporting import encoded, exported, without_secrets
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
+from lockstitch.sessions.listing import listed, summarized
 from lockstitch.sessions.repairing import (
     COPY,
     Repaired,
@@ -36,6 +37,7 @@ from lockstitch.sessions.repairing import (
     require_closed,
 )
 from lockstitch.sessions.searching import search
+from lockstitch.sessions.summary import Summary
 from lockstitch.sessions.undoing import (
     backups_of,
     require_undoable,
@@ -56,6 +58,7 @@ __all__ = [
     "Report",
     "Shorter",
     "Source",
+    "Summary",
     "Undone",
     "applied",
     "backups_of",
@@ -67,6 +70,7 @@ __all__ = [
     "differences",
     "encoded",
     "exported",
+    "listed",
     "opened",
     "outlook",
     "paths",
@@ -83,6 +87,7 @@ __all__ = [
     "shortened",
     "shorter",
     "sources",
+    "summarized",
     "undo",
     "undo_threads",
     "undoable",
