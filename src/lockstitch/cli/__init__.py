@@ -41,6 +41,7 @@ COMMANDS = (
     "vacuum",
     "explain",
     "provider",
+    "ui",
     "demo",
 )
 # A session is many objects and hardly any circles of them: to look for those as often as Python

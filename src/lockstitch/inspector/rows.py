@@ -213,26 +213,29 @@ def _spoken_by(item: Item) -> str:
     return "assistant" if isinstance(item, Reply) else "tool"
 
 
-def shortened(row: Row) -> Row:
+def shortened(row: Row, *, full: bool = False) -> Row:
     """Give a row with its long texts cut; ``more`` says how many characters are left out."""
-    return {**row, "parts": [_cut(part) for part in row["parts"]]}
+    most = None if full else LONGEST
+    return {**row, "parts": [_cut(part, most) for part in row["parts"]]}
 
 
-def _cut(part: Part) -> Part:
-    part = dict(part)
-    if len(part.get("text", "")) > LONGEST:
-        part["more"] = len(part["text"]) - LONGEST
-        part["text"] = part["text"][:LONGEST]
+def _cut(part: Part, most: int | None) -> Part:
+    part = {**part, "text": part.get("text", "")}
+    part["text"], more = _beginning(part["text"], most)
     if "result" in part:
-        part["result"] = _cut(part["result"])
+        part["result"] = _cut(part["result"], most)
     arguments = part.get("arguments")
-    if isinstance(arguments, str) and len(arguments) > LONGEST:
-        part["arguments"], part["more"] = arguments[:LONGEST], len(arguments) - LONGEST
-    elif isinstance(arguments, dict):
-        part["arguments"] = [[str(key), *_argument(value)] for key, value in arguments.items()]
-    return part
+    if arguments is not None:
+        fields = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
+        pairs = [(str(key), *_beginning(_as_text(value), most)) for key, value in fields]
+        part["arguments"] = [[key, text] for key, text, _ in pairs]
+        more += sum(left for _, _, left in pairs)
+    return {**part, "more": more} if more else part
 
 
-def _argument(value: Any) -> tuple[str, int]:
-    text = value if isinstance(value, str) else as_json(value)
-    return text[:LONGEST], max(len(text) - LONGEST, 0)
+def _beginning(text: str, most: int | None) -> tuple[str, int]:
+    return text[:most], max(len(text) - most, 0) if most else 0
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value)
