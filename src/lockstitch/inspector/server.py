@@ -261,9 +261,7 @@ def _number(text: str) -> int:
 
 def _json(value: Any, status: int = 200) -> web.Response:
     # ASCII: a text may hold half a character, which UTF-8 cannot say
-    return web.Response(
-        body=json.dumps(value).encode(), status=status, content_type="application/json"
-    )
+    return web.Response(body=json.dumps(value).encode(), status=status, content_type=JSON)
 
 
 def _error(status: int, text: str) -> web.Response:
@@ -275,9 +273,7 @@ def _event(value: Any) -> bytes:
 
 
 def _download(data: bytes, name: str) -> web.Response:
-    safe = "".join(
-        one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in name
-    )
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     headers = {"Content-Disposition": f'attachment; filename="{safe}"'}
     return web.Response(body=data, content_type="application/octet-stream", headers=headers)
 
