@@ -75,6 +75,7 @@ TOOLS = {
         Tool("PostgreSQL", "postgresql", _initdb),
         Tool("npm", "npm", _on_path("npm")),
         Tool("libfaketime", "libfaketime", _faketime),
+        Tool("Chromium", "chromium", _on_path("chromium")),
     )
 }
 

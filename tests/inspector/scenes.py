@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import lockstitch
+
 Json = dict[str, Any]
 
 START = datetime(2026, 11, 16, 9, 12, tzinfo=UTC)
@@ -257,8 +259,8 @@ def codex(home: Path) -> Path:
         ("response_item", {"type": "message", "role": "user",
                            "content": [{"type": "input_text", "text": "Add paging to the API."}]}),
         ("response_item", {**call, "arguments": '{"command":["rg","limit"]}'}),
-        ("response_item", {"type": "function_call_output", "call_id": "call_1", "output": "api.py:9"}),
-        ("response_item", {**call, "call_id": "call_2", "arguments": '{"command":["make","test"]}'}),
+        ("response_item", {"type": "function_call_output", "call_id": "call_1", "output": "ok"}),
+        ("response_item", {**call, "call_id": "call_2", "arguments": '{"command":["make"]}'}),
         ("response_item", {"type": "message", "role": "user",
                            "content": [{"type": "input_text", "text": "Any news?"}]}),
         ("response_item", {"type": "message", "role": "assistant",
@@ -301,3 +303,50 @@ def everything(home: Path) -> None:
     healthy(home)
     for scene in (interrupted, two_windows, compacted, torn, secret, codex):
         scene(home)
+
+
+def replied(text: str, *calls: tuple[str, str, Json]) -> Json:
+    """A reply of Anthropic's: text, and calls by id, name and arguments."""
+    blocks: list[Json] = [{"type": "text", "text": text}]
+    blocks += [{"type": "tool_use", "id": i, "name": n, "input": a} for i, n, a in calls]
+    stop = "tool_use" if calls else "end_turn"
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-5",
+        "content": blocks,
+        "stop_reason": stop,
+        "usage": {"input_tokens": 10, "output_tokens": 10},
+    }
+
+
+def store(path: Path, sessions: int = 12) -> str:
+    """A store of our own: sessions with calls, one rewound, one compacted; gives its address."""
+    url = f"sqlite:///{path}"
+    with lockstitch.open(url) as opened:
+        for number in range(sessions):
+            with opened.session(f"ticket-{number + 40}") as session:
+                for step in range(1 + number % 4):
+                    _worked(session, f"Ticket {number + 40}, step {step + 1}: what is the state?")
+        with opened.session("ticket-40") as session:
+            session.checkpoint("before the refund")
+            before = session.seq
+            _worked(session, "Refund the customer.")
+            _worked(session, "Refund it a second time.")
+            session.rewind(before)
+            _worked(session, "Ask the customer first.")
+        with opened.session("ticket-43") as session:
+            for step in range(6):
+                _worked(session, f"Long step {step}. " + "Some words that take room. " * 40)
+            session.compact(budget=1500)
+    return url
+
+
+def _worked(session: lockstitch.Session, ask: str) -> None:
+    """A whole turn."""
+    session.say(ask)
+    call = f"toolu_{session.seq}"
+    session.record(replied("I look it up.", (call, "lookup", {"query": ask[:20]})), "anthropic")
+    session.run_tools({"lookup": lambda query: f"3 rows for {query}"})
+    session.record(replied("It is settled."), "anthropic")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,7 +58,7 @@ def _repair(source: Source, options: Mapping[str, Any]) -> Plan:
     made.quarantine = kept(outlook.quarantine)
     made.records = compared(different, reveal=options.get("reveal") is True)
     made.more = max(len(different) - MOST_RECORDS, 0)
-    made.says = [*_said_of_repair(found, outlook.report, len(different), made)]
+    made.says = [*_said_of_repair(found, outlook.report, different, made)]
     if not mended.changed:
         made.refusal = "; ".join(mended.before.notes) or "there is nothing that a repair changes"
     else:
@@ -72,21 +72,30 @@ def _stamp(found: Opened, wanted: object, different: list[sessions.Difference]) 
     return stamp_of(before, wanted, different)
 
 
-def _said_of_repair(found: Opened, report: Report, count: int, made: Preview) -> list[str]:
-    where = found.source.path if found.source.kind != POSTGRES else "the database"
+def _said_of_repair(
+    found: Opened, report: Report, different: list[sessions.Difference], made: Preview
+) -> Iterator[str]:
     wrong = ", ".join(one.words for one in problems(report.findings) if one.severity != NOTE)
-    says = [f"It has {wrong}." if wrong else "Nothing is wrong with it that a repair changes."]
-    if count:
-        unit = "record" if found.before is None else "line"
-        says.append(f"{several(count, unit)} of {where} will change; all others keep their bytes.")
-        if found.source.kind == POSTGRES:
-            says.append("A new checkpoint will be added; none of the present ones changes.")
-        else:
-            says.append("The original will be kept as a backup, and Undo brings it back.")
+    yield f"It has {wrong}." if wrong else "Nothing is wrong with it that a repair changes."
+    if not different:
+        return
+    if found.source.kind == POSTGRES:
+        yield "A new checkpoint will be added; none of the present ones changes."
+        return
+    yield f"{_counted(different, found)} in {found.source.path}; all else keeps its bytes."
+    yield "The original will be kept as a backup, and Undo brings it back."
     left = [one for one in made.remaining if one.severity != NOTE]
-    if count and left:
-        says.append(f"{several(len(left), 'problem')} will be left that no repair can take away.")
-    return says
+    if left:
+        yield f"{several(len(left), 'problem')} will be left that no repair can take away."
+
+
+def _counted(different: list[sessions.Difference], found: Opened) -> str:
+    """Count what changes: ``1 line will change, 2 lines will be added``."""
+    unit = "row" if found.before is None else "line"
+    new = sum(one.before is None for one in different)
+    gone = sum(one.after is None for one in different)
+    counts = ((len(different) - new - gone, "change"), (new, "be added"), (gone, "be taken out"))
+    return ", ".join(f"{several(count, unit)} will {deed}" for count, deed in counts if count)
 
 
 def _in_use(found: Opened) -> str:

@@ -18,6 +18,8 @@ from lockstitch.stores.base import Backend, Listed, Listing
 _MOST_READ = 500
 _MOST_LISTED = 100_000
 _MOST_SHOWN = 50
+# How many days before the last one are shown.
+_FEWEST, _MOST = 13, 89
 _MARK = b'{"kind":"compacted"'
 
 
@@ -54,7 +56,7 @@ def days(found: Iterable[Listed]) -> list[dict[str, Any]]:
     if not begun and not changed:
         return []
     first, last = min((*begun, *changed)), max((*begun, *changed))
-    first = max(first, last - timedelta(days=89))
+    first = max(min(first, last - timedelta(days=_FEWEST)), last - timedelta(days=_MOST))
     span = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     return [
         {"day": day.date().isoformat(), "begun": begun[day], "changed": changed[day]}

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from lockstitch.redaction import redacted
 from lockstitch.repair.ledger import Change, Quarantined
 from lockstitch.rules import Finding
+from lockstitch.rules.rule import place_order
 from lockstitch.sessions import Difference
 
 # Of a plan that changes more, the rest is only counted.
@@ -64,7 +65,8 @@ def kept(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
 
 def compared(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
     """Give the records that change, the first of them, line by line beside each other."""
-    shown = found[:MOST_RECORDS]
+    in_order = sorted(found, key=lambda one: (place_order(one.place), one.before is None))
+    shown = in_order[:MOST_RECORDS]
     values = [[_decoded(one.before), _decoded(one.after)] for one in shown]
     clean = values if reveal else redacted(values)[0]
     return [

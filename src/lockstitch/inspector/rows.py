@@ -194,7 +194,7 @@ def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
         is_meant = item is None or item.seq > behind
         marks = joined(between)
         if marks and is_meant:
-            yield Placed([], {"place": "", "role": "mark", "parts": marks})
+            yield Placed([], {"place": "", "role": "between", "parts": marks})
         if item is None:
             break
         parts = joined(pieces)

@@ -32,6 +32,13 @@ _WORDS = {
 }
 
 
+_SEAM: Row = {
+    "place": "",
+    "role": "seam",
+    "parts": [{"kind": "seam", "text": "compaction: a resume sends a summary, and what follows"}],
+}
+
+
 class Piece(Struct):
     """A piece that a resume does not send; ``behind`` is the record that it hangs on."""
 
@@ -89,7 +96,15 @@ def _rows(history: History, transcript: Transcript) -> list[Row]:
 def of_journal(journal: Journal) -> Timeline:
     """Give the timeline of a session of a store of our own, with what rewinds left."""
     main = list(journal_as_rows(journal))
-    return _assembled(main, [*_rewound(journal)])[0]
+    hidden = [at for at, one in enumerate(main) if one.row and "is_summed_up" in one.row]
+    if hidden:
+        main.insert(hidden[-1] + 1, Placed([], dict(_SEAM)))
+    made, _ = _assembled(main, [*_rewound(journal)])
+    seam = next((at for at, row in enumerate(made.rows) if row["role"] == "seam"), 0)
+    if seam:
+        turns = sum("turn" in row for row in made.rows[:seam])
+        made.asides.append(_facts(COMPACTED, "1", 0, seam, turns))
+    return made
 
 
 def _rewound(journal: Journal) -> Iterator[Piece]:
@@ -102,8 +117,8 @@ def _rewound(journal: Journal) -> Iterator[Piece]:
         before = journal.records[: fact.seq - 1]
         was = structs.replace(journal, records=before, state=fold(before))
         rows = [one.row for one in journal_as_rows(was, fact.parent) if one.row is not None]
-        rows = [row for row in rows if not row["place"] or int(row["place"]) not in kept]
-        if any(row["place"] for row in rows):
+        rows = [row for row in rows if row["place"] and int(row["place"]) not in kept]
+        if rows:
             yield Piece(LEFT, fact.parent, str(fact.parent + 1), rows)
 
 
@@ -139,9 +154,7 @@ def _branch(made: Timeline, piece: Piece) -> None:
     """Add a piece that a resume does not send, headed by what it is."""
     number = len(made.asides)
     turns = sum("turn" in row for row in piece.rows)
-    facts: Row = {"kind": piece.kind, "words": _WORDS[piece.kind], "place": piece.place}
-    facts |= {"messages": len(piece.rows), "turns": turns, "row": len(made.rows)}
-    made.asides.append(facts)
+    made.asides.append(_facts(piece.kind, piece.place, len(made.rows), len(piece.rows), turns))
     count = f"{several(turns, 'turn')}, {several(len(piece.rows), 'message')}"
     head = {"kind": "aside", "text": f"{count}: {_WORDS[piece.kind]}"}
     ends = {"place": "", "role": "aside", "aside": number}
@@ -150,5 +163,9 @@ def _branch(made: Timeline, piece: Piece) -> None:
         _add(made, {key: value for key, value in row.items() if key != "turn"}, 1, aside=number)
     made.rows[-1]["is_last"] = True
     if piece.kind == COMPACTED:
-        seam = {"kind": "seam", "text": "compaction: a resume sends what follows"}
-        made.rows.append({"place": "", "role": "seam", "parts": [seam], "lane": 0})
+        made.rows.append({**_SEAM, "lane": 0})
+
+
+def _facts(kind: str, place: str, row: int, messages: int, turns: int) -> Row:
+    words = {"kind": kind, "words": _WORDS[kind], "place": place}
+    return {**words, "row": row, "messages": messages, "turns": turns}

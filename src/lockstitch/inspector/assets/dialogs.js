@@ -11,7 +11,8 @@ function opened(title, css) {
   const dialog = h("dialog", { class: css || "", "aria-labelledby": "dialog-title" }, head, body, foot);
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
-  dialog.showModal();
+  // What is to have the focus is put in first.
+  queueMicrotask(() => dialog.showModal());
   return { dialog, head, body, foot, close: () => dialog.close() };
 }
 
@@ -102,7 +103,7 @@ export function actionDialog(id, action, given) {
   const made = opened(TITLES[action] || "Change this session", action === "repair" ? "wide" : "");
   const fields = h("fieldset", { class: "fields" }, h("legend", { class: "visually-hidden" }, "Options"));
   const words = h("div", { class: "plan" }, h("p", { class: "faint" }, "Working it out…"));
-  const cancel = button("Cancel", made.close);
+  const cancel = button("Cancel", made.close, { autofocus: true });
   const agree = button("…", null, { class: "primary", disabled: true });
   made.body.append(fields, words);
   made.foot.append(cancel, agree);
@@ -160,7 +161,7 @@ export function exportDialog(id, dialects) {
       made.body.prepend(h("p", { class: "refusal", role: "alert" }, error.message));
     }
   }, { class: "primary" });
-  made.foot.append(button("Cancel", made.close), save);
+  made.foot.append(button("Cancel", made.close, { autofocus: true }), save);
 }
 
 export function branchDialog(id, aside) {
@@ -176,5 +177,5 @@ export function branchDialog(id, aside) {
       made.body.prepend(h("p", { class: "refusal", role: "alert" }, error.message));
     }
   }, { class: "primary" });
-  made.foot.append(button("Cancel", made.close), save);
+  made.foot.append(button("Cancel", made.close, { autofocus: true }), save);
 }

@@ -128,7 +128,7 @@ export class ListView {
 
   draw(index) {
     const row = this.rows[index];
-    const facts = [row.program, row.project && brief(row.project), row.session.slice(0, 24)].filter(Boolean);
+    const facts = [row.program, row.project && brief(row.project), row.is_own ? "" : row.session.slice(0, 8)].filter(Boolean);
     return h("div", { class: `item ${row.level} ${index === this.at ? "at" : ""}` },
       h("a", { href: `#/s/${row.id}`, tabindex: -1, onclick: () => this.choose(index) },
         h("span", { class: "dot", "aria-hidden": "true" }),

@@ -6,7 +6,7 @@ import { actionDialog, branchDialog, exportDialog } from "./dialogs.js";
 import { tell } from "./main.js";
 import { Rows, drawMap, drawMissing, drawRow } from "./timeline.js";
 import { VirtualList } from "./virtual.js";
-import { LEVELS, age, brief, several, size } from "./words.js";
+import { LEVELS, ago, brief, moment, several, size } from "./words.js";
 
 const LABELS = {
   repair: "Repair…", undo: "Undo repair…", unrewind: "Undo rewind…", uncompact: "Undo compaction…",
@@ -88,10 +88,10 @@ export class SessionView {
   // The head
 
   drawHead() {
-    const { row, actions, dialect } = this.data;
+    const { row, actions } = this.data;
     document.title = `${row.title || row.session} · Lockstitch`;
-    const facts = [row.program, row.project && brief(row.project), row.session, several(row.messages || this.data.count, "message"),
-      row.size && size(row.size), row.updated && `${age(Date.now() / 1000 - row.updated)} ago`, dialect].filter(Boolean);
+    const facts = [row.program, row.project && brief(row.project), several(row.messages || this.data.count, "message"),
+      row.updated && ago(Date.now() / 1000 - row.updated)].filter(Boolean);
     const level = this.data.error ? "unreadable" : row.level;
     replace(this.head,
       h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "Sessions"), h("span", { "aria-hidden": "true" }, "/"), h("span", { title: row.target }, brief(row.target))),
@@ -106,7 +106,8 @@ export class SessionView {
 
   verdict(level) {
     if (this.data.error) return this.data.error;
-    if (level === "healthy") return this.data.problems.length ? "Healthy. Some notes, nothing that needs a repair." : "Healthy. A resume sends all of it.";
+    if (level === "healthy" && this.data.problems.length) return "Healthy, with notes: nothing needs a repair.";
+    if (level === "healthy") return this.data.asides.length ? "Healthy. What a resume does not send was left on purpose or is summed up." : "Healthy. A resume sends all of it.";
     return `${this.data.row.state}.`.replace(/^./, (first) => first.toUpperCase());
   }
 
@@ -143,7 +144,17 @@ export class SessionView {
       asides.length > 0 && h("section", { class: "branches" }, h("h2", {}, "What a resume does not send"),
         lost > 0 && h("p", {}, `${several(lost, "turn")} would be lost.`),
         h("ul", {}, asides.map((one) => h("li", { class: one.kind }, h("a", { href: `#/s/${this.id}/at/${one.row}` }, `${several(one.turns, "turn")}, ${several(one.messages, "message")}`), h("span", {}, one.words))))),
-      notes.length > 0 && h("section", {}, h("h2", {}, "Notes"), h("ul", { class: "notes" }, notes.map((note) => h("li", {}, note)))));
+      notes.length > 0 && h("section", {}, h("h2", {}, "Notes"), h("ul", { class: "notes" }, notes.map((note) => h("li", {}, note)))),
+      this.drawAbout());
+  }
+
+  drawAbout() {
+    const { row, dialect, turns } = this.data;
+    const facts = [["Program", row.program], ["Project", row.project], ["Session", row.session], ["Kept in", row.target], ["Wire format", dialect],
+      ["Messages", row.messages.toLocaleString("en")], ["Turns", turns.toLocaleString("en")], ["Records", row.records && row.records.toLocaleString("en")],
+      ["Size", row.size && size(row.size)], ["Last used", row.updated && moment(row.updated * 1000)]];
+    return h("section", {}, h("h2", {}, "About"), h("dl", { class: "about" },
+      facts.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
   }
 
   drawProblem(problem) {
@@ -220,8 +231,10 @@ export class SessionView {
       asides: this.data.asides,
       on: {
         id: this.id,
+        unit: this.data.row.is_own ? "record" : "line",
         full: (at) => this.full(at),
         rewind: actions.includes("rewind") ? (to) => this.act("rewind", { to }) : null,
+        fork: (to) => this.act("fork", { to }),
         branch: actions.includes("branch") ? (aside) => branchDialog(this.id, aside) : null,
       },
     });

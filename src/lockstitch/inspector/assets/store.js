@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h, replace, s } from "./dom.js";
 import { tell } from "./main.js";
-import { age, moment, several, size } from "./words.js";
+import { ago, moment, several, size } from "./words.js";
 
 export class StoreView {
   constructor(state) {
@@ -37,12 +37,12 @@ export class StoreView {
     const bad = rows.filter((row) => row.level !== "healthy").length;
     const card = (value, label) => h("div", { class: "card" }, h("b", {}, value), h("span", {}, label));
     const largest = [...rows].sort((a, b) => b.size - a.size).slice(0, 10);
-    replace(this.box, h("h1", {}, "Store"), h("p", { class: "faint" }, this.state.hello.target),
+    replace(this.box, h("div", {}, h("h1", {}, "Store"), h("p", { class: "faint" }, this.state.hello.target)),
       h("div", { class: "cards" }, card(data.sessions.toLocaleString("en"), "sessions"), card(data.records.toLocaleString("en"), "records"),
         card(size(bytes), "content"), card(String(data.held_in_all), "held by a writer"), card(String(bad), "need a look")),
       h("section", {}, h("h2", {}, "Sessions over time"), this.chart(data.days)),
       h("section", {}, h("h2", {}, "Who holds sessions"), data.held.length ? this.table(["Session", "Holder", "Epoch", "Last record"],
-        data.held.map((one) => [this.link(one.session), one.holder, one.epoch, ago(one.at)])) : h("p", { class: "faint" }, "Nobody writes to a session now.")),
+        data.held.map((one) => [this.link(one.session), one.holder, one.epoch, one.at ? ago((Date.now() - one.at) / 1000) : ""])) : h("p", { class: "faint" }, "Nobody writes to a session now.")),
       h("section", {}, h("h2", {}, "Largest sessions"), this.table(["Session", "Size", "Records", "Messages"],
         largest.map((row) => [this.link(row.session), size(row.size), row.records.toLocaleString("en"), row.messages.toLocaleString("en")]))),
       h("section", {}, h("h2", {}, "Compactions"), data.compactions.length ? this.table(["Session", "Record", "Stands for", "When"],
@@ -67,8 +67,4 @@ export class StoreView {
       s("svg", { width: "100%", height: 122, role: "img", "aria-label": `Sessions a day from ${days[0].day} to ${days.at(-1).day}, at most ${most}` }, s("line", { x1: 0, x2: "100%", y1: 121, y2: 121, class: "axis" }), bars),
       h("figcaption", {}, h("span", {}, days[0].day), h("span", { class: "legend" }, h("i", { class: "begun" }), "begun", h("i", { class: "changed" }), "last changed"), h("span", {}, days.at(-1).day)));
   }
-}
-
-function ago(at) {
-  return at ? `${age((Date.now() - at) / 1000)} ago` : "";
 }

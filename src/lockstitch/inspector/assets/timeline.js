@@ -3,7 +3,7 @@
 import { h, button, s } from "./dom.js";
 import { clock, moment, several } from "./words.js";
 
-const WHO = { user: "You", assistant: "Model", tool: "Tool", system: "System", mark: "", seam: "", aside: "" };
+const WHO = { user: "You", assistant: "Model", tool: "Tool", system: "System", between: "", seam: "", aside: "" };
 const STATES = {
   open: "open: no result", late: "answered late", closed: "", answered: "", orphan: "result without a call",
   duplicate: "second result", elsewhere: "called elsewhere",
@@ -47,19 +47,20 @@ export class Rows {
 }
 
 /** The lines beside a row: the conversation on the left, a piece that is not sent on the right. */
-function gutter(row) {
-  const aside = row.lane > 0;
-  const faint = row.is_summed_up || row.kind === "compacted";
-  const parts = [s("line", { x1: 10, y1: 0, x2: 10, y2: "100%", class: faint ? "way faint" : "way" })];
-  if (row.role === "aside") {
-    parts.push(s("path", { d: "M10 0C10 16 26 10 26 26", class: "way away" }), s("line", { x1: 26, y1: 24, x2: 26, y2: "100%", class: "way away" }));
-  } else if (aside) {
-    parts.push(row.is_last ? s("line", { x1: 26, y1: 0, x2: 26, y2: 22, class: "way away" }) : s("line", { x1: 26, y1: 0, x2: 26, y2: "100%", class: "way away" }));
-    parts.push(row.is_last ? s("path", { d: "M21 22h10", class: "end" }) : s("circle", { cx: 26, cy: 22, r: 3.5, class: "knot away" }));
+function gutter(row, kind) {
+  const faint = row.is_summed_up || kind === "compacted" ? "faint" : "";
+  const away = row.lane > 0 && kind !== "compacted";
+  const line = (x, from, to, css) => s("line", { x1: x, y1: from, x2: x, y2: to, class: `way ${css}` });
+  const parts = [line(10, 0, "100%", faint)];
+  if (row.role === "aside" && away) {
+    parts.push(s("path", { d: "M10 0C10 16 26 10 26 26", class: `way away ${kind}` }), line(26, 24, "100%", `away ${kind}`));
+  } else if (away) {
+    parts.push(line(26, 0, row.is_last ? 22 : "100%", `away ${kind}`));
+    parts.push(row.is_last ? s("path", { d: "M21 22h10", class: `end ${kind}` }) : s("circle", { cx: 26, cy: 22, r: 3.5, class: `knot ${kind}` }));
   } else if (row.role === "seam") {
     parts.push(s("rect", { x: 4, y: 10, width: 12, height: 12, rx: 2, transform: "rotate(45 10 16)", class: "seam" }));
-  } else if (row.role !== "mark") {
-    parts.push(s("circle", { cx: 10, cy: 22, r: row.turn ? 5.5 : 3.5, class: `knot ${row.role} ${bad(row)}` }));
+  } else if (row.role !== "between" && row.role !== "aside") {
+    parts.push(s("circle", { cx: 10, cy: 22, r: row.turn ? 5.5 : 3.5, class: `knot ${faint || row.role} ${bad(row)}` }));
   }
   return s("svg", { class: "gutter", width: 36, "aria-hidden": "true" }, parts);
 }
@@ -129,6 +130,11 @@ function drawPart(part, open) {
   }
 }
 
+function placed(place, unit) {
+  const first = /^\d+/.exec(place);
+  return first ? `${unit} ${first[0]}` : place;
+}
+
 /** One row; `on` has what can be done with it. */
 export function drawRow(row, { isAt, asides, on }) {
   const open = () => on.full(row.at);
@@ -136,13 +142,15 @@ export function drawRow(row, { isAt, asides, on }) {
   const kind = row.aside === undefined ? "" : asides[row.aside].kind;
   const time = row.time ? clock(row.time) : "";
   return h("div", { class: `row ${row.role} ${row.lane ? "apart" : ""} ${row.is_summed_up ? "summed" : ""} ${kind} ${isAt ? "at" : ""}`, "aria-current": isAt ? "true" : null },
-    gutter({ ...row, kind }),
+    gutter(row, kind),
     h("div", { class: "body" },
       WHO[row.role] && h("div", { class: "who" },
         h("span", { class: "role" }, WHO[row.role]), row.turn && h("span", { class: "turn" }, `turn ${row.turn}`),
-        h("a", { class: "place", href: `#/s/${on.id}/at/${row.at}`, title: "Link to this message" }, row.place || `row ${row.at + 1}`),
+        h("a", { class: "place", href: `#/s/${on.id}/at/${row.at}`, title: "Link to this message" }, placed(row.place, on.unit) || `row ${row.at + 1}`),
         time && h("time", { title: moment(row.time) }, time),
-        on.rewind && row.place && !row.lane && button("Go back to here", () => on.rewind(Number(row.place)), { class: "quiet" })),
+        on.rewind && row.place && !row.lane && [
+          button("Go back to here…", () => on.rewind(Number(row.place)), { class: "quiet" }),
+          button("Fork from here…", () => on.fork(Number(row.place)), { class: "quiet" })]),
       row.parts.map((part) => drawPart(part, open)),
       aside && aside.kind !== "compacted" && on.branch && button("Save this branch as a session…", () => on.branch(aside), { class: "quiet" })));
 }

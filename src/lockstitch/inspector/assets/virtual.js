@@ -42,6 +42,8 @@ class Heights {
 }
 
 const BEYOND = 600;
+// How much of what stands before it is left in sight above a row that one goes to.
+const ABOVE = 64;
 
 export class VirtualList {
   /** `draw(index)` gives an element; `seen(start, stop)` is told which rows are in sight. */
@@ -102,7 +104,7 @@ export class VirtualList {
 
   lay() {
     const { host, heights } = this;
-    if (this.pinned >= 0) host.scrollTop = heights.before(this.pinned);
+    if (this.pinned >= 0) host.scrollTop = heights.before(this.pinned) - ABOVE;
     const top = host.scrollTop;
     const first = heights.at(Math.max(top - BEYOND, 0));
     let stop = first;
@@ -163,8 +165,7 @@ export class VirtualList {
     }
     this.inner.style.height = `${heights.before(heights.count)}px`;
     if (this.pinned >= 0) {
-      const wanted = heights.before(this.pinned);
-      if (Math.abs(this.host.scrollTop - wanted) > 1) this.host.scrollTop = wanted;
+      this.host.scrollTop = heights.before(this.pinned) - ABOVE;
     } else if (moved) {
       this.host.scrollTop += moved;
     }

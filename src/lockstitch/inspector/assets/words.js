@@ -26,6 +26,11 @@ export function age(seconds) {
   return "now";
 }
 
+export function ago(seconds) {
+  const said = age(seconds);
+  return said === "now" ? "just now" : `${said} ago`;
+}
+
 export function moment(value) {
   const date = new Date(value);
   if (Number.isNaN(date.getTime())) return "";
