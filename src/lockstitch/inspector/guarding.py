@@ -25,6 +25,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Referrer-Policy": "no-referrer",
+    "Server": "lockstitch",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lockstitch.inspector.server import Inspector, running
+from tests.inspector import browsing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+Open = Callable[..., browsing.Tab]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a file."""
+    with browsing.chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def failures() -> Iterator[list[Exception]]:
+    """What went wrong inside of the server, which must be nothing."""
+    found: list[Exception] = []
+    yield found
+    assert found == []
+
+
+@pytest.fixture
+def served(failures: list[Exception]) -> Iterator[Callable[[Path | str | None], str]]:
+    """Serves targets until the test is over; gives the address that lets one browser in."""
+    with ExitStack() as stack:
+
+        def serve(target: Path | str | None) -> str:
+            inspector = Inspector(None if target is None else str(target), failures.append)
+            return stack.enter_context(running(inspector))
+
+        yield serve
+
+
+@pytest.fixture
+def tab(browser: Browser, served: Callable[[Path | str | None], str]) -> Iterator[Open]:
+    """Opens a target in a fresh profile; what runs or leaves where nothing should is an error."""
+    with ExitStack() as stack:
+
+        def opened(target: Path | str, **options: object) -> browsing.Tab:
+            tab = stack.enter_context(browsing.tab(browser, served(target), **options))
+            tab.page.wait_for_function(browsing.SCANNED)
+            return tab
+
+        yield opened
