@@ -22,7 +22,7 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 # The machine may be busy; nothing is asserted to be quick.
-PATIENCE = 60_000
+PATIENCE, PAUSE = 60_000, 50
 SCANNED = "/^\\d/.test(document.querySelector('#scan').textContent)"
 
 
@@ -57,8 +57,12 @@ class Tab:
         return self.page.locator(selector).first.inner_text()
 
     def waits(self, script: str) -> None:
-        """Wait until an expression is true."""
-        self.page.wait_for_function(script)
+        """Wait until an expression is true; the page's own policy forbids to poll inside of it."""
+        for _ in range(PATIENCE // PAUSE):
+            if self.page.evaluate(script):
+                return
+            self.page.wait_for_timeout(PAUSE)
+        raise AssertionError(f"never true: {script}")
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def tab(browser: Browser, served: Callable[[Path | str | None], str]) -> Iterato
 
         def opened(target: Path | str, **options: object) -> browsing.Tab:
             tab = stack.enter_context(browsing.tab(browser, served(target), **options))
-            tab.page.wait_for_function(browsing.SCANNED)
+            tab.waits(browsing.SCANNED)
             return tab
 
         yield opened

@@ -53,9 +53,9 @@ function drawLine([kind, before, after]) {
 function drawRecords(plan) {
   if (!plan.records.length) return null;
   return h("section", {}, h("h3", {}, "Side by side"),
-    plan.records.map((record) => h("div", { class: "record" },
+    plan.records.map((record, number) => h("div", { class: "record" },
       h("p", { class: "record-head" }, `${KINDS[record.kind]} `, h("code", {}, record.place)),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Change at ${record.place}` },
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Record ${number + 1} of the plan` },
         h("table", { class: "diff" },
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Now"), h("th", { scope: "col" }, "After"))),
           h("tbody", {}, record.lines.map(drawLine)))))),
