@@ -39,8 +39,8 @@ class NotSeen(AssertionError):
 class _Screen(pyte.Screen):
     """A screen that answers when the program asks the terminal for its place or its kind."""
 
-    def __init__(self, master: int) -> None:
-        super().__init__(COLUMNS, ROWS)
+    def __init__(self, master: int, columns: int, rows: int) -> None:
+        super().__init__(columns, rows)
         self._master = master
 
     def write_process_input(self, data: str) -> None:
@@ -56,17 +56,25 @@ class _Screen(pyte.Screen):
 class Terminal:
     """A program that runs in a pseudo terminal, at the head of a group of its own."""
 
-    def __init__(self, command: Sequence[str], work: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        work: Path,
+        environ: Mapping[str, str],
+        *,
+        columns: int = COLUMNS,
+        rows: int = ROWS,
+    ) -> None:
         self._master, slave = os.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self._screen = _Screen(self._master)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._screen = _Screen(self._master, columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
         self._changed = time.monotonic()
         self.process = subprocess.Popen(
             command,
             cwd=work,
-            env={**environ, "TERM": "xterm-256color"},
+            env={"TERM": "xterm-256color", **environ},
             stdin=slave,
             stdout=slave,
             stderr=slave,

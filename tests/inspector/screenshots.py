@@ -22,7 +22,7 @@ SIZE = {"width": 1280, "height": 800}
 
 def shown(browser: Browser, folder: Path, scheme: str) -> None:
     """Take the pictures of one scheme."""
-    inspector = Inspector(".")
+    inspector = Inspector(None)
     options = {"viewport": SIZE, "color_scheme": scheme}
     with running(inspector) as address, browsing.tab(browser, address, **options) as tab:
         page = tab.page
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         scenes.everything(home)
-        os.chdir(home)
+        os.environ["HOME"] = str(home)
         with browsing.chromium() as browser:
             for scheme in ("light", "dark"):
                 shown(browser, IMAGES, scheme)

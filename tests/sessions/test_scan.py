@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.sessions import claude, command
+from tests.formats.databases import OpencodeBook
+from tests.sessions import claude, command, homes
 
 INTERRUPTIBLE = """
 import signal, sys
@@ -53,9 +56,61 @@ def test_a_home_directory(home: Path) -> None:
     assert done.returncode == 1
     assert state(home) == before
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert rows[0][:3] == ["program", "project", "sessions"]
-    assert rows[1][:6] == ["claude-code", "/home/ada/project", "3", "1", "2", "0"]
-    assert "3 sessions: 1 healthy, 2 broken." in done.stderr
+    assert rows[0][:5] == ["program", "project", "sessions", "broken", "warnings"]
+    assert rows[1][:5] == ["claude-code", "/home/ada/project", "3", "1", "1"]
+    assert "3 sessions: 1 healthy, 1 with warnings, 1 broken." in done.stderr
+    assert "To repair all of them: lockstitch repair --all" in done.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_each_broken_session_is_told_in_words_that_fit(tmp_path: Path, columns: int) -> None:
+    homes.large(tmp_path)
+    done = command.run("scan", env={**os.environ, "HOME": str(tmp_path), "COLUMNS": str(columns)})
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    commands = [line.strip() for line in lines if "lockstitch repair " in line]
+    assert all(len(line) <= columns or "lockstitch repair" in line for line in lines)
+    assert [line[:6] for line in lines].count("broken") == 2
+    assert [line[:7] for line in lines].count("warning") == 2
+    for words in ("Fix the failing", "1 turn a resume would drop", "2 hours ago", "Claude Code"):
+        assert words in done.stdout
+    assert "LS" not in done.stdout
+    assert "8 sessions: 4 healthy, 2 with warnings, 2 broken." in done.stderr
+    # every hint can be pasted as it is
+    assert len(commands) == 4
+    for line in commands:
+        pasted = line.split()[1:]
+        done = command.run(*pasted, "--diff", env={**os.environ, "HOME": str(tmp_path)})
+        assert done.returncode == 1, done.stderr
+        assert "(repaired)" in done.stdout
+
+
+def test_a_database_is_not_counted_once_a_session(tmp_path: Path) -> None:
+    place = tmp_path / ".local" / "share" / "opencode" / "opencode.db"
+    place.parent.mkdir(parents=True)
+    book = OpencodeBook("sized")
+    book.work("Look around.", "look")
+    book.write(place)
+    with closing(sqlite3.connect(place)) as base, base:
+        base.execute(
+            "insert into session select 'ses_two', project_id, parent_id, slug, directory,"
+            " 'Second', version, share_url, revert, permission, time_created, time_updated,"
+            " time_compacting, time_archived from session"
+        )
+        rows = "id || 'x', {} 'ses_two', time_created, time_updated, data from {} where session_id"
+        base.execute(f"insert into message select {rows.format('', 'message')} <> 'ses_two'")
+    done = run(tmp_path, "scan", "--all", "--json")
+    found = json.loads(done.stdout)["sessions"]
+    assert {one["session"] for one in found} == {book.session, "ses_two"}
+    assert sum(one["size"] for one in found) < place.stat().st_size
+    assert "Second" in run(tmp_path, "scan", "--all").stdout
+
+
+def test_where_it_looked_is_said_when_nothing_is_found(tmp_path: Path) -> None:
+    done = run(tmp_path, "scan")
+    assert done.returncode == 0
+    assert "No sessions were found. Lockstitch looked in:\n  ~/.claude/projects\n" in done.stderr
+    assert "0 sessions" not in done.stderr
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -123,7 +178,7 @@ def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:
     time.sleep(0.6)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=600)
-    assert process.returncode in (1, 2)
+    assert process.returncode in (1, 130)
     assert "Traceback" not in said
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
@@ -137,13 +192,13 @@ def test_a_failure_of_our_own_does_not_end_the_scan(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lockstitch import sessions
-    from lockstitch.cli import scan
+    from lockstitch.cli import checks
 
     def fail(path: str) -> list[object]:
         raise KeyError(path)
 
     monkeypatch.setattr(sessions, "scan_file", fail)
-    [report] = scan.scan_one(str(home / "secret words.jsonl"))
+    [report] = checks.scan_one(str(home / "secret words.jsonl"))
     assert report.status == "unreadable"
     assert (report.error or "").startswith("internal error: KeyError at ")
     assert "secret words" not in (report.error or "")
@@ -159,10 +214,9 @@ def test_a_session_with_only_notes_is_healthy(home: Path) -> None:
     before = file.read_bytes()
     done = run(home, "scan", "--all")
     assert done.returncode == 0
-    assert "1 (1 with notes)" in done.stdout
-    assert "healthy with notes: LS608" in done.stdout
+    assert "healthy (note: 1 missing line break)" in done.stdout
     assert "1 session: 1 healthy (1 with notes), 0 broken." in done.stderr
-    assert "healthy with notes" not in run(home, "scan").stdout
+    assert "missing line break" not in run(home, "scan").stdout
     done = run(home, "check", file)
     assert done.returncode == 0
     assert ": note LS608 [*] " in done.stdout

@@ -13,7 +13,7 @@ import pytest
 
 from lockstitch import sessions
 from lockstitch.cli import check
-from lockstitch.cli.scan import scan_one
+from lockstitch.cli.checks import scan_one
 from lockstitch.errors import UnknownFormat
 from lockstitch.formats.registry import NAMES, VARIABLES, format_named
 from lockstitch.formats.sources import sources_of

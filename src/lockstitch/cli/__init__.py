@@ -1,7 +1,7 @@
 """The command ``lockstitch``.
 
-Exit status: 0 clean or mended, 1 findings left, 2 usage, unreadable input or own failure.
-There is no other, and there is never a traceback.
+Exit status: 0 clean or repaired, 1 findings left, 2 bad usage, unreadable input or an internal
+error, 130 after Ctrl-C. There is no other, and there is never a traceback.
 
 An everyday call is parsed here from the command's own declaration; whatever is not everyday
 (``--help``, a mistake, a spelling only a full parser knows) goes to typer, which is built from
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lockstitch.cli.arguments import Command
 
-CLEAN, FINDINGS, FAILED = 0, 1, 2
+CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = (
     "scan",
     "check",
@@ -69,6 +69,7 @@ def run(words: Sequence[str]) -> int:
         terminal.complain(str(error))
     except KeyboardInterrupt:
         terminal.complain("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
         terminal.abandon()
     except OSError as error:
@@ -94,9 +95,21 @@ def _dispatch(words: Sequence[str]) -> int:
         if values is not None:
             return chosen.start(values)
 
+    if not words and _is_at_terminal():
+        from lockstitch.cli import pick
+
+        return pick.run()
+    words = words or ("--help",)
+
     from lockstitch.cli import manual
 
     return manual.run(words, [command(name) for name in COMMANDS])
+
+
+def _is_at_terminal() -> bool:
+    """Whether a person sees what is printed, and can answer."""
+    streams = (sys.stdin, sys.stdout)
+    return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def own_failure(error: Exception) -> str:

@@ -134,6 +134,11 @@ SESSION = Option(
     "Id of one session where a store holds many.",
     metavar="ID",
 )
+LAST = Option(
+    "newest",
+    ("--last",),
+    "Take the session that was used last: in this folder, or else on this machine.",
+)
 OVERWRITE = Option(
     "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."
 )

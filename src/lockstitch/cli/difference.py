@@ -1,10 +1,11 @@
-"""The lines of a session that a repair changes, for a person to look at."""
+"""The lines of a session that a repair changes, with the changed value marked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import terminal, text
+from lockstitch.cli.rows import cells, rows
 from lockstitch.sessions.differing import differences
 
 if TYPE_CHECKING:
@@ -12,43 +13,70 @@ if TYPE_CHECKING:
 
     from lockstitch.formats.doctor import Mended
 
+# What is shown of a value, and of the line on both sides of it.
 _WIDTH = 400
-_CONTEXT = 80
+_CONTEXT = 60
+_MOST_PLACES = 3
+_STYLES = {"-": "red", "+": "green", "@": "cyan", "^": "yellow", "=": "bold"}
 
 
-def difference(mended: Mended, name: str) -> Iterator[str]:
-    """Give the difference record by record: ``-`` as it is, ``+`` as it will be."""
+def difference(mended: Mended, name: str, width: int | None = None) -> Iterator[str]:
+    """Give the difference record by record: ``-`` as it is, ``+`` as it will be, ``^`` the value.
+
+    Lines that are wider than ``width`` go on in the next one.
+    """
+    context = _CONTEXT if width is None else max(min(_CONTEXT, width // 4), 4)
+    for sign, line in _lines(mended, name, context):
+        safe = terminal.harmless(line)
+        for row in [safe] if width is None else rows(safe, width, None):
+            yield terminal.paint(row, _STYLES[sign])
+
+
+def _lines(mended: Mended, name: str, context: int) -> Iterator[tuple[str, str]]:
     if not mended.changed:
         return
-    yield terminal.paint(f"--- {text.shown(name)}", "bold")
-    yield terminal.paint(f"+++ {text.shown(name)} (repaired)", "bold")
+    yield "=", f"--- {text.shown(name)}"
+    yield "=", f"+++ {text.shown(name)} (repaired)"
     for one in differences(mended):
-        where = terminal.harmless(one.place)
-        head = f"@@ {where} @@" if one.before is not None else f"@@ behind {where} @@"
-        yield terminal.paint(head, "cyan")
-        before, after = one.before or "", one.after or ""
-        at = 0 if one.before is None else _first_difference(before, after)
-        if one.before is not None:
-            yield _line("-", _cut(before, at))
-        if one.after is not None:
-            yield _line("+", _cut(after, at))
+        if one.before is None:
+            yield "@", f"@@ new, after {one.place} @@"
+            yield "+", f"+{_cut(str(one.after))}"
+        elif one.after is None:
+            yield "@", f"@@ {one.place}, removed @@"
+            yield "-", f"-{_cut(one.before)}"
+        else:
+            yield "@", f"@@ {one.place}{_places(one.inner)} @@"
+            yield from _changed(one.before, one.after, context)
 
 
-def _first_difference(before: str, after: str) -> int:
-    for place, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one != other:
-            return place
-    return 0
+def _changed(before: str, after: str, context: int) -> Iterator[tuple[str, str]]:
+    start, end = _common(before, after)
+    left = terminal.harmless(f"{'…' * (start > context)}{before[max(start - context, 0) : start]}")
+    right = after[len(after) - end :][:context] + "…" * (end > context)
+    was, will = (_cut(one[start : len(one) - end]) for one in (before, after))
+    yield "-", f"-{left}{was}{right}"
+    yield "+", f"+{left}{will}{right}"
+    marked = max(cells(terminal.harmless(will)), 1)
+    yield "^", f"{' ' * (1 + cells(left))}{'^' * marked}"
 
 
-def _cut(line: str, at: int) -> str:
-    """Give what matters of a long line: the stretch around the first difference."""
-    start = max(at - _CONTEXT, 0)
-    stretch = line[start : start + _WIDTH]
-    left = "…" if start else ""
-    return f"{left}{stretch}{'…' if start + _WIDTH < len(line) else ''}"
+def _places(inner: tuple[str, ...]) -> str:
+    """Return where in a record the values that change are."""
+    more = ", …" if len(inner) > _MOST_PLACES else ""
+    return f": {', '.join(inner[:_MOST_PLACES])}{more}" if inner else ""
 
 
-def _line(sign: str, line: str) -> str:
-    style = "green" if sign == "+" else "red"
-    return terminal.paint(f"{sign}{terminal.harmless(_cut(line, 0))}", style)
+def _common(before: str, after: str) -> tuple[int, int]:
+    """Return how many characters two lines have in common at their beginning and at their end."""
+    shorter = min(len(before), len(after))
+    start = 0
+    while start < shorter and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return start, end
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= _WIDTH else f"{value[:_WIDTH]}…"

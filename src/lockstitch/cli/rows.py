@@ -91,3 +91,18 @@ def _cells(char: str) -> int:
     if category(char) in ("Mn", "Me"):
         return 0
     return 2 if east_asian_width(char) in ("W", "F") else 1
+
+
+def fitted(text: str, width: int, more: str = "…") -> str:
+    """Return a harmless line cut to a width of the terminal, with a mark where it was cut."""
+    line = harmless(text.expandtabs(_TAB))
+    is_plain = line.isascii()
+    if width <= 0 or _fitting(line, 0, width, is_plain=is_plain) >= len(line):
+        return line if width > 0 else ""
+    end = _fitting(line, 0, max(width - len(more), 1), is_plain=is_plain)
+    return f"{line[:end]}{more}" if width > len(more) else line[:end]
+
+
+def cells(text: str) -> int:
+    """Return how many columns of the terminal a line takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))

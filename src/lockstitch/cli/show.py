@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from lockstitch import sessions
 from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import FORMAT, SESSION, Command, Operand, Option
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, one, told
+from lockstitch.cli.arguments import FORMAT, LAST, SESSION, Command, Operand, Option
+from lockstitch.cli.rows import rows, several
+from lockstitch.cli.targets import is_own, last_used, one, told
 from lockstitch.cli.transcript import around, lines, paged, tail
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
@@ -33,13 +33,24 @@ def run(  # noqa: PLR0913 - one keyword an option
     last: str | None,
     place: str | None,
     full: bool,
+    dropped: bool,
+    newest: bool,
     form: str | None,
     session: str | None,
 ) -> int:
     """Show one session, and return the exit status."""
+    if newest:
+        target, session = last_used(target, session)
     if is_own(target, form):
+        if dropped:
+            raise UsageError(
+                "--dropped is for the sessions of other programs; nothing is dropped here"
+            )
         return _show_journal(str(target), last, place, session, full=full)
     stored = sessions.opened(one(target, form, session), follow_symlinks=True)
+    if dropped:
+        paged(dropped_lines(stored, terminal.width(), full=full))
+        return CLEAN
     findings = doctor.findings_of(stored.source.form, stored.transcript)
     paged(_page(stored, findings, last, place, full=full))
     return FINDINGS if is_broken(findings) else CLEAN
@@ -98,6 +109,23 @@ def _page(
     yield from lines(history.messages, history.dialect, marks, width, chosen=chosen, full=full)
 
 
+def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) -> Iterator[str]:
+    """Give the turns that a resume would not send, piece by piece, each with the reason."""
+    found = stored.source.form.dropped(stored.transcript)
+    dialect = stored.transcript.history.dialect
+    for piece in found:
+        repair = "a repair leaves them alone" if piece.is_chosen else "a repair brings them back"
+        count = several(len(piece.messages), "message")
+        title = f"{count} from {piece.place} on: {piece.reason}; {repair}"
+        for row in rows(title, width, None, prose=True):
+            yield terminal.paint(row, "bold", "yellow")
+        for block in lines(piece.messages, dialect, {}, width, full=full):
+            yield from block.split("\n")
+        yield ""
+    if not found:
+        yield "A resume sends everything that is stored here."
+
+
 def _head(
     stored: sessions.Opened, findings: list[Finding], marks: dict[str, list[Finding]]
 ) -> Iterator[str]:
@@ -150,6 +178,7 @@ COMMAND = Command(
     examples=(
         "lockstitch show session.jsonl",
         "lockstitch show 4ee0c484 --tail 3",
+        "lockstitch show --last --dropped",
         "lockstitch show session.jsonl --around 519",
         "lockstitch show sqlite:///agent.db --session ticket-42",
     ),
@@ -160,6 +189,8 @@ COMMAND = Command(
             "place", ("--around",), "Only the turns around a place of a finding.", metavar="PLACE"
         ),
         Option("full", ("--full",), "Do not shorten long texts."),
+        Option("dropped", ("--dropped",), "Show the turns that a resume would drop instead."),
+        LAST,
         FORMAT,
         SESSION,
     ),

@@ -189,6 +189,34 @@ def sources(
             yield target, error
 
 
+def last_used(target: str | None, session: str | None) -> tuple[str, str | None]:
+    """Return the target and the id of the session that was used last, for ``--last``.
+
+    One of the present folder counts first, then any of this machine.
+    """
+    from lockstitch import sessions
+    from lockstitch.cli.looks import here
+    from lockstitch.sessions.summary import is_many, pasted
+
+    if target is not None or session is not None:
+        raise UsageError("--last takes the session that was used last: give no other")
+    folder = here()
+    found = None
+    for known in sessions.listed(sessions.paths()):
+        if known.is_aside:
+            continue
+        found = found or known
+        if folder and known.project == folder:
+            found = known
+            break
+    if found is None:
+        raise UsageError("no sessions were found on this machine; `lockstitch scan` says where")
+    from lockstitch.cli import terminal
+
+    terminal.note(f"{found.program} {pasted(found.target)} {found.session or ''}".rstrip())
+    return found.target, found.session if is_many(found.target) else None
+
+
 def one(target: str | None, form: str | None, session: str | None) -> Source:
     """The only session that a target names."""
     if target is None:

@@ -106,13 +106,36 @@ def complain(text: str) -> None:
 
 def agreed(question: str, otherwise: str) -> bool:
     """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        note(f"Nothing was written: {otherwise}.")
+    if not is_asked():
+        note(f"Nothing was changed: {otherwise}.")
         return False
+    if asked(f"{question} [y/N] ").lower() in ("y", "yes"):
+        return True
+    note("Nothing was changed.")
+    return False
+
+
+def asked(question: str) -> str:
+    """Ask the person at the terminal, and return the line that they type; empty at its end."""
     flush()
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(question)
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    line = sys.stdin.readline() if sys.stdin is not None else ""
+    if not line.endswith("\n"):
+        sys.stderr.write("\n")
+    return line.strip()
+
+
+def is_asked() -> bool:
+    """Whether somebody is at a terminal to answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def width() -> int:
+    """Return how many columns a line may have: those of the terminal, 80 where there is none."""
+    import shutil
+
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def flush() -> None:

@@ -51,7 +51,7 @@ def finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:
     """One finding: place, severity, code and message, then the provider's words and the help."""
     code = paint(f"{found.severity} {found.code}", "bold", COLOURS[found.severity], stream=stream)
     mark = f" {paint('[*]', 'cyan', stream=stream)}" if found.fixable else ""
-    lines = [f"{_place(target, found.place, stream)}: {code}{mark} {harmless(found.message)}"]
+    lines = [f"{placed(target, found.place, stream)}: {code}{mark} {harmless(found.message)}"]
     if found.error:
         said = f"  = {profile_named(dialect).vendor}: {harmless(found.error)}"
         lines.append(paint(said, "dim", stream=stream))
@@ -88,7 +88,7 @@ def _told(kinds: Mapping[str, int]) -> str:
 def change(target: str, made: Change, stream: TextIO) -> str:
     """One change that heal made, at the place where it was in the original."""
     code = paint(made.code, "bold", "green", stream=stream)
-    place = _place(target, made.place, stream)
+    place = placed(target, made.place, stream)
     return f"{place}: {code} {made.action}: {harmless(made.note)}"
 
 
@@ -97,9 +97,10 @@ def quarantined(
 ) -> str:
     """One value that had to leave the list."""
     code = paint(kept.code, "bold", "yellow", stream=stream)
-    place = _place(target, kept.place, stream)
+    place = placed(target, kept.place, stream)
     return f"{place}: {code} quarantined: {kept.size} bytes, {where}"
 
 
-def _place(target: str, place: str, stream: TextIO) -> str:
+def placed(target: str, place: str, stream: TextIO) -> str:
+    """The name of a session with a place in it."""
     return f"{paint(shown(target), 'bold', stream=stream)}:{harmless(place)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.history import Aside, History, Strand
+from lockstitch.formats.history import COMPACTED, LEFT, Aside, History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
@@ -101,6 +101,18 @@ class Glimpse(Struct):
     is_aside: bool = False
 
 
+class Dropped(Struct):
+    """Messages that are stored but not sent by a resume: where they begin, and why.
+
+    ``is_chosen`` says that a person left them behind, so that no repair brings them back.
+    """
+
+    place: str
+    reason: str
+    messages: list[Any]
+    is_chosen: bool = False
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
@@ -163,6 +175,23 @@ class Format(ABC):
         """Return what the first and the last records of a file tell of its session."""
         return Glimpse()
 
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        """Give the pieces of the conversation that a resume does not send, in file order."""
+        return []
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        """Return the turns that a resume would not send, piece by piece."""
+        return [
+            Dropped(
+                f"line {transcript.records[one.first].place}",
+                one.reason,
+                one.history.messages,
+                is_chosen=one.kind == LEFT,
+            )
+            for one in self.asides(transcript)
+            if one.kind != COMPACTED
+        ]
+
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""
         return list(transcript.records)
@@ -186,10 +215,6 @@ class Format(ABC):
     def fork(self, transcript: Transcript, line: str) -> bytes:
         """Give a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
-
-    def asides(self, transcript: Transcript) -> list[Aside]:
-        """Give the pieces of the conversation that a resume does not send, in file order."""
-        return []
 
     def is_part_of(self, own: str | None, session: str) -> bool:
         """Whether a session is the one that is named, or belongs to it."""

@@ -51,6 +51,17 @@ CLEARED = "cleared"
 LOST = (REPLY, WRITER, CUT, LATE, END, GAP)
 # What a person left behind on purpose, or may have.
 LEFT = (REWOUND, CLEARED)
+# Why a resume does not send a branch, in words.
+WHY = {
+    REPLY: "a reply of the model that the next turn is not attached to",
+    WRITER: "written by a second window while this conversation went on",
+    CUT: "written before a break in the conversation",
+    LATE: "written while a compaction ran, and not in its summary",
+    END: "written after the place where a resume continues",
+    GAP: "written before a record that is missing",
+    REWOUND: "left behind on purpose, by a rewind",
+    CLEARED: "left behind on purpose, when the context was cleared",
+}
 # Nobody reads a whole answer, goes back and types another prompt in less than this.
 _QUICKEST_REWIND = 3.0
 # From this version on (at the latest) the client notes a rewind behind the prompt that follows it.

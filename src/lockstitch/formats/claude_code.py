@@ -18,7 +18,7 @@ from lockstitch.formats import (
     claude_straighten,
 )
 from lockstitch.formats.base import Context, Format, Glimpse, Quick, Transcript, find
-from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, Branch, branches
+from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, WHY, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
     SPEAKERS,
@@ -199,10 +199,12 @@ def _asides(chain: Chain, found: Sequence[Branch]) -> Iterator[Aside]:
     numbers = [node.number for node in chain.graph.nodes if not node.aside]
     earlier = [n for n in numbers if n < chain.boundary and n not in sent]
     if earlier:
-        yield Aside(COMPACTED, earlier[0], -1, _history(chain, earlier))
+        history = _history(chain, earlier)
+        yield Aside(COMPACTED, earlier[0], -1, history, "summed up by a compaction")
     for branch in found:
         kind = AGAINST_WILL if branch.kind in LOST else ON_PURPOSE
-        yield Aside(kind, branch.top, branch.attach, _history(chain, branch.members))
+        history = _history(chain, branch.members)
+        yield Aside(kind, branch.top, branch.attach, history, WHY[branch.kind])
 
 
 def _history(chain: Chain, numbers: Sequence[int]) -> History:

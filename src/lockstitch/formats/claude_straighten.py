@@ -146,7 +146,7 @@ class _Round:
         name = graph.by_number[parent].id if parent is not None else None
         where = f"line {self.chain.records[parent].place}" if parent is not None else "no record"
         self.set(number, "parentUuid", name)
-        self.note(code, "linked", number, f"now hangs on {where}")
+        self.note(code, "linked", number, f"the parent of the record is now {where}")
 
     def _before(self, number: int) -> int | None:
         """Give the record before one in the file that it may hang on without a circle."""
@@ -391,7 +391,12 @@ class _Round:
             named, tail = self.chain.named_leaf()[0], self.chain.graph.by_number[branch.tail]
             self.set(named, "leafUuid", tail.id)
             place = self.chain.records[branch.tail].place
-            self.note(code, "linked", named, f"now names line {place}, where a resume goes on")
+            self.note(
+                code,
+                "linked",
+                named,
+                f"the last prompt is now line {place}, where a resume continues",
+            )
             return
         if branch.kind == END:
             self.relink(code, self._first_note(), branch.tail)

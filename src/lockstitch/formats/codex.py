@@ -141,13 +141,13 @@ def _is_of_first_versions(value: dict[str, Any]) -> bool:
 
 
 def _asides(thread: Thread) -> Iterator[Aside]:
-    for kind, numbers in thread.unsent():
+    for kind, reason, numbers in thread.unsent():
         history = History("openai-responses", [], [], [])
         for number in numbers:
             enter(history, payload_of(thread.records[number].value), Home(number, ("payload",)))
         if numbers:
             behind = max((h.number for h in thread.homes if h.number < numbers[0]), default=-1)
-            yield Aside(kind, numbers[0], behind, history)
+            yield Aside(kind, numbers[0], behind, history, reason)
 
 
 def _history(thread: Thread) -> History:

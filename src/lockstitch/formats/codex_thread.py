@@ -163,15 +163,23 @@ class Thread:
             if record.is_record and record.value.get("type") in (ITEM, COMPACTED)
         ]
 
-    def unsent(self) -> Iterator[tuple[str, list[int]]]:
+    def unsent(self) -> Iterator[tuple[str, str, list[int]]]:
         """Give the records with items that are not sent, by why: hidden, summed up, rolled back."""
         sent = {home.number for home in self.homes}
         kinds = [r.value.get("type") if r.is_record else "" for r in self.records]
         items = [n for n, kind in enumerate(kinds) if kind == ITEM and n not in sent]
         last = max((n for n, kind in enumerate(kinds) if kind == COMPACTED), default=-1)
-        yield LOST, [number for number in items if number < self.start]
-        yield SUMMED_UP, [number for number in items if self.start <= number < last]
-        yield LEFT, [number for number in items if number >= max(self.start, last)]
+        yield (
+            LOST,
+            "written before a second session_meta",
+            [number for number in items if number < self.start],
+        )
+        yield (
+            SUMMED_UP,
+            "summed up by a compaction",
+            [number for number in items if self.start <= number < last],
+        )
+        yield LEFT, "rolled back", [number for number in items if number >= max(self.start, last)]
 
     def _replay(self, number: int, value: dict[str, Any]) -> None:
         kind, payload = value.get("type"), payload_of(value)

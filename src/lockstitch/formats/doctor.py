@@ -248,7 +248,7 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
     for record in before.records:
         now = new.get(record.start)
         if now is None and record.is_record and before.context.data and record.place not in named:
-            note = "follows from the other changes"
+            note = "the record was removed to match the other changes"
             change = Change(code=code, action="removed", place=record.place, note=note)
             ledger.changes.append(change)
         if now is None or now.fresh is record.fresh or record.place in named:
@@ -257,7 +257,7 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
             continue
         for edit in diff(record.value, now.value):
             place = f"{record.place}.{edit.place}"
-            note = "follows from the other changes"
+            note = "the record was updated to match the other changes"
             ledger.changes.append(Change(code=code, action="adjusted", place=place, note=note))
 
 

@@ -6,12 +6,12 @@ were made. Old messages that a compaction has put aside are marked as not for th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstitch.dialects.base import text_of_blocks
-from lockstitch.formats import goose_stitch
+from lockstitch.formats import goose_stitch, schemas
 from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript, find
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
 from lockstitch.formats.history import History, Strand
@@ -23,11 +23,14 @@ from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.unread import is_index
 
+if TYPE_CHECKING:
+    from lockstitch.formats.untrusted import Connection
+
 _SESSION = Table("sessions", session="id")
 _MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
-_SESSIONS = (
-    "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), description FROM sessions"
-)
+_LISTED = "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), {} FROM sessions"
+_SESSIONS = _LISTED.format("description")
+_NAMED_SESSIONS = _LISTED.format("coalesce(nullif(name, ''), description)")
 # Those that keep the number of messages and the time of the last one in the row of a session.
 _TRIGGERS = frozenset(
     {
@@ -65,6 +68,11 @@ class Goose(RowFormat):
         values = [value for value in head if type(value) is dict]
         first, rest = values[:1], values[1:]
         return any(map(_is_header, first)) and bool(rest) and all(map(_is_message, rest))
+
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+        # the first versions have descriptions only
+        has_names = "name" in schemas.names_of(base, _SESSION.name)
+        return base.execute(_NAMED_SESSIONS if has_names else _SESSIONS)
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return _is_message(value) or _is_header(value)

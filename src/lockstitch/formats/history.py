@@ -63,14 +63,15 @@ class Aside(Struct):
     """A piece of the conversation that stands in the store and that a resume does not send.
 
     ``kind`` says why: ``LOST`` although nobody gave it up, ``LEFT`` on purpose, or ``COMPACTED``,
-    since a summary stands for it. ``first`` is its first record, ``behind`` the record of the
-    conversation that it hangs on, -1 where it stands before all of it.
+    since a summary stands for it; ``reason`` says it in words. ``first`` is its first record,
+    ``behind`` the record of the conversation that it hangs on, -1 where it stands before all of it.
     """
 
     kind: str
     first: int
     behind: int
     history: History
+    reason: str
 
 
 class Strand(Struct):

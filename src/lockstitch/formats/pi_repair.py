@@ -229,7 +229,7 @@ class _Round:
         name = names.get(node.number, node.id) if node else None
         self.set(number, ("parentId",), name)
         place = f"line {self.session.records[node.number].place}" if node else "no record"
-        self.note(code, "linked", number, f"hangs on {place} now")
+        self.note(code, "linked", number, f"the parent of the record is now {place}")
 
     def put_head_first(self) -> None:
         """Put the head of the session in front: moved there, or written anew."""
@@ -354,7 +354,9 @@ class _Round:
             ordered |= dict.fromkeys(self._with_parents(number, ordered))
         others = [n for n in range(len(self.session.records)) if n not in ordered]
         self.order = [*others, *ordered]
-        self.note("LS704", "moved", entries[-1], "stands before what hangs on it again")
+        self.note(
+            "LS704", "moved", entries[-1], "was moved back before the records that refer to it"
+        )
 
     def _with_parents(self, number: int, done: Container[int]) -> list[int]:
         """Return an entry with those of its ancestors that are not done yet, from the root on."""

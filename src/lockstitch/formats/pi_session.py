@@ -149,7 +149,7 @@ class Session:
         kept = {*self.kept_before} if self.cut >= 0 else set()
         earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
         if earlier:
-            yield Aside(COMPACTED, earlier[0], -1, self._told(earlier))
+            yield Aside(COMPACTED, earlier[0], -1, self._told(earlier), "summed up by a compaction")
         pieces: dict[int, list[int]] = {}
         tops: dict[int, int] = {}
         for node in self.graph.nodes:
@@ -160,7 +160,8 @@ class Session:
         for top, numbers in pieces.items():
             parent = self.last.get(self.graph.by_number[top].parent or "")
             behind = parent.number if parent and parent.number in path else -1
-            yield Aside(LOST if self.broken else LEFT, top, behind, self._told(numbers))
+            kind = LOST if self.broken else LEFT
+            yield Aside(kind, top, behind, self._told(numbers), "on another branch of the tree")
 
     def _told(self, numbers: list[int]) -> History:
         """Build what entries say that are not sent."""

@@ -76,6 +76,21 @@ def home_places(home: Path, environ: Mapping[str, str]) -> Iterator[str]:
             yield from (path for path in paths if not packed.is_hidden(path))
 
 
+def searched(home: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return the folders in which sessions of known programs are looked for."""
+    found: dict[str, None] = {}
+    for name in NAMES:
+        form = format_named(name)
+        for place in form.places:
+            moved = environ.get(form.variable) if form.variable else None
+            steps = (below(form.variable, place) if moved else place).split("/")
+            fixed = [
+                step for n, step in enumerate(steps[:-1]) if "*" not in "".join(steps[: n + 1])
+            ]
+            found[str(Path(moved or home, *fixed))] = None
+    return [*found]
+
+
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
     """Give the files at a place; a folder on the way that may not be looked into is given, too."""
     moved = environ.get(variable) if variable else None

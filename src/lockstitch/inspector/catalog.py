@@ -15,6 +15,7 @@ from lockstitch import places, sessions
 from lockstitch.errors import LockstitchError
 from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Subject
+from lockstitch.inspector.plans import shown
 from lockstitch.redaction import redacted
 from lockstitch.report import OWN, Report
 
@@ -122,8 +123,8 @@ def row_of(subject: Subject, report: Report) -> dict[str, Any]:
         "title": title,
         "program": summary.program or report.format or "unknown",
         "session": report.session or summary.session or "",
-        "project": report.project or "",
-        "target": places.public(report.target),
+        "project": shown(report.project or ""),
+        "target": shown(places.public(report.target)),
         "updated": report.updated,
         "size": report.size,
         "messages": report.messages,

@@ -12,7 +12,7 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.formats.base import Format
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source
-from lockstitch.inspector.plans import MOST_RECORDS, Plan, Preview, compared, kept, stamp_of
+from lockstitch.inspector.plans import MOST_RECORDS, Plan, Preview, compared, kept, shown, stamp_of
 from lockstitch.manifests import Backup
 from lockstitch.measures import several, size
 from lockstitch.report import Report
@@ -82,7 +82,7 @@ def _said_of_repair(
     if found.source.kind == POSTGRES:
         yield "A new checkpoint will be added; none of the present ones changes."
         return
-    yield f"{_counted(different, found)} in {found.source.path}; all else keeps its bytes."
+    yield f"{_counted(different, found)} in {shown(found.source.path)}; all else keeps its bytes."
     yield "The original will be kept as a backup, and Undo brings it back."
     left = [one for one in made.remaining if one.severity != NOTE]
     if left:
@@ -109,7 +109,7 @@ def _in_use(found: Opened) -> str:
 def _repaired(done: sessions.Repaired) -> list[str]:
     says = [f"Repaired: {several(len(done.changes), 'change')} made."]
     if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
-        says.append(f"The original is kept: {done.backup}")
+        says.append(f"The original is kept: {shown(done.backup)}")
     if done.quarantine:
         says.append(f"{several(len(done.quarantine), 'piece')} had to go and is kept with it.")
     return says
@@ -207,4 +207,4 @@ def said_of(outlook: sessions.Shorter) -> str:
 
 def _shortened(done: sessions.Shorter) -> list[str]:
     says = [f"Compacted: {done.done.before.tokens} tokens became about {done.done.after.tokens}."]
-    return says + ([f"The original is kept: {done.backup}"] if done.backup else [])
+    return says + ([f"The original is kept: {shown(done.backup)}"] if done.backup else [])

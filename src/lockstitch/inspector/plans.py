@@ -1,4 +1,4 @@
-"""What an action would change, side by side, for a person to agree to. Pure."""
+"""What an action would change, side by side, for a person to agree to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
@@ -51,6 +52,12 @@ class Plan(Struct):
 
     preview: Preview
     apply: Callable[[], list[str]]
+
+
+def shown(path: str) -> str:
+    """Return a path for people, with ``~`` for the home directory."""
+    home = str(Path.home()).rstrip("/")
+    return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
 
 
 def stamp_of(*parts: object) -> str:

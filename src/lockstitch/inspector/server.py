@@ -22,6 +22,7 @@ from lockstitch.inspector.actions import Subject
 from lockstitch.inspector.catalog import Catalog, Entry, row_of
 from lockstitch.inspector.guarding import HEADER, HEADERS, JSON, NAMES, Guard
 from lockstitch.inspector.overview import overview
+from lockstitch.inspector.plans import shown
 from lockstitch.inspector.views import Shelf, View
 
 HOST = NAMES[0]
@@ -138,7 +139,7 @@ class Inspector:
     def _named(self) -> str:
         from lockstitch.places import public  # noqa: PLC0415 - for the name alone
 
-        return "" if self.catalog.target is None else public(self.catalog.target)
+        return "" if self.catalog.target is None else shown(public(self.catalog.target))
 
     async def _store(self, _: web.Request) -> web.Response:
         if not self.catalog.is_store:

@@ -25,11 +25,9 @@ from lockstitch.stored import Journal
 
 # So many rewinds of a session are shown with what they left; each takes a fold of its records.
 _MOST_REWINDS = 20
-_WORDS = {
-    LOST: "a resume drops this",
-    LEFT: "left on purpose: a resume does not send it",
-    COMPACTED: "a summary stands for this in what a resume sends",
-}
+_REWOUND = "left behind on purpose, by a rewind"
+_SUMMED_UP = "summed up by a compaction"
+_LEADS = {LOST: "a resume drops this, ", LEFT: "", COMPACTED: ""}
 
 
 _SEAM: Row = {
@@ -40,11 +38,12 @@ _SEAM: Row = {
 
 
 class Piece(Struct):
-    """A piece that a resume does not send; ``behind`` is the record that it hangs on."""
+    """A piece that a resume does not send, and why; ``behind`` is the record that it hangs on."""
 
     kind: str
     behind: int
     place: str
+    reason: str
     rows: list[Row]
 
 
@@ -80,7 +79,13 @@ def of_transcript(form: Format, transcript: Transcript, findings: Sequence[Findi
             marks.setdefault(found.place, []).append(structs.replace(named, severity=severity))
     main = list(messages_as_rows(history, transcript, marks))
     pieces = [
-        Piece(one.kind, one.behind, records[one.first].place, _rows(one.history, transcript))
+        Piece(
+            kind=one.kind,
+            behind=one.behind,
+            place=records[one.first].place,
+            reason=one.reason,
+            rows=_rows(one.history, transcript),
+        )
         for one in form.asides(transcript)
     ]
     made, homes = _assembled(main, pieces)
@@ -103,7 +108,8 @@ def of_journal(journal: Journal) -> Timeline:
     seam = next((at for at, row in enumerate(made.rows) if row["role"] == "seam"), 0)
     if seam:
         turns = sum("turn" in row for row in made.rows[:seam])
-        made.asides.append(_facts(COMPACTED, "1", 0, seam, turns))
+        piece = Piece(COMPACTED, -1, "1", _SUMMED_UP, made.rows[:seam])
+        made.asides.append(_facts(piece, 0, turns))
     return made
 
 
@@ -119,7 +125,7 @@ def _rewound(journal: Journal) -> Iterator[Piece]:
         rows = [one.row for one in journal_as_rows(was, fact.parent) if one.row is not None]
         rows = [row for row in rows if row["place"] and int(row["place"]) not in kept]
         if rows:
-            yield Piece(LEFT, fact.parent, str(fact.parent + 1), rows)
+            yield Piece(LEFT, fact.parent, str(fact.parent + 1), _REWOUND, rows)
 
 
 def _assembled(main: Sequence[Placed], pieces: Iterable[Piece]) -> tuple[Timeline, dict[int, int]]:
@@ -154,9 +160,9 @@ def _branch(made: Timeline, piece: Piece) -> None:
     """Add a piece that a resume does not send, headed by what it is."""
     number = len(made.asides)
     turns = sum("turn" in row for row in piece.rows)
-    made.asides.append(_facts(piece.kind, piece.place, len(made.rows), len(piece.rows), turns))
+    made.asides.append(_facts(piece, len(made.rows), turns))
     count = f"{several(turns, 'turn')}, {several(len(piece.rows), 'message')}"
-    head = {"kind": "aside", "text": f"{count}: {_WORDS[piece.kind]}"}
+    head = {"kind": "aside", "text": f"{count}: {_LEADS[piece.kind]}{piece.reason}"}
     ends = {"place": "", "role": "aside", "aside": number}
     made.rows.append({**ends, "parts": [head], "lane": 1})
     for row in piece.rows:
@@ -166,6 +172,6 @@ def _branch(made: Timeline, piece: Piece) -> None:
         made.rows.append({**_SEAM, "lane": 0})
 
 
-def _facts(kind: str, place: str, row: int, messages: int, turns: int) -> Row:
-    words = {"kind": kind, "words": _WORDS[kind], "place": place}
-    return {**words, "row": row, "messages": messages, "turns": turns}
+def _facts(piece: Piece, row: int, turns: int) -> Row:
+    words = {"kind": piece.kind, "words": piece.reason, "place": piece.place}
+    return {**words, "row": row, "messages": len(piece.rows), "turns": turns}

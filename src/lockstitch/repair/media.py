@@ -124,7 +124,7 @@ def _free(draft: Draft, message: Message) -> None:
         ]
         raw = {**part.raw, "content": texts}
         parts.append(Part(RESULT, raw, part.at, part.home, part.id, None, part.flavor))
-        note = "non-text content of an error result moved behind the results"
+        note = "non-text content of an error result was moved after the results"
         draft.ledger.note(rules.ERROR_MEDIA, "moved", draft.place(part), note)
     heads = sum(part.kind == RESULT for part in parts)
     draft.keep_parts(message, parts[:heads] + freed + parts[heads:])

@@ -97,7 +97,7 @@ def _lift_system(draft: Draft) -> None:
     first = draft.messages[0] if draft.messages else None
     if first is None or first.role != SYSTEM or any(part.kind != TEXT for part in first.parts):
         return
-    note = "a first system message moved into `system`"
+    note = "a first system message was moved into `system`"
     draft.ledger.note(rules.SYSTEM_PLACE, "moved", draft.place_at(first), note)
     draft.ledger.set_aside(rules.SYSTEM_PLACE, draft.place_at(first), first.raw)
     draft.set_field("system", "\n\n".join(part.text for part in first.parts))
@@ -117,7 +117,7 @@ def purify_responses(draft: Draft) -> None:
         draft.keep_parts(message, [part for part in message.parts if part.kind == RESULT])
         pure += [message, draft.dialect.new_message(USER, rest)]
         for part in rest:
-            note = "a part beside function responses moved behind them"
+            note = "a part beside function responses was moved after them"
             draft.ledger.note(rules.MIXED_RESPONSES, "moved", draft.place(part), note)
     draft.messages[:] = pure
 

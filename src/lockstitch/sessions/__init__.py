@@ -24,8 +24,8 @@ from lockstitch.sessions.compacting import (
 )
 from lockstitch.sessions.differing import Difference, differences
 from lockstitch.sessions.exporting import encoded, exported, without_secrets
-from lockstitch.sessions.finding import opened, paths, psycopg_hint, sources
-from lockstitch.sessions.listing import listed, summarized
+from lockstitch.sessions.finding import opened, paths, psycopg_hint, searched, sources
+from lockstitch.sessions.listing import Summaries, listed, summarized
 from lockstitch.sessions.repairing import (
     COPY,
     Repaired,
@@ -58,6 +58,7 @@ __all__ = [
     "Report",
     "Shorter",
     "Source",
+    "Summaries",
     "Summary",
     "Undone",
     "applied",
@@ -83,6 +84,7 @@ __all__ = [
     "scan_database",
     "scan_file",
     "search",
+    "searched",
     "session_of",
     "shortened",
     "shorter",

@@ -128,6 +128,9 @@ def described(session: Opened) -> Report:
 
         return work.described(places.public(source.path), transcript)
     size, updated = _file_facts(source.path)
+    if source.kind == SQLITE:
+        # the file is that of others, too
+        size = sum(record.size for record in transcript.records)
     return Report(
         target=source.path,
         format=source.format,

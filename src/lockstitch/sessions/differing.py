@@ -9,17 +9,20 @@ from msgspec import Struct
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended
 from lockstitch.formats.records import Record, encode, raw_of
+from lockstitch.repair.edits import diff
 
 
 class Difference(Struct, frozen=True):
     """One record that changes; ``before`` is None for a new one, ``after`` for one that goes.
 
-    ``place`` is where the record stands, or for a new one where that stands which it follows.
+    ``place`` is where the record stands, or for a new one where that stands which it follows;
+    ``inner`` are the places in it of the values that change.
     """
 
     place: str
     before: str | None
     after: str | None
+    inner: tuple[str, ...] = ()
 
 
 def differences(mended: Mended) -> Iterator[Difference]:
@@ -32,12 +35,19 @@ def differences(mended: Mended) -> Iterator[Difference]:
         new = after.get(record.start)
         if new is None or new.fresh is not record.fresh:
             changed = None if new is None else _text(mended.before, new)
-            yield Difference(record.place, _text(mended.before, record), changed)
+            inner = () if new is None else _inner(record, new)
+            yield Difference(record.place, _text(mended.before, record), changed, inner)
     for record in mended.after.records:
         if record.is_new:
             yield Difference(place, None, _text(mended.after, record))
         else:
             place = record.place or place
+
+
+def _inner(old: Record, new: Record) -> tuple[str, ...]:
+    if type(old.value) is not dict or type(new.value) is not dict:
+        return ()
+    return tuple(edit.place for edit in diff(old.value, new.value))
 
 
 def _text(transcript: Transcript, record: Record) -> str:

@@ -13,6 +13,7 @@ from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source, files_below, found, home_places
 from lockstitch.formats.sources import opened as opened_file
+from lockstitch.formats.sources import searched as searched_in
 from lockstitch.report import OWN
 
 _OWN = (
@@ -69,6 +70,11 @@ def opened(source: Source, *, follow_symlinks: bool = False, search: bool = Fals
     from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
     return Opened(source, work.opened(source, search=search))
+
+
+def searched(*, home: Path | None = None, environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the folders in which ``paths`` looks where nothing is named."""
+    return searched_in(home or Path.home(), os.environ if environ is None else environ)
 
 
 def paths(

@@ -6,20 +6,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import Format, Glimpse
 from lockstitch.formats.registry import format_named, owner_of
 from lockstitch.report import OWN, Report
-from lockstitch.sessions.summary import Summary, described, one_line, resuming
+from lockstitch.sessions.summary import Summary, described, is_many, one_line, resuming
 
 _HEAD = 1 << 17
 _TAIL = 1 << 16
 _LINES = 40
 # A document is one value: a part of it tells nothing.
 _DOCUMENT = 1 << 22
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
 def listed(paths: Iterable[str], *, environ: Mapping[str, str] | None = None) -> Iterator[Summary]:
@@ -30,7 +31,7 @@ def listed(paths: Iterable[str], *, environ: Mapping[str, str] | None = None) ->
     where = os.environ if environ is None else environ
     known: list[tuple[float, str, Summary | None]] = []
     for path in paths:
-        if path.endswith(_DATABASES):
+        if is_many(path):
             known += [(one.updated, path, one) for one in listed_in(path, where)]
         else:
             known.append((_time(path), path, None))
@@ -49,7 +50,7 @@ def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[S
     """Give the sessions of one file; those of a program that is not known are left out."""
     where = os.environ if environ is None else environ
     try:
-        if path.endswith(_DATABASES):
+        if is_many(path):
             yield from _rows(path)
             return
         form = owner_of(path, where)
@@ -60,24 +61,36 @@ def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[S
         yield Summary(path)
 
 
+class Summaries:
+    """Summaries of sessions that were checked; a database of many is asked once for all titles."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str | None, Summary]] = {}
+
+    def of(self, report: Report) -> Summary:
+        """Return the summary of a session, with its title or first words."""
+        if not report.format or report.format == OWN or not os.path.lexists(report.target):
+            return described(report)
+        try:
+            if is_many(report.target):
+                return self._row(report)
+            told = _glimpse(report.target, format_named(report.format))
+        except (LockstitchError, OSError):
+            return described(report)
+        return described(report, told.title or told.prompt)
+
+    def _row(self, report: Report) -> Summary:
+        if report.target not in self.rows:
+            self.rows[report.target] = {one.session: one for one in _rows(report.target)}
+        known = self.rows[report.target].get(report.session)
+        if known is None:
+            return described(report)
+        return structs.replace(described(report, known.title), updated=known.updated)
+
+
 def summarized(report: Report) -> Summary:
-    """Return the summary of a session that was checked, with its title or first words."""
-    title = ""
-    if report.format and report.format != OWN and report.error is None:
-        title = title_of(report)
-    return described(report, title)
-
-
-def title_of(report: Report) -> str:
-    """Return the title or the first words of a session; empty if its file tells neither."""
-    try:
-        if report.target.endswith(_DATABASES):
-            found = (one.title for one in _rows(report.target) if one.session == report.session)
-            return next(found, "")
-        told = _glimpse(report.target, format_named(str(report.format)))
-    except (LockstitchError, OSError):
-        return ""
-    return one_line(told.title or told.prompt)
+    """Return the summary of one session that was checked, with its title or first words."""
+    return Summaries().of(report)
 
 
 def _of_file(path: str, form: Format) -> Summary:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
@@ -24,10 +25,15 @@ HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreada
 _DROPPING = frozenset(
     {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
 )
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 _MOST_WORDS = 3
+_SHORT_ID = 8
 _LONGEST = 200
 _UNITS = (("year", 31_557_600), ("month", 2_629_800), ("week", 604_800), ("day", 86_400))
 _SHORT_UNITS = (("hour", 3600), ("minute", 60))
+
+
+Key = tuple[str, str | None]
 
 
 class Summary(Struct):
@@ -51,6 +57,11 @@ class Summary(Struct):
     words: tuple[str, ...] = ()
     is_local: bool = False
     is_aside: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Return what tells the session from all others of a list."""
+        return key_of(self.target, self.session)
 
     def age(self, now: float) -> str:
         """Return how long ago the session was last used, in words."""
@@ -78,8 +89,8 @@ class Problem(Struct):
 
     @property
     def meaning(self) -> str:
-        """Return what the rule says, as a sentence."""
-        return sentence(RULES[self.findings[0].code].summary)
+        """Return what it means, in whole sentences."""
+        return RULES[self.findings[0].code].what
 
     @property
     def refusal(self) -> str:
@@ -92,6 +103,16 @@ class Problem(Struct):
         return sentence(self.findings[0].help)
 
 
+def key_of(target: str, session: str | None) -> Key:
+    """Return what tells a session from others: its file, and its id where a file holds many."""
+    return target, session if is_many(target) else None
+
+
+def is_many(target: str) -> bool:
+    """Whether a file holds many sessions."""
+    return target.endswith(_DATABASES)
+
+
 def problems(findings: Sequence[Finding]) -> list[Problem]:
     """Return what is wrong with a session, the worst first."""
     return [Problem(group[0].severity, words, group) for words, group in grouped(findings)]
@@ -102,7 +123,8 @@ def state_of(report: Report) -> tuple[str, str]:
     if report.error is not None:
         return UNREADABLE, report.error
     if report.status in ("ok", "notes"):
-        return HEALTHY, HEALTHY
+        notes = ", ".join(words for words, _ in grouped(report.findings))
+        return HEALTHY, f"{HEALTHY} (note: {notes})" if notes else HEALTHY
     bad = [finding for finding in report.findings if finding.severity != "note"]
     level = BROKEN if any(finding.severity == ERROR for finding in bad) else WARNINGS
     said: list[str] = []
@@ -163,6 +185,39 @@ def one_line(text: str) -> str:
     """Return the beginning of a text on one line."""
     line = " ".join(text[: 4 * _LONGEST].split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def short_ids(found: Iterable[Summary]) -> dict[Key, str]:
+    """Return the shortest beginnings of ids by which sessions of this machine can be named.
+
+    Left out is a session that its id does not name: one whose file has another name.
+    """
+    names = {one.key: one.session for one in found if one.session and _is_named(one)}
+    ordered = sorted(set(names.values()))
+    short: dict[str, str] = {}
+    for place, name in enumerate(ordered):
+        beside = (ordered[place - 1] if place else "", *ordered[place + 1 : place + 2])
+        shared = max(_shared(name, other) for other in beside)
+        short[name] = name if is_word(name) else name[: max(shared + 1, _SHORT_ID)]
+    counts = Counter(names.values())
+    return {key: short[name] for key, name in names.items() if counts[name] == 1}
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two names begin with in common."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def is_word(name: str) -> bool:
+    """Whether an id is a word that is not shortened, as those in databases are."""
+    return "-" not in name
+
+
+def _is_named(one: Summary) -> bool:
+    stem = os.path.basename(one.target).partition(".")[0]  # noqa: PTH119 - many
+    own = one.session or ""
+    return is_many(one.target) or stem.startswith(own) or f"-{own}" in stem
 
 
 def ago(seconds: float) -> str:
