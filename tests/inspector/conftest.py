@@ -48,9 +48,10 @@ def tab(browser: Browser, served: Callable[[Path | str | None], str]) -> Iterato
     """Opens a target in a fresh profile; what runs or leaves where nothing should is an error."""
     with ExitStack() as stack:
 
-        def opened(target: Path | str, **options: object) -> browsing.Tab:
+        def opened(target: Path | str, *, is_whole: bool = True, **options: object) -> browsing.Tab:
             tab = stack.enter_context(browsing.tab(browser, served(target), **options))
-            tab.waits(browsing.SCANNED)
+            if is_whole:
+                tab.waits(browsing.SCANNED)
             return tab
 
         yield opened

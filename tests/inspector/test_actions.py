@@ -146,3 +146,20 @@ def test_what_is_no_target_is_refused_at_once(tmp_path: Path) -> None:
             actions.require(odd)
     actions.require(None)
     actions.require(str(tmp_path))
+
+
+@pytest.mark.parametrize("scheme", ["jsonl", "sqlite"])
+def test_a_store_by_its_address_its_path_or_the_folder_it_is_in(
+    tmp_path: Path, scheme: str
+) -> None:
+    place = tmp_path / ("stored" if scheme == "jsonl" else "stored.db")
+    with lockstitch.open(f"{scheme}:///{place}") as opened:
+        for name in ("one", "two"):
+            with opened.session(name) as session:
+                session.say("hello")
+    for target in (f"{scheme}:///{place}", str(place), str(tmp_path)):
+        names = {subject.session for subject, _ in actions.scanned(target)}
+        assert names >= {"one", "two"}
+        for subject, _ in actions.scanned(target):
+            assert subject.is_own
+            assert [row["role"] for row in actions.read(subject).timeline.rows] == ["user"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import lockstitch
+from lockstitch.inspector import actions
+from lockstitch.report import Report
 from tests.inspector import browsing, scenes
 
 Open = Callable[..., browsing.Tab]
@@ -282,3 +285,33 @@ def test_axe_finds_nothing_on_the_page_of_a_store(tmp_path: Path, tab: Open) -> 
     at.page.get_by_role("link", name="Store").click()
     at.page.wait_for_selector(".cards")
     assert flaws(at, "store") == []
+
+
+def test_sessions_are_listed_while_the_scan_goes_on(
+    tmp_path: Path, tab: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenes.healthy(tmp_path)
+    real, go_on, waits = actions.scanned, threading.Event(), threading.Event()
+
+    def slowly(target: str | None) -> Iterator[tuple[actions.Subject, Report]]:
+        for number, found in enumerate(real(target)):
+            if number == 3:
+                waits.set()
+                assert go_on.wait(browsing.PATIENCE / 1000)
+            yield found
+
+    monkeypatch.setattr(actions, "scanned", slowly)
+    at = tab(tmp_path, is_whole=False)
+    assert waits.wait(browsing.PATIENCE / 1000)
+    at.waits("document.querySelectorAll('.item').length === 3")
+    assert at.words("#scan") == "Scanning… 3 sessions"
+    go_on.set()
+    at.waits(browsing.SCANNED)
+    assert at.page.locator(".item").count() == len(scenes.TOPICS)
+
+
+def test_an_address_of_a_session_that_is_gone_says_so(home: Path, tab: Open) -> None:
+    at = tab(home)
+    at.page.goto(at.page.url.partition("#")[0] + "#/s/0123456789abcdef")
+    at.page.wait_for_selector("text=This session cannot be shown")
+    at.errors.clear()

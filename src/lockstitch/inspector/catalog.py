@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +18,8 @@ from lockstitch.inspector.plans import shown
 from lockstitch.redaction import redacted
 from lockstitch.report import OWN, Report
 
-# How many sessions go out at once, and how long the first of them may wait, in seconds.
-_BATCH, _PATIENCE = 64, 0.1
+# How long a session that was found waits for others to be told with, in seconds.
+_PATIENCE = 0.1
 # More than these are counted, and not listed.
 MOST = 50_000
 
@@ -35,7 +34,7 @@ class Entry(Struct):
 
 
 class Catalog:
-    """All sessions that are known; every method but ``scan`` runs in the loop's thread."""
+    """All sessions that are known; all but ``scan`` is called in the loop's thread."""
 
     def __init__(self, target: str | None) -> None:
         self.target = target
@@ -44,6 +43,8 @@ class Catalog:
         self.state: Event = {"is_done": False, "count": 0, "error": "", "left_out": 0}
         self._listeners: set[asyncio.Queue[Event]] = set()
         self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._found: list[Entry] = []
 
     def find(self, name: str) -> Subject | None:
         """Return the session of a link."""
@@ -87,29 +88,42 @@ class Catalog:
 
     def scan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Check all sessions, in a thread of its own; what is found goes to the loop."""
-
-        def later(call: Callable[..., None], *args: Any) -> None:
-            if not self._stop.is_set():
-                loop.call_soon_threadsafe(call, *args)
-
-        batch: list[Entry] = []
-        since, count, error = time.monotonic(), 0, ""
+        count, error = 0, ""
         try:
             for subject, report in actions.scanned(self.target):
                 if self._stop.is_set():
                     return
                 count += 1
                 if count <= MOST:
-                    batch.append(Entry(subject, row_of(subject, report)))
-                if len(batch) >= _BATCH or time.monotonic() - since > _PATIENCE:
-                    later(self.put, batch)
-                    batch, since = [], time.monotonic()
+                    self._note(Entry(subject, row_of(subject, report)), loop)
         except LockstitchError as failure:
             error = str(failure)
         except OSError as failure:
             error = failure.strerror or type(failure).__name__
-        later(self.put, batch)
-        later(lambda: self.set_state(is_done=True, error=error, left_out=max(count - MOST, 0)))
+        left_out = max(count - MOST, 0)
+        self._later(loop, lambda: self._end(error=error, left_out=left_out))
+
+    def _later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        if not self._stop.is_set():
+            loop.call_soon_threadsafe(call)
+
+    def _note(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep what was found for a moment: a page is told of several at once."""
+        with self._lock:
+            self._found.append(entry)
+            is_first = len(self._found) == 1
+        if is_first:
+            self._later(loop, lambda: loop.call_later(_PATIENCE, self._flush))
+
+    def _flush(self) -> None:
+        with self._lock:
+            found, self._found = self._found, []
+        if found:
+            self.put(found)
+
+    def _end(self, **facts: Any) -> None:
+        self._flush()
+        self.set_state(is_done=True, **facts)
 
 
 def row_of(subject: Subject, report: Report) -> dict[str, Any]:
