@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lockstitch.inspector.server import Inspector, running
-from tests.inspector import browsing
+from tests.inspector import browsing, scenes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -55,3 +55,23 @@ def tab(browser: Browser, served: Callable[[Path | str | None], str]) -> Iterato
             return tab
 
         yield opened
+
+
+@pytest.fixture(scope="module")
+def _library(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[browsing.Tab]:
+    home = tmp_path_factory.mktemp("home")
+    scenes.everything(home)
+    found: list[Exception] = []
+    address = running(Inspector(str(home), found.append))
+    with address as url, browsing.tab(browser, url) as tab:
+        yield tab
+    assert found == []
+
+
+@pytest.fixture
+def library(_library: browsing.Tab) -> browsing.Tab:
+    """A tab with all kinds of sessions, loaded anew, for tests that change nothing."""
+    _library.page.goto(_library.address.partition("#")[0] + "#/")
+    _library.page.reload()
+    _library.waits(browsing.SCANNED)
+    return _library

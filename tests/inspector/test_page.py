@@ -115,9 +115,8 @@ def test_html_scripts_and_escapes_do_nothing(tmp_path: Path, tab: Open) -> None:
         one.get_attribute("href") or "")] == []  # fmt: skip
 
 
-def test_the_browser_itself_refuses_markup(tmp_path: Path, tab: Open) -> None:
-    scenes.secret(tmp_path)
-    at = tab(tmp_path)
+def test_the_browser_itself_refuses_markup(library: browsing.Tab) -> None:
+    at = library
     refused = """() => {
         try { document.body.innerHTML = "<b>x</b>"; return "set"; }
         catch (error) { return error.name; }
@@ -140,8 +139,8 @@ def test_a_second_browser_gets_an_empty_page(home: Path, browser: object, tab: O
     assert "token" not in at.page.url
 
 
-def test_secrets_are_masked_until_asked_for(home: Path, tab: Open) -> None:
-    at = tab(home)
+def test_secrets_are_masked_until_asked_for(library: browsing.Tab) -> None:
+    at = library
     at.open("Why does the deployment fail?")
     at.page.wait_for_selector("text=[redacted:anthropic-key:1]")
     assert scenes.SECRET not in at.page.content()
@@ -151,8 +150,8 @@ def test_secrets_are_masked_until_asked_for(home: Path, tab: Open) -> None:
     at.page.wait_for_selector("text=[redacted:anthropic-key:1]")
 
 
-def test_keys_lead_everywhere(home: Path, tab: Open) -> None:
-    at = tab(home)
+def test_keys_lead_everywhere(library: browsing.Tab) -> None:
+    at = library
     page = at.page
     page.keyboard.press("/")
     page.keyboard.type("invoice migration")
@@ -183,8 +182,8 @@ def test_keys_lead_everywhere(home: Path, tab: Open) -> None:
     page.wait_for_selector(".item.at >> text=Plan step 1")
 
 
-def test_filters_narrow_the_list(home: Path, tab: Open) -> None:
-    at = tab(home)
+def test_filters_narrow_the_list(library: browsing.Tab) -> None:
+    at = library
     page = at.page
     page.get_by_label("Program").select_option("Codex")
     at.waits("document.querySelectorAll('.item').length === 1")
@@ -199,8 +198,8 @@ def test_filters_narrow_the_list(home: Path, tab: Open) -> None:
     at.waits("document.querySelectorAll('.item').length > 5")
 
 
-def test_an_export_is_saved(home: Path, tab: Open, tmp_path: Path) -> None:
-    at = tab(home)
+def test_an_export_is_saved(library: browsing.Tab, tmp_path: Path) -> None:
+    at = library
     at.open("Why does the deployment fail?")
     at.page.keyboard.press("e")
     at.page.get_by_label("Wire format").select_option("openai-chat")
@@ -244,10 +243,10 @@ TAGS = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "
 COLOURS = {"type": "rule", "values": ["color-contrast"]}
 
 
-def flaws(tab: browsing.Tab, name: str) -> list[str]:
+def flaws(tab: browsing.Tab, name: str, *, is_dark: bool = True) -> list[str]:
     """What axe finds, in light and dark; the scheme changes nothing but colours."""
     found: list[str] = []
-    for scheme, what in (("light", TAGS), ("dark", COLOURS)):
+    for scheme, what in (("light", TAGS), ("dark", COLOURS))[: 1 + is_dark]:
         tab.page.emulate_media(color_scheme=scheme)
         answer = AXE.run(tab.page, options={"runOnly": what}).response
         for flaw in answer["violations"]:
@@ -256,28 +255,35 @@ def flaws(tab: browsing.Tab, name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("size", [PHONE, {"width": 1280, "height": 800}], ids=["phone", "desk"])
-def test_axe_finds_nothing(tmp_path: Path, tab: Open, size: dict[str, int]) -> None:
+def test_axe_finds_nothing(tmp_path: Path, tab: Open) -> None:
     scenes.interrupted(tmp_path)
     scenes.two_windows(tmp_path)
-    at = tab(tmp_path, viewport=size)
+    at = tab(tmp_path)
     page = at.page
-    found = flaws(at, "list")
-    at.open("The checkout test")
-    found += flaws(at, "session")
-    page.keyboard.press("r")
-    page.wait_for_selector(".diff")
-    found += flaws(at, "plan")
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog", state="detached")
-    page.keyboard.press("Escape")
-    at.open("Plan step 1")
-    found += flaws(at, "branches")
-    page.keyboard.press("?")
-    page.wait_for_selector("dialog kbd")
-    found += flaws(at, "keys")
+    found: list[str] = []
+    for size in (page.viewport_size, PHONE):
+        page.set_viewport_size(size)
+        is_dark = size != PHONE
+        found += flaws(at, "list", is_dark=is_dark)
+        at.open("Plan step 1")
+        found += flaws(at, "branches", is_dark=is_dark)
+        page.keyboard.press("?")
+        page.wait_for_selector("dialog kbd")
+        found += flaws(at, "keys", is_dark=is_dark)
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
+        page.keyboard.press("Escape")
+        at.open("The checkout test")
+        found += flaws(at, "session", is_dark=is_dark)
+        page.keyboard.press("r")
+        page.wait_for_selector(".diff")
+        found += flaws(at, "plan", is_dark=is_dark)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog", state="detached")
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".item")
     assert found == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 
 
 def test_axe_finds_nothing_on_the_page_of_a_store(tmp_path: Path, tab: Open) -> None:
@@ -310,8 +316,8 @@ def test_sessions_are_listed_while_the_scan_goes_on(
     assert at.page.locator(".item").count() == len(scenes.TOPICS)
 
 
-def test_an_address_of_a_session_that_is_gone_says_so(home: Path, tab: Open) -> None:
-    at = tab(home)
+def test_an_address_of_a_session_that_is_gone_says_so(library: browsing.Tab) -> None:
+    at = library
     at.page.goto(at.page.url.partition("#")[0] + "#/s/0123456789abcdef")
     at.page.wait_for_selector("text=This session cannot be shown")
     at.errors.clear()
