@@ -322,8 +322,12 @@ def replied(text: str, *calls: tuple[str, str, Json]) -> Json:
 
 
 def store(path: Path, sessions: int = 12) -> str:
-    """A store of our own: sessions with calls, one rewound, one compacted; gives its address."""
-    url = f"sqlite:///{path}"
+    """A store of our own, as :func:`filled` fills it; gives its address."""
+    return filled(f"sqlite:///{path}", sessions)
+
+
+def filled(url: str, sessions: int) -> str:
+    """Fill a store: sessions with calls, one rewound, one compacted; gives its address."""
     with lockstitch.open(url) as opened:
         for number in range(sessions):
             with opened.session(f"ticket-{number + 40}") as session:

@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import time
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -39,6 +41,30 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert err == "The address lets one browser in, once. Ctrl-C ends it.\nEnded.\n"
+
+
+def test_the_browser_is_opened_without_telling_others_the_token(tmp_path: Path) -> None:
+    scenes.interrupted(tmp_path)
+    told, opener = tmp_path / "told", tmp_path / "browser"
+    opener.write_text(f'#!/bin/sh\necho "$1" > {told}.new && mv {told}.new {told}\n')
+    opener.chmod(0o700)
+    command = [*LOCKSTITCH, str(tmp_path), "--port", "0"]
+    environ = {**os.environ, "BROWSER": f"{opener} %s"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("Open ").strip()
+        for _ in range(600):
+            if told.exists():
+                break
+            time.sleep(0.1)
+        given = urlsplit(told.read_text().strip())
+        assert given.scheme == "file"
+        page = Path(unquote(given.path))
+        assert stat.S_IMODE(page.stat().st_mode) == 0o600
+        assert address in page.read_text()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    assert not page.exists()
 
 
 def said(*words: str, **environ: str) -> str:

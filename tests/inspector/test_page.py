@@ -156,9 +156,12 @@ def test_keys_lead_everywhere(library: browsing.Tab) -> None:
     page.keyboard.press("/")
     page.keyboard.type("invoice migration")
     at.waits("document.querySelectorAll('.item').length === 1")
+    page.keyboard.press("Enter")
+    at.waits("document.querySelectorAll('.item.at').length === 1")
     page.keyboard.press("Escape")
     at.waits("document.querySelectorAll('.item').length > 5")
-    for _ in range(2):
+    page.keyboard.press("g")
+    for _ in range(1):
         page.keyboard.press("j")
     page.keyboard.press("k")
     page.keyboard.press("j")

@@ -24,6 +24,11 @@ export class ListView {
     this.search = h("input", {
       type: "search", class: "search", placeholder: "Search titles, projects, ids…", "aria-label": "Search sessions",
       value: wish.text, oninput: () => this.set("text", this.search.value),
+      onkeydown: (event) => {
+        if (event.key !== "Enter") return;
+        this.host.focus();
+        this.choose(0);
+      },
     });
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "State" });
     this.selects = h("div", { class: "selects" });
