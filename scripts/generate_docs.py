@@ -1,18 +1,25 @@
-"""Write the reference under docs/ from the code: a page a rule, their index, the command line.
+"""Write what is made from the code: the reference under docs/, the man page, the list in help.
 
 With --check nothing is written; the exit status is 1 when a file is missing, stale or left over.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import COMMANDS, command, explain, manual
+import man_page
+
+from lockstitch.cli import COMMANDS, command, explain
+from lockstitch.cli import help as manual
+from lockstitch.cli.declarations import COMMON
 
 if TYPE_CHECKING:
-    from lockstitch.cli.arguments import Command, Option
+    from collections.abc import Iterable
+
+    from lockstitch.cli.declarations import Command, Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES_INTRO = """# Rules
@@ -25,15 +32,27 @@ CLI_INTRO = f"""# Command line
 
 {manual.ABOUT}
 
+Exit status: {manual.EXIT_STATUS}
+
 `lockstitch COMMAND --help` prints the same.
 Generated from the commands themselves by `make docs`.
 """
 
 
+MAN_PAGE = DOCS / "lockstitch.1"
+SUMMARIES = DOCS.parent / "src" / "lockstitch" / "cli" / "summaries.py"
+SUMMARIES_INTRO = '''"""The group and summary of each command: generated from them by `make docs`.
+
+Help shows them without loading any command.
+"""
+
+'''
+
+
 def main() -> int:
     """Write the files, or with --check say which ones would change."""
     wanted = pages()
-    found = set(DOCS.glob("rules/*.md")) | {DOCS / "cli.md"}
+    found = set(DOCS.glob("rules/*.md")) | {DOCS / "cli.md", MAN_PAGE, SUMMARIES}
     stale = sorted(path for path in found | wanted.keys() if current(path) != wanted.get(path))
     for path in stale:
         print(f"{'stale' if '--check' in sys.argv else 'writing'}: {path.relative_to(DOCS.parent)}")
@@ -50,37 +69,43 @@ def pages() -> dict[Path, str]:
     written = {DOCS / "rules" / f"{rule.code}.md": explain.page(rule) for rule in rules}
     table = explain.index(rules, link="[{code}]({code}.md)")
     written[DOCS / "rules" / "README.md"] = f"{RULES_INTRO}\n{table}"
-    commands = [usage(command(name)) for name in COMMANDS]
-    written[DOCS / "cli.md"] = "\n".join([CLI_INTRO, *commands])
+    commands = [command(name) for name in COMMANDS]
+    shared = f"## Options of every command\n\n{options(COMMON)}\n"
+    written[DOCS / "cli.md"] = "\n".join([CLI_INTRO, shared, *map(usage, commands)])
+    written[MAN_PAGE] = man_page.page(commands)
+    written[SUMMARIES] = SUMMARIES_INTRO + summaries(commands)
     return written
 
 
-def _value_of(option: Option) -> str:
-    if option.implied:
-        return f"[={option.metavar}]"
-    return f" {option.metavar}" if option.metavar else ""
+def summaries(commands: list[Command]) -> str:
+    """The group and the summary of each command, as Python."""
+    rows = [
+        f'    "{one.name}": (\n        "{one.group}",\n        {json.dumps(one.summary)},\n    ),'
+        for one in commands
+    ]
+    return "\n".join(["SUMMARIES: dict[str, tuple[str, str]] = {", *rows, "}"]) + "\n"
 
 
 def usage(declared: Command) -> str:
     """One command as a section of Markdown."""
-    dots = "..." if declared.operand.many else ""
-    rows = [f"| `[{declared.operand.metavar}]{dots}` | {declared.operand.help} |"]
-    rows += [
-        f"| `{', '.join(option.flags)}{_value_of(option)}` | {option.help} |"
-        for option in declared.options
-    ]
+    operand = declared.operand
     return "\n".join(
         [
             f"## lockstitch {declared.name}\n",
             f"{declared.summary}\n",
             f"{explain.sentences(declared.details)}\n",
-            "| Argument | Meaning |\n|---|---|",
-            *rows,
+            options(declared.options, f"| `{operand.usage}` | {operand.help} |"),
             "\n```sh",
             *declared.examples,
             "```\n",
         ]
     )
+
+
+def options(declared: Iterable[Option], *rows: str) -> str:
+    """Options as a table of Markdown, behind other rows of it."""
+    listed = [f"| `{option.usage}` | {option.help} |" for option in declared]
+    return "\n".join(["| Argument | Meaning |\n|---|---|", *rows, *listed])
 
 
 def current(path: Path) -> str | None:

@@ -101,7 +101,7 @@ def made_beside(path: str | Path, owner: Owner, around: Folder | None = None) ->
         except OSError as error:
             if error.errno not in _NO_FOLDER:
                 raise
-            raise UsageError(f"cannot be backed up: {NAME} beside it is no folder") from None
+            raise UsageError(f"cannot be backed up: {NAME} next to it is not a folder") from None
         with closing(folder):
             vault = Vault(folder, owner)
             _require_ours(folder, owner, f"no backup is put there and nothing was written; {_COPY}")

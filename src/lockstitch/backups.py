@@ -42,7 +42,7 @@ _REFUSALS = {
     ),
 }
 _UNSETTLED = (
-    "the file is mended and its backup is there, but what was done could not be written down, "
+    "the file is repaired and its backup exists, but what was done could not be recorded, "
     "so that an undo needs --force"
 )
 

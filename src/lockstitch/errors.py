@@ -21,6 +21,7 @@ Messages name places, ids and sizes, never message content.
 """
 
 import errno
+from collections.abc import Iterable
 
 _REASONS = {
     errno.ENOENT: "no such file",
@@ -33,6 +34,18 @@ _REASONS = {
 def reason_of(error: OSError) -> str:
     """Say why a file cannot be read, without its name."""
     return _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean X?`` for a word that is nearly one of those known, else nothing.
+
+    Dashes in front do not count: all options have them.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - only for those who mistype
+
+    plain = {name.lstrip("-"): name for name in known}
+    found = get_close_matches(word.lstrip("-").lower(), list(plain), n=1, cutoff=0.6)
+    return f" Did you mean {plain[found[0]]}?" if found else ""
 
 
 class LockstitchError(Exception):

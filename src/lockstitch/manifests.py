@@ -143,6 +143,19 @@ def remove(backup: Backup, owner: Owner) -> None:
             vault.folder.remove(backup.file.name)
 
 
+def prune(backup: Backup) -> None:
+    """Delete a backup for good: its bytes, then its manifest, so that none is without the other.
+
+    Raises UsageError if its folder is not ours, as reading it does.
+    """
+    with found_beside(backup.path) as vault:
+        if vault is None:
+            return
+        for name in dict.fromkeys((backup.file.name, _manifest_of(backup))):
+            vault.folder.remove(name)
+        vault.folder.sync()
+
+
 def note(backup: Backup, owner: Owner, **changes: Any) -> Backup:
     """Write the manifest with these changes, atomically."""
     changed = msgspec.structs.replace(backup.manifest, **changes)

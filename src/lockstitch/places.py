@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 from msgspec import Struct
 
@@ -163,3 +164,12 @@ def _head(path: str) -> bytes:
         return inputs.head(path, 64)
     except LockstitchError:
         return b""
+
+
+def pasted(path: str, home: str | None = None) -> str:
+    """Return a path as it can be pasted into a shell, with ``~`` for the home directory."""
+    own = os.path.expanduser("~") if home is None else home  # noqa: PTH111 - start-up time
+    if own and own != os.sep and path.startswith(own.rstrip(os.sep) + os.sep):
+        rest = path[len(own.rstrip(os.sep)) + 1 :]
+        return f"~/{shlex.quote(rest)}" if rest else "~"
+    return shlex.quote(path)

@@ -14,6 +14,10 @@ OWN = "lockstitch"
 HEALTHY = ("ok", "notes")
 
 
+# Files that hold many sessions.
+DATABASES = (".db", ".sqlite", ".sqlite3")
+
+
 class Report(Struct):
     """What is known of one session after a check; ``error`` says why it could not be read.
 
@@ -44,6 +48,11 @@ class Report(Struct):
     def status(self) -> str:
         """The word for it in reports: ok, notes, broken or unreadable."""
         return "unreadable" if self.error is not None else state_of(self.findings)
+
+
+def is_many(target: str) -> bool:
+    """Whether a file may hold many sessions, so that its path alone names none of them."""
+    return target.endswith(DATABASES)
 
 
 def state_of(findings: Sequence[Finding]) -> str:

@@ -37,7 +37,8 @@ def test_text_reads_like_a_linter(lockstitch: Any, saved: Any, broken: Any) -> N
     assert more[0].startswith("  = Anthropic: ")
     assert "`tool_use` ids were found without `tool_result` blocks" in more[0]
     assert more[1].startswith("  = help: ")
-    assert done.stderr == b"Found 1 error (1 fixable).\n"
+    said = b"Found 1 error (1 fixable).\nTo repair it: lockstitch heal conversation.json\n"
+    assert done.stderr == said
 
 
 def test_text_when_all_is_well(lockstitch: Any, saved: Any, clean: Any) -> None:
@@ -185,7 +186,7 @@ def test_content_never_appears(lockstitch: Any, saved: Any, broken: Any) -> None
     assert b"SECRET" not in done.stdout + done.stderr
 
 
-def test_a_check_imports_neither_typer_nor_rich(saved: Any, broken: Any) -> None:
+def test_a_check_imports_no_third_party(saved: Any, broken: Any) -> None:
     program = (
         "import sys; from lockstitch import cli; cli.run(['check', sys.argv[1]]);"
         "sys.exit(bool({'typer', 'click', 'rich', 'pydantic', 'asyncio'} & sys.modules.keys()))"

@@ -151,7 +151,7 @@ def test_a_call_that_makes_no_sense(here: Any, store: str, words: tuple[str, ...
 def test_nobody_at_the_terminal_means_no(lockstitch: Any, store: str) -> None:
     done = lockstitch("rewind", store, "--to", "1")
     assert done.returncode == 1
-    assert b"Nothing was written: --yes goes back without asking." in done.stderr
+    assert b"Nothing was changed: --yes goes back without asking." in done.stderr
     assert len(bodies(store, "ticket-42")) == 17
 
 
@@ -266,7 +266,7 @@ def test_other_programs_sessions_are_told_apart(
     path.write_text(json.dumps({"type": "user", "uuid": "1", "sessionId": "2"}) + "\n")
     done = here(words[0], path, *words[1:])
     assert done.returncode == 2
-    assert b"is no store of Lockstitch's own" in done.stderr
+    assert b"is not a store of Lockstitch's own" in done.stderr
     assert b"repair --branch" in done.stderr
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lockstitch import cli
-from lockstitch.cli import COMMANDS, command
+from lockstitch.cli import COMMANDS, command, explain
+from lockstitch.cli.markdown import rendered
 from lockstitch.rules import RULES
 
 
@@ -22,6 +23,25 @@ def test_a_rule_by_code_and_by_name(code: str, capsysbinary: pytest.CaptureFixtu
         assert part in page.replace("\n", " ")
     for _, error in rule.errors:
         assert f"```text\n{error}\n```" in page
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_page_on_a_terminal_says_the_same_and_fits(width: int) -> None:
+    for rule in RULES.values():
+        lines = list(rendered(explain.page(rule), width))
+        shown = " ".join(" ".join(lines).split())
+        for part in (rule.code, rule.name, rule.what, rule.cause, rule.repair):
+            assert " ".join(part.split()) in shown
+        for _, error in rule.errors:
+            assert all(f"    {line}" in lines for line in error.split("\n"))
+        prose = [line for line in lines if not line.startswith("    ")]
+        assert all(len(line) <= width or " " not in line.strip() for line in prose)
+
+
+def test_the_list_on_a_terminal_has_a_row_for_each_rule() -> None:
+    lines = list(rendered(explain.index(explain.catalogue()), 100))
+    assert lines[0].split() == ["Code", "Name", "Severity", "Fixable", "What", "is", "wrong"]
+    assert [line[:5] for line in lines[1:] if line.startswith("LS")] == sorted(RULES)
 
 
 def test_without_a_code_all_are_listed(lockstitch: Any) -> None:

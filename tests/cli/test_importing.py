@@ -86,7 +86,7 @@ def test_names_are_those_of_the_sessions(here: Run, tmp_path: Path) -> None:
     url = f"jsonl:///{tmp_path}/sessions"
     path = tmp_path / "a session.json"
     path.write_text(json.dumps(HELLO), encoding="utf-8")
-    assert b"name one: anthropic" in here("import", path, url).stderr
+    assert b"--dialect on the command line" in here("import", path, url).stderr
     [one] = imported(here, path, url, "-d", "anthropic")
     assert one["session"] == "a-session"
     again = ("import", path, url, "-d", "anthropic", "--as", "other")
@@ -154,4 +154,4 @@ def test_what_cannot_come_in(here: Run, tmp_path: Path) -> None:
     path.write_text(json.dumps([{"role": "user", "content": "Hello"}]))
     done = here("import", path, tmp_path / "nowhere", "-d", "anthropic")
     assert done.returncode == 2
-    assert b"is no store" in done.stderr
+    assert b"is not a store" in done.stderr

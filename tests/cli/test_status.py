@@ -1,10 +1,12 @@
-"""Exit status 0, 1 or 2, whatever happens, and never a traceback."""
+"""Exit status 0, 1, 2 or 130, whatever happens, and never a traceback."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -59,7 +61,6 @@ def test_a_folder(process: Any, tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        [],
         ["nonsense"],
         ["check", "--nonsense"],
         ["check", "--dialect"],
@@ -76,7 +77,7 @@ def test_wrong_usage(process: Any, words: list[str]) -> None:
     done = process(*words, stdin=b"[]")
     assert done.returncode == 2
     assert b"Traceback" not in done.stderr
-    assert done.stderr or not words
+    assert done.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["check", "-h"], ["explain"]])
@@ -104,7 +105,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert said == b"lockstitch: interrupted\n"
+    assert said == b"lockstitch: interrupted.\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -187,3 +188,30 @@ def test_a_large_file(process: Any, tmp_path: Path) -> None:
     done = process("heal", path, "--dialect", "openai-chat")
     assert done.returncode == 0
     assert done.stdout == path.read_bytes()
+
+
+def test_ctrl_c_says_what_has_been_done(tmp_path: Path, broken: Any) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(broken))
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*LOCKSTITCH, "repair", "--color=never", str(tmp_path)],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    os.close(follower)
+    seen = b""
+    for number, keys in ((1, b"y\n"), (2, b"")):
+        while seen.count(b"[y") < number:
+            seen += os.read(leader, 65536)
+        os.write(leader, keys)
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while piece := os.read(leader, 65536):
+            seen += piece
+    os.close(leader)
+    assert process.wait(timeout=600) == 130
+    assert b"\nlockstitch: interrupted. 1 session had been repaired before.\r\n" in seen
+    assert json.loads((tmp_path / "b.json").read_bytes()) == broken

@@ -92,7 +92,7 @@ def test_damage_is_found_and_named(here: Any, store: str) -> None:
     assert line.startswith(f"{places.public(store)}:ticket-42:7: error LS611 ")
     assert done.returncode == 1
     assert b"Found 1 error (1 fixable)." in done.stderr
-    assert b"16 records are what was written, 10 of them behind the damage, 1 lost" in done.stderr
+    assert b"16 records are what was written, 10 of them after the damage, 1 lost" in done.stderr
     small, ticket = json.loads(here("check", store, "--json").stdout)["sessions"]
     assert (small["status"], ticket["status"]) == ("ok", "broken")
     [finding] = ticket["findings"]
@@ -191,7 +191,7 @@ def test_the_database_of_another_program_is_not_ours(here: Any, tmp_path: Path) 
         assert done.returncode == 2
         assert b"no program that is known" in done.stderr or b"JSON" in done.stderr
     forced = here("check", tmp_path / "other.db", "--format", "lockstitch")
-    assert b"is no store of Lockstitch's own" in forced.stderr
+    assert b"is not a store of Lockstitch's own" in forced.stderr
 
 
 def test_a_store_of_a_later_version(here: Any, store: str) -> None:
@@ -422,7 +422,7 @@ def test_show_after_a_compaction_and_a_rewind(here: Any, store: str) -> None:
     write(store, "small", Compacted(through=3, payload=text_payload("They greeted.")))
     write(store, "small", said("One more"), replied("Yes?"), Rewound(to=4), said("Another"))
     shown = here("show", store, "--session", "small").stdout.decode()
-    assert "[a summary stands for all up to record 3]" in shown
+    assert "[a summary replaces everything up to record 3]" in shown
     assert "[went back to record 4]" in shown
     assert "One more" not in shown
     assert "\u276f Another" in shown

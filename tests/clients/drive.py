@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lockstitch.provider.desk import Answer, Desk, Entry, Records
 from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Answer, Entry, Records, Service
 from lockstitch.provider.wire import Wire
 
 from .install import CACHE, NotInstalled, installed
@@ -35,7 +35,7 @@ PATIENCE = 600
 _BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
-class Open(Desk):
+class Open(Service):
     """A provider that takes every request, whatever this project thinks of it."""
 
     def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
@@ -52,7 +52,7 @@ class Place:
 
     root: Path
     log: list[Entry] = field(default_factory=list)
-    desk: type[Desk] = Desk
+    desk: type[Service] = Service
     more_environ: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from lockstitch.provider.desk import Records
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import OK, Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Records
 
 from .drive import ClaudeCode, Open, Place
 from .terminal import Terminal

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstitch.provider.desk import Desk, Entry, Records
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Records, Service
 
 from .install import CACHE, program
 
@@ -112,7 +112,7 @@ class Node:
 
     @contextmanager
     def _provider(self, replies: list[Reply]) -> Iterator[str]:
-        desk = Desk(
+        desk = Service(
             chosen([]),
             Script(replies),
             clock=time.time,

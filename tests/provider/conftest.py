@@ -7,20 +7,23 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.desk import Desk, Entry, Records
+from lockstitch.provider.delivery import End
+from lockstitch.provider.faults import Faults, faults_in
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Records, Service
 
 BASH = {"type": "object", "properties": {"command": {"type": "string"}}}
 
 
 @dataclass
 class Running:
-    """A provider that runs: where it is, and what it has logged so far."""
+    """A provider that runs: where it is, what it has logged, and which answers have ended how."""
 
     url: str
     log: list[Entry] = field(default_factory=list)
+    ended: dict[int, End] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -28,17 +31,26 @@ def provider() -> Iterator[Callable[..., Running]]:
     """Starts providers on free ports and stops them when the test is over."""
     with ExitStack() as stack:
 
-        def start(*replies: Reply, profiles: tuple[str, ...] = (), **options: Any) -> Running:
-            log: list[Entry] = []
+        def start(
+            *replies: Reply,
+            profiles: tuple[str, ...] = (),
+            fault: str = "",
+            script: Script | None = None,
+            **options: Any,
+        ) -> Running:
+            made = Running("")
             if "records" in options:
                 options["records"] = Records(options["records"])
-            desk = Desk(
+            service = Service(
                 chosen(list(profiles)),
-                Script(replies),
+                script or Script(replies),
                 clock=lambda: 1_700_000_000.5,
-                log=log.append,
+                log=made.log.append,
+                ended=made.ended.__setitem__,
+                faults=Faults(faults_in(fault)),
                 **options,
             )
-            return Running(stack.enter_context(running(desk)), log)
+            made.url = stack.enter_context(running(service))
+            return made
 
         yield start

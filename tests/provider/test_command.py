@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.provider.conftest import Running
-from tests.provider.test_http import BODIES, SECRET, WORDS, send
+from tests.provider.test_http import BODIES, PATHS, SECRET, WORDS, send
 
 LOCKSTITCH = [sys.executable, "-m", "lockstitch", "provider"]
 
@@ -86,21 +86,57 @@ def test_replies_and_records(tmp_path: Path) -> None:
     assert SECRET not in json.dumps(log)
 
 
-def test_the_text_log_is_one_line_a_request() -> None:
+def test_faults_and_a_script_in_toml(tmp_path: Path) -> None:
+    replies = tmp_path / "replies.toml"
+    replies.write_text('[[replies]]\ntext = "first"\n', "utf-8")
+    fault = "status=529 retry-after=2 times=1, status=504 only=summaries times=1"
+    path = "/v1beta/models/m:generateContent"
+    tools = {"tools": [{"functionDeclarations": [{"name": "bash"}]}]}
+    with started("--reply", replies, "--fault", fault) as (running, process):
+        answers = [send(running, path, {**BODIES[PATHS[3]], **tools}) for _ in range(2)]
+        answers.append(send(running, path, BODIES[PATHS[3]]))
+        _, log, _ = ended(process)
+    assert [answer[0] for answer in answers] == [529, 200, 504]
+    assert answers[0][1]["retry-after"] == "2"
+    assert answers[1][2]["candidates"][0]["content"]["parts"] == [{"text": "first"}]
+    faults = [line["request"]["fault"] for line in log]
+    assert faults == [
+        "status=529 retry-after=2 times=1",
+        "",
+        "status=504 only=summaries times=1",
+    ]
+
+
+def test_a_fault_that_is_none() -> None:
+    assert "there is no fault 'bang'; the words for faults are drop," in failed("--fault", "bang")
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "line"),
+    [
+        ("", PATHS[0], "1 /v1/messages 200 accepted 1 messages\n"),
+        ("status=500", PATHS[0], "1 /v1/messages 500 accepted 1 messages; fault: status=500\n"),
+        ("", "/model/a%1b[2J%0a%0d2/converse", r"1 /model/a\x1b[2J\n\r2/converse 200 accepted"),
+    ],
+)
+def test_the_text_log_is_one_line_a_request(fault: str, path: str, line: str) -> None:
     with subprocess.Popen(
-        [*LOCKSTITCH, "--port", "0"],
+        [*LOCKSTITCH, "--port", "0", f"--fault={fault}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stderr is not None
         try:
-            url = process.stderr.readline().split()[2]
-            send(Running(url), "/v1/messages", BODIES["/v1/messages"])
+            said = process.stderr.readline()
+            url = said.split()[2]
+            assert f"OPENAI_BASE_URL={url}/v1 GOOGLE_GEMINI_BASE_URL={url} " in said
+            send(Running(url), path, BODIES.get(path, BODIES[PATHS[4]]))
         finally:
             process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=600)
-    assert out == "1 /v1/messages 200 accepted 1 messages\n"
+    assert out.startswith(line)
+    assert out.count("\n") == 1
 
 
 def test_a_port_that_is_taken() -> None:
@@ -118,7 +154,11 @@ def test_a_port_that_is_none(port: str) -> None:
     ("words", "why"),
     [
         (["nonsense"], "nonsense"),
-        (["gemini"], "the provider speaks anthropic, openai-chat, openai-responses, not gemini"),
+        (
+            ["langchain"],
+            "the provider speaks anthropic, openai-chat, openai-responses, gemini, bedrock, "
+            "not langchain",
+        ),
     ],
 )
 def test_a_profile_it_does_not_speak(words: list[str], why: str) -> None:
@@ -158,5 +198,5 @@ def test_help_names_what_it_takes() -> None:
     done = subprocess.run(
         [*LOCKSTITCH, "--help"], check=True, capture_output=True, text=True, timeout=600
     )
-    for word in ("--port", "--reply", "--record", "--json", "PROFILE"):
+    for word in ("--port", "--reply", "--fault", "--record", "--json", "PROFILE"):
         assert word in done.stdout

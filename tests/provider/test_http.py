@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.judge import WIRES
+from lockstitch.provider.judge import wire_at
 from lockstitch.provider.replies import Call, Reply
-from lockstitch.provider.wire import Wire
 from tests.provider.conftest import Running
 
 Start = Callable[..., Running]
@@ -30,8 +29,30 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "/v1/chat/completions": {"model": "m", "messages": [{"role": "user", "content": WORDS}]},
     "/v1/responses": {"model": "m", "input": [{"role": "user", "content": WORDS}]},
+    "/v1beta/models/gemini-3-pro:generateContent": {
+        "contents": [{"role": "user", "parts": [{"text": WORDS}]}]
+    },
+    "/model/anthropic.claude-sonnet-5-v1%3A0/converse": {
+        "messages": [{"role": "user", "content": [{"text": WORDS}]}]
+    },
 }
 PATHS = tuple(BODIES)
+# What an error of each API says about itself beside its words.
+KINDS = {
+    "anthropic": {
+        400: "invalid_request_error",
+        403: "permission_error",
+        404: "not_found_error",
+        405: "invalid_request_error",
+        413: "request_too_large",
+        415: "invalid_request_error",
+    },
+    "openai-chat": {403: "permission_error"},
+    "openai-responses": {403: "permission_error"},
+    "gemini": {403: "PERMISSION_DENIED", 404: "NOT_FOUND"},
+    "bedrock": {403: "AccessDeniedException", 404: "ResourceNotFoundException"},
+}
+OTHERS = {"gemini": "INVALID_ARGUMENT", "bedrock": "ValidationException"}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -56,12 +77,34 @@ def send(
         connection.close()
 
 
+def words_of(path: str, answer: tuple[int, dict[str, str], Any]) -> str:
+    """The words of an error, which must have the shape of the API at that path."""
+    status, headers, body = answer
+    wire = wire_at(path)
+    assert wire is not None
+    kind = KINDS[wire.dialect].get(status, OTHERS.get(wire.dialect, "invalid_request_error"))
+    if wire.dialect == "bedrock":
+        assert headers["x-amzn-errortype"] == kind
+        assert list(body) == ["message"]
+        return str(body["message"])
+    error = body["error"]
+    if wire.dialect == "gemini":
+        assert (list(error), error["code"]) == (["code", "message", "status"], status)
+        assert error["status"] == kind
+    elif wire.dialect == "anthropic":
+        assert (body["type"], list(error), error["type"]) == ("error", ["type", "message"], kind)
+    else:
+        assert (list(error), error["type"]) == (["message", "type", "param", "code"], kind)
+    return str(error["message"])
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_the_host_must_be_this_machine(provider: Start, path: str) -> None:
     running = provider()
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost:x", ""):
-        status, _, body = send(running, path, BODIES[path], headers={**JSON, "Host": host})
-        assert (status, body["error"]["type"]) == (403, "permission_error"), host
+        answer = send(running, path, BODIES[path], headers={**JSON, "Host": host})
+        assert answer[0] == 403, host
+        assert words_of(path, answer) == "Host must be 127.0.0.1 or localhost"
     assert running.log == []
     port = running.url.rpartition(":")[2]
     for host in ("127.0.0.1", "localhost", f"localhost:{port}"):
@@ -83,32 +126,51 @@ def test_a_page_from_elsewhere_gets_no_permission(provider: Start, path: str) ->
     assert len(running.log) == 1
 
 
-@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect)
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff", b'{"model": NaN}'])
-def test_what_is_no_json_object_is_refused(provider: Start, wire: Wire, data: bytes) -> None:
-    status, _, body = send(provider(), wire.path, data)
-    assert status == 400
-    assert body["error"]["type"] == "invalid_request_error"
-    assert body["error"]["message"] == wire.not_json()
-
-
-@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect)
-def test_required_fields_are_required(provider: Start, wire: Wire) -> None:
+@pytest.mark.parametrize("path", PATHS)
+def test_a_refusal_has_the_shape_of_the_api_that_was_asked(provider: Start, path: str) -> None:
     running = provider()
+    untyped = send(running, path, BODIES[path], headers={"Content-Type": ""})
+    assert untyped[0] == 415
+    assert words_of(path, untyped) == "Content-Type must be application/json"
+    for method in ("GET", "PUT", "OPTIONS"):
+        answer = send(running, path, method=method, headers={})
+        assert answer[0] == 405
+        assert words_of(path, answer)
+    unknown = send(running, f"{path}/nothing", BODIES[path])
+    assert unknown[0] == 404
+    assert words_of(path, unknown) == "Not Found"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"1", b"\xff", b'{"model": NaN}'])
+def test_what_is_no_json_object_is_refused(provider: Start, path: str, data: bytes) -> None:
+    answer = send(provider(), path, data)
+    wire = wire_at(path)
+    assert wire is not None
+    assert answer[0] == 400
+    assert words_of(path, answer) == wire.not_json()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_required_fields_are_required(provider: Start, path: str) -> None:
+    running = provider()
+    wire = wire_at(path)
+    assert wire is not None
     for field in wire.required:
-        rest = {key: value for key, value in BODIES[wire.path].items() if key != field}
-        status, _, body = send(running, wire.path, rest)
-        assert (status, body["error"]["message"]) == (400, wire.lacks(field))
+        rest = {key: value for key, value in BODIES[path].items() if key != field}
+        answer = send(running, path, rest)
+        assert answer[0] == 400
+        assert words_of(path, answer) == wire.lacks(field)
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("value", [7, {"a": 1}, [7], [[]], [None], True])
 def test_junk_for_messages_is_an_answer_not_a_crash(provider: Start, path: str, value: Any) -> None:
-    key = "input" if path.endswith("responses") else "messages"
-    running = provider()
-    status, _, body = send(running, path, {**BODIES[path], key: value})
-    assert status == 400, body
-    assert body["error"]["message"]
+    wire = wire_at(path)
+    assert wire is not None
+    answer = send(provider(), path, {**BODIES[path], wire.list_key: value})
+    assert answer[0] == 400, answer
+    assert words_of(path, answer)
 
 
 def test_deep_nesting_is_an_answer_not_a_crash(provider: Start) -> None:
@@ -125,8 +187,10 @@ def test_a_lone_surrogate_is_refused(provider: Start) -> None:
 
 def test_unknown_paths(provider: Start) -> None:
     running = provider()
-    status, _, body = send(running, "/v1/embeddings", {"input": "x"})
-    assert (status, body["error"]["type"]) == (404, "not_found_error")
+    for path in ("/v2/nothing", "/v1/embeddings", "/v1beta/models/m:embed", "/model/m/invoke"):
+        status, _, body = send(running, path, {"input": "x"})
+        assert status == 404, path
+        assert "Not Found" in json.dumps(body), path
     assert send(running, "/", method="HEAD", headers={})[0] == 200
     assert send(running, "/v1/messages", method="GET", headers={})[0] == 405
 

@@ -46,6 +46,10 @@ def _changed(messages: list[Any], path: tuple[Any, ...], value: Any) -> list[Any
 
 def repeated_calls() -> list[Case]:
     """Two calls that differ share an id; and, in one dialect, an exact repeat."""
+    errors = {
+        "anthropic": "messages.1.content.1: `tool_use` ids must be unique",
+        "bedrock": f"The toolUse blocks at messages.1.content contain duplicate Ids: {A}",
+    }
     cases = []
     for name in (*WITH_IDS, "gemini"):
         kit = KITS[name]
@@ -59,9 +63,7 @@ def repeated_calls() -> list[Case]:
             broken=[*kit.user(), *both, *kit.results((A, output(A)), (A, output(B)))],
             whole=whole,
             place=kit.at_call(1, 1),
-            error="messages.1.content.1: `tool_use` ids must be unique"
-            if name == "anthropic"
-            else None,
+            error=errors.get(name),
         )
         cases.append(case)
     twice = Case(
@@ -90,7 +92,12 @@ def _rename(kit: Kit, calls: list[Any], new: str) -> None:
 
 
 def reused_ids() -> list[Case]:
-    errors = {"anthropic": "messages.3.content.0: `tool_use` ids must be unique"}
+    unique = "messages.3.content.0: `tool_use` ids must be unique"
+    errors = {
+        "anthropic": unique,
+        "openai-responses": f"Duplicate function_call_output for call_id {A}",
+        "bedrock": f"The model returned the following errors: {unique}",
+    }
     kits: list[Kit] = [ANTHROPIC, RESPONSES, BEDROCK, MISTRAL]
     kits += [LangChain("langchain:mistral"), LangChain("langchain:anthropic")]
     kits += [Chat("openai-chat:minimax"), Chat("openai-chat:glm"), Chat("openai-chat:deepseek")]

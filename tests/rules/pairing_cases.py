@@ -73,6 +73,8 @@ NO_CALL = {
 TWICE = {
     "anthropic": "each tool_use must have a single result. Found multiple `tool_result` blocks "
     f"with id: {A}",
+    "openai-chat": f"Invalid parameter: Duplicate value for 'tool_call_id' of '{A}', in "
+    "messages[2] and messages[3].",
     "openai-responses": f"Duplicate function_call_output for call_id {A}",
     "gemini": "Please ensure that the number of function response parts is equal to the number of "
     "function call parts of the function call turn.",

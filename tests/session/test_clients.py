@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from lockstitch.provider.desk import Desk, Entry
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Service
 from lockstitch.session.store import Store
 
 from .talk import DIALECTS, faults, results
@@ -61,7 +61,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "str
 @contextmanager
 def provider() -> Iterator[tuple[str, list[Entry]]]:
     log: list[Entry] = []
-    desk = Desk(chosen([]), Script(REPLIES), clock=lambda: 1_700_000_000.5, log=log.append)
+    desk = Service(chosen([]), Script(REPLIES), clock=lambda: 1_700_000_000.5, log=log.append)
     with running(desk) as url:
         yield url, log
 

@@ -15,11 +15,11 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.desk import Answer, Asked, Desk
 from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.wire import Wire
+from lockstitch.provider.service import Answer, Asked, Service
+from lockstitch.provider.wire import Address, Wire
 from tests import postgres_server
 from tests.docs.pages import DOCS, blocks
 
@@ -107,7 +107,7 @@ class Model(Script):
         return self._replies[len(asked)]
 
 
-class Provider(Desk):
+class Provider(Service):
     """The strict provider with such a model; ``refusals`` are the requests it did not take."""
 
     def __init__(self, program: Program) -> None:
@@ -115,9 +115,9 @@ class Provider(Desk):
         self.refusals: list[Any] = []
         super().__init__(chosen([]), self.model, clock=lambda: 1_700_000_000.5)
 
-    def received(self, wire: Wire, data: bytes, count: str = "") -> Asked:
+    def received(self, wire: Wire, data: bytes, at: Address) -> Asked:
         self.model.body = json.loads(data)
-        return super().received(wire, data, count)
+        return super().received(wire, data, at)
 
     def answered(self, asked: Asked, verdict: Verdict) -> Answer:
         answer = super().answered(asked, verdict)

@@ -153,3 +153,13 @@ def test_in_a_pipe_it_prints_help() -> None:
     assert done.returncode == 0
     assert b"scan" in done.stdout
     assert b"repair" in done.stdout
+
+
+def test_a_search_names_the_session_by_its_title(tmp_path: Path) -> None:
+    homes.large(tmp_path)
+    status, shown = at_terminal("search", "are you there", env=environ(tmp_path, TERM="dumb"))
+    lines = shown.decode().replace("\r\n", "\n").splitlines()
+    at = lines.index("Fix the failing test · Claude Code · /home/ada/project · 2 hours ago")
+    assert f"{claude.SESSION}.jsonl:" in lines[at + 1]
+    assert lines[at + 2] == "  message 2, user: Are you there?"
+    assert status == 0

@@ -32,7 +32,7 @@ def session(tmp_path: Path) -> Path:
 def test_without_a_terminal_nothing_is_written(session: Path) -> None:
     done = run("repair", session)
     assert done.returncode == 1
-    assert "Nothing was written: --yes applies this plan." in done.stderr
+    assert "Nothing was changed.\n--yes applies this plan" in done.stderr
     assert session.read_text("utf-8") == claude.broken()
     assert sorted(path.name for path in session.parent.iterdir()) == ["session.jsonl"]
 
@@ -41,7 +41,7 @@ def test_diff_shows_the_lines_and_writes_nothing(session: Path) -> None:
     done = run("repair", "--diff", session)
     assert done.returncode == 1
     signs = Counter(line[:1] for line in done.stdout.splitlines() if line[:3] not in ("---", "+++"))
-    assert signs == {"@": 2, "-": 1, "+": 2}
+    assert signs == {"@": 2, "-": 1, "+": 2, " ": 1}
     assert session.read_text("utf-8") == claude.broken()
 
 
@@ -71,7 +71,7 @@ def test_a_person_is_asked(session: Path) -> None:
         done = run("repair", session, stdin=theirs)
         os.close(ours)
         os.close(theirs)
-        assert "Apply this?" in done.stderr
+        assert "Repair this session? A backup is kept. [y]es [n]o [d]iff [q]uit" in done.stderr
         assert done.returncode == status
     assert run("check", session).returncode == 0
 

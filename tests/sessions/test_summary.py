@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from lockstitch import sessions
+from lockstitch.places import pasted
 from lockstitch.report import Report
 from lockstitch.rules import RULES, Finding
 from lockstitch.rules.words import COUNTED
 from lockstitch.sessions import summary
-from lockstitch.sessions.summary import Summary, ago, pasted, state_of
+from lockstitch.sessions.summary import Summary, ago, state_of
 from tests.sessions import claude, homes
 
 

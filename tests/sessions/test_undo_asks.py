@@ -30,7 +30,7 @@ def test_nobody_there_means_no(repaired: Path) -> None:
     before = repaired.read_bytes()
     done = run("undo", repaired)
     assert (done.returncode, repaired.read_bytes()) == (1, before)
-    assert "Nothing was written: --yes takes it back without asking." in done.stderr
+    assert "Nothing was changed: --yes takes it back without asking." in done.stderr
     shown = next(line for line in done.stderr.splitlines() if str(repaired) in line)
     assert "kB, last changed 20" in shown
     assert "kB of before the repair of 20" in shown

@@ -183,7 +183,6 @@ def test_the_model_knows_only_itself(module: str) -> None:
 @each.check
 def third_parties_are_few(module: str) -> None:
     extra = {
-        "cli": {"rich", "typer"},
         "inspector": {"aiohttp"},
         "provider": {"aiohttp", "pytest"},
         "proxy": {"aiohttp", "zstandard"},
@@ -235,11 +234,10 @@ def test_the_library_does_not_load_the_command_line() -> None:
     assert not any(name.startswith("lockstitch.cli") for name in loaded("import lockstitch"))
 
 
-def test_the_command_line_loads_typer_and_rich_only_when_it_needs_them() -> None:
-    commands = "check, heal, explain"
-    found = loaded(f"from lockstitch.cli import {commands}")
-    assert "lockstitch.cli.heal" in found
-    assert not {"rich", "typer", "click"} & {name.split(".")[0] for name in found}
+def test_the_command_line_loads_no_third_party_but_msgspec() -> None:
+    found = loaded("from lockstitch.cli import check, demo, explain, heal, parser, repair, scan")
+    assert {"lockstitch.cli.heal", "argparse"} <= found
+    assert foreign(found) <= foreign(loaded("import msgspec"))
 
 
 def test_the_public_names_are_these() -> None:

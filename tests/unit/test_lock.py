@@ -22,7 +22,8 @@ def entries(name: str) -> list[str]:
 
 
 ENTRIES = entries("dev")
-UNUSED = {"bench", "suite"}  # extras that are not for developing
+# Extras that are not for developing, and the one that only names others.
+UNUSED = {"all", "bench", "suite"}
 
 
 def canonical(name: str) -> str:

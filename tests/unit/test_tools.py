@@ -121,16 +121,17 @@ def test_what_is_missing_is_installed_where_that_is_allowed(machine: Machine) ->
     machine.may_install()
     done = machine.run("tests.tools")
     assert done.returncode == 0, done.stderr
-    assert "npm: missing, installed now" in done.stderr
+    assert ": missing, installed now" in done.stderr
     [asked] = machine.noted.read_text().splitlines()
     assert " install -y --no-install-recommends strace " in asked
-    assert asked.endswith(" npm")
+    assert "npm" in asked.split()
 
 
 def test_nothing_is_done_where_nothing_is_missing(machine: Machine) -> None:
     machine.may_install()
     for tool in TOOLS.values():
         machine.put(tool.package, "#!/bin/sh\n")
+        machine.put(tool.name.lower(), "#!/bin/sh\n")
     machine.put("initdb", "#!/bin/sh\n")
     done = machine.run("tests.tools", LOCKSTITCH_POSTGRES=str(machine.programs))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -3,22 +3,27 @@
 Exit status: 0 clean or repaired, 1 findings left, 2 bad usage, unreadable input or an internal
 error, 130 after Ctrl-C. There is no other, and there is never a traceback.
 
-An everyday call is parsed here from the command's own declaration; whatever is not everyday
-(``--help``, a mistake, a spelling only a full parser knows) goes to typer, which is built from
-the same declaration. That keeps typer's import, several times the cost of a check, off the path.
+A command line loads the module of its own command only, and help loads none of them: what a
+command is in one line stands in ``summaries``, which is generated.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import shlex
 import sys
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
+
+from lockstitch.errors import LockstitchError, UsageError, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockstitch.cli.arguments import Command
+    from lockstitch.cli.declarations import Command
+    from lockstitch.cli.parser import Common
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = (
@@ -26,6 +31,7 @@ COMMANDS = (
     "check",
     "repair",
     "undo",
+    "backups",
     "show",
     "export",
     "heal",
@@ -43,6 +49,7 @@ COMMANDS = (
     "provider",
     "ui",
     "demo",
+    "completion",
 )
 # A session is many objects and hardly any circles of them: to look for those as often as Python
 # does takes up to a quarter of the time.
@@ -60,25 +67,42 @@ def main() -> NoReturn:
 def run(words: Sequence[str]) -> int:
     """Run one command line and return its exit status; no exception leaves this function."""
     from lockstitch.cli import terminal
-    from lockstitch.errors import LockstitchError
 
+    terminal.configure()
     try:
         status = _dispatch(words)
         terminal.flush()
     except LockstitchError as error:
-        terminal.complain(str(error))
-    except KeyboardInterrupt:
-        terminal.complain("interrupted")
+        return _failed(words, error, str(error))
+    except KeyboardInterrupt as error:
+        terminal.leave_line()
+        _failed(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
         return INTERRUPTED
     except BrokenPipeError:
         terminal.abandon()
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        terminal.complain(f"{error.filename}: {reason}" if error.filename else reason)
+        return _failed(words, error, f"{error.filename}: {reason}" if error.filename else reason)
     except Exception as error:  # noqa: BLE001 - the last line of defence: status 2, no traceback
-        terminal.complain(own_failure(error))
+        status = _failed(words, error, own_failure(error))
+        for place in _places(error) if terminal.is_verbose() else ():
+            terminal.note(f"  at {place}")
+        return status
     else:
         return status
+    return FAILED
+
+
+def _failed(words: Sequence[str], error: BaseException, message: str) -> int:
+    """Say why the command failed, to a program that asked for JSON as JSON."""
+    from lockstitch.cli import terminal
+
+    terminal.complain(message)
+    asked = words[: words.index("--")] if "--" in words else words
+    if "--json" in asked and not terminal.has_emitted():
+        from lockstitch.cli import machine
+
+        terminal.emit_last(machine.failure(type(error).__name__, message))
     return FAILED
 
 
@@ -89,21 +113,56 @@ def command(name: str) -> Command:
 
 
 def _dispatch(words: Sequence[str]) -> int:
-    if words and words[0] in COMMANDS:
-        chosen = command(words[0])
-        values = chosen.parse(words[1:])
-        if values is not None:
-            return chosen.start(values)
+    from lockstitch.cli import parser, terminal
 
-    if not words and _is_at_terminal():
-        from lockstitch.cli import pick
+    began = time.monotonic()
+    line = parser.divided(words)
+    if line.name == "help":
+        line = parser.Line(["--help"], line.rest[0] if line.rest else "", [])
+    common = parser.common(line.front)
+    if not line.name:
+        terminal.configure(common.quiet, common.verbose, common.color)
+        if not words and _is_at_terminal():
+            from lockstitch.cli import pick
 
-        return pick.run()
-    words = words or ("--help",)
+            return pick.run()
+        return _about(common)
+    if line.name not in COMMANDS:
+        raise UsageError(_unknown(line.name))
+    chosen = command(line.name)
+    call = parser.parse(chosen, [*line.front, *line.rest])
+    terminal.configure(call.common.quiet, call.common.verbose, call.common.color)
+    if call.common.help or call.common.version:
+        return _about(call.common, chosen)
+    status = chosen.start(call.values)
+    if terminal.is_verbose():
+        terminal.note(f"Took {time.monotonic() - began:.2f} s.")
+    return status
 
-    from lockstitch.cli import manual
 
-    return manual.run(words, [command(name) for name in COMMANDS])
+def _unknown(word: str) -> str:
+    """Say that there is no such command, and what may be meant: another one, or a session."""
+    from lockstitch.addresses import public
+
+    hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."
+    if "://" in word or os.path.lexists(word):
+        hint = f" To check what has that name: lockstitch check {shlex.quote(public(word))}"
+    return f"there is no command {public(word)!r}.{hint}"
+
+
+def _about(common: Common, chosen: Command | None = None) -> int:
+    """Print the versions if they are asked for, else help."""
+    from lockstitch.cli import terminal
+
+    if common.version:
+        from lockstitch.cli import versions
+
+        terminal.emit(versions.page().encode())
+        return CLEAN
+    from lockstitch.cli import help as pages
+
+    terminal.emit((pages.page(chosen) if chosen else pages.overview()).encode())
+    return CLEAN
 
 
 def _is_at_terminal() -> bool:
@@ -114,8 +173,15 @@ def _is_at_terminal() -> bool:
 
 def own_failure(error: Exception) -> str:
     """Name a bug by type and place; its text could hold message content."""
-    place = error.__traceback__
-    while place and place.tb_next:
-        place = place.tb_next
-    where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "unknown place"
-    return f"internal error: {type(error).__name__} at {where}"
+    where = [*_places(error), "unknown place"]
+    return f"internal error: {type(error).__name__} at {where[0]}"
+
+
+def _places(error: Exception) -> list[str]:
+    """Where an error was raised, and by whom that was called: the innermost place first."""
+    places: list[str] = []
+    step = error.__traceback__
+    while step:
+        places.append(f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}")
+        step = step.tb_next
+    return places[::-1]

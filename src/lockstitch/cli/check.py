@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
 import lockstitch
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, reading, terminal, text
+from lockstitch.cli import output as printing
 from lockstitch.cli.arguments import (
     DIALECT,
     FORMAT,
     JSON,
+    LAST,
     MODEL,
     SESSION,
     Command,
     Operand,
-    Option,
 )
 from lockstitch.cli.databases import PAUSE, WORKERS, Asked, is_meant, number, seconds
 from lockstitch.cli.databases import reports as threads
+from lockstitch.cli.reading import STDIN
 from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, own_below, stored
+from lockstitch.cli.targets import is_own, last_used, own_below, stored
 from lockstitch.dialects.detect import confirmed
 from lockstitch.dialects.detect import listed as listed_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.places import brief, public
+from lockstitch.places import brief, pasted, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+# For so many targets at most the command that repairs them is told.
+_MOST_DUE = 3
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -44,15 +48,21 @@ def run(  # noqa: PLR0913 - one keyword an option
     form: str | None,
     session: str | None,
     output: str,
+    select: str | None,
+    ignore: str | None,
+    statistics: bool,
     workers: str | None,
     pause: str | None,
+    newest: bool,
     as_json: bool,
 ) -> int:
     """Check every target, print what was found, and return the exit status."""
-    if as_json and output == "sarif":
-        raise UsageError("--json and --output-format sarif exclude each other")
+    asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
     if dialect is not None:
         profile_named(dialect)
+    if newest:
+        target, session = last_used(targets[0] if targets else None, session)
+        targets = [target]
     asked = Asked(number(workers), seconds(pause, "--pause"), session)
     checked = (
         report
@@ -60,17 +70,10 @@ def run(  # noqa: PLR0913 - one keyword an option
         for report in reports(target, dialect, model, form, session, asked)
     )
     tally = Tally()
-    if output == "text" and not as_json:
-        for report in tally.over(checked):
+    counted = tally.over(asked_for.over(checked))
+    if not asked_for.emit(counted):
+        for report in counted:
             _print(report)
-        return _status(tally)
-    from lockstitch.cli import machine
-
-    if output == "sarif":
-        terminal.emit(machine.sarif(list(tally.over(checked))))
-    else:
-        for piece in machine.streamed(tally.over(checked)):
-            terminal.emit(piece)
     return _status(tally)
 
 
@@ -82,6 +85,7 @@ class Tally(Struct):
     failed: int = 0
     own: int = 0
     records: int = 0
+    due: dict[str, str] = field(default_factory=dict)
 
     def over(self, reports: Iterable[Report]) -> Iterator[Report]:
         """Give reports on, and count them."""
@@ -93,6 +97,9 @@ class Tally(Struct):
             for found in report.findings:
                 self.kinds[found.severity] = self.kinds.get(found.severity, 0) + 1
                 self.fixable += found.fixable
+            if len(self.due) <= _MOST_DUE and any(f.fixable for f in report.findings):
+                is_list = report.format in ("list", "requests")
+                self.due[public(report.target)] = "heal" if is_list else "repair"
             yield report
 
 
@@ -205,8 +212,8 @@ def _print(checked: Report) -> None:
     name = text.named(checked)
     if checked.error is not None:
         terminal.complain(f"{text.shown(name)}: {checked.error}")
-    for found in checked.findings:
-        terminal.say(text.finding(name, str(checked.dialect), found, sys.stdout))
+    for line in printing.listed(checked):
+        terminal.say(line)
     for note in checked.notes:
         terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
 
@@ -221,12 +228,22 @@ def _status(tally: Tally) -> int:
         terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
     elif not tally.failed:
         terminal.note("All clean.")
+    _say_next(tally.due if tally.kinds.keys() - {NOTE} else {})
     broken = tally.kinds.keys() - {NOTE}
     return FAILED if tally.failed else FINDINGS if broken else CLEAN
 
 
+def _say_next(due: dict[str, str]) -> None:
+    """Say which command repairs what was found, to be pasted."""
+    if STDIN in due or len(due) > _MOST_DUE:
+        return
+    for target, verb in due.items():
+        terminal.note(f"To repair it: lockstitch {verb} {pasted(target)}")
+
+
 COMMAND = Command(
     name="check",
+    group="sessions",
     run=run,
     summary="Find what is wrong with a session, or with a message list or request body.",
     details=(
@@ -237,17 +254,19 @@ COMMAND = Command(
         "reads every byte and verifies the checksums and the request that each session makes, "
         "also while sessions are written. A PostgreSQL with LangGraph's checkpoints is read "
         "thread by thread, in short transactions. Changes nothing. A finding marked [*] is one "
-        "that `lockstitch repair` (or `heal`, for lists) mends; `lockstitch explain CODE` tells"
-        " more about it."
+        "that `lockstitch repair` (or `heal`, for lists) repairs; `lockstitch explain CODE` tells "
+        "more about it."
     ),
     examples=(
         "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",
         "lockstitch check 4ee0c484",
+        "lockstitch check --last",
         "lockstitch check sqlite:///agent.db",
         "lockstitch check postgresql://localhost/agents --session ticket-42",
         "lockstitch check 'postgresql://localhost/agents?schema=support' --format langgraph",
         "lockstitch check --dialect anthropic --json *.json",
         "lockstitch check --output-format sarif request.json > findings.sarif",
+        "lockstitch check --select LS1 --statistics ~/.claude/projects",
         "cat request.json | lockstitch check -d openai-chat:mistral -",
     ),
     operand=Operand(
@@ -261,14 +280,8 @@ COMMAND = Command(
         MODEL,
         FORMAT,
         SESSION,
-        Option(
-            "output",
-            ("--output-format",),
-            "How to print: text, json or sarif.",
-            metavar="STYLE",
-            choices=("text", "json", "sarif"),
-            default="text",
-        ),
+        LAST,
+        *printing.OPTIONS,
         WORKERS,
         PAUSE,
         JSON,

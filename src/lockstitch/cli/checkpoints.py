@@ -66,6 +66,7 @@ def _print(journal: Journal) -> None:
 
 COMMAND = Command(
     name="checkpoints",
+    group="store",
     run=run,
     summary="List the places of a session to go back to.",
     details=(
@@ -77,6 +78,6 @@ COMMAND = Command(
         "lockstitch checkpoints sqlite:///agent.db --session ticket-42",
         "lockstitch checkpoints agent.db --json",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(SESSION, JSON),
 )

@@ -23,7 +23,7 @@ from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.places import public
+from lockstitch.places import pasted, public
 from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
@@ -272,12 +272,15 @@ def _say(how: How, shorter: Shorter) -> None:
     elif done.unasked:
         terminal.note(f"The command was not asked: {done.unasked}.")
     if shorter.backup is not None:
-        terminal.note(f"Backup: {text.shown(shorter.backup)}")
-        terminal.note("`lockstitch undo` takes it back.")
+        terminal.note(f"Backup: {pasted(shorter.backup)}")
+        terminal.note(f"To undo it: lockstitch undo {pasted(shorter.report.target)}")
     elif how.output is None:
-        terminal.note("`lockstitch compact --undo` takes it back.")
+        own = shorter.report.session
+        more = f" --session {pasted(own)}" if own else ""
+        terminal.note(f"To undo it: lockstitch compact {pasted(public(how.target))}{more} --undo")
     if shorter.carried:
-        terminal.note("The session went on meanwhile: `lockstitch check` tells if that matters.")
+        where = pasted(public(how.target))
+        terminal.note(f"The session went on meanwhile; see: lockstitch check {where}")
 
 
 def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
@@ -301,6 +304,7 @@ def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
 
 COMMAND = Command(
     name="compact",
+    group="sessions",
     run=run,
     summary="Make a session that is too long shorter, as its own program would.",
     details=(
@@ -321,7 +325,9 @@ COMMAND = Command(
         "lockstitch compact conversation.json --max-bytes 20000000 -o shorter.json",
         "lockstitch compact sqlite:///agent.db --session ticket-42 --yes",
     ),
-    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
+    operand=Operand(
+        "target", "TARGET", "A file, the id of a session, or a store's address.", required=True
+    ),
     options=(
         Option(
             "budget",

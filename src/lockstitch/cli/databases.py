@@ -15,6 +15,7 @@ from lockstitch.cli.arguments import Option
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+from lockstitch.places import pasted
 from lockstitch.report import Report
 from lockstitch.unread import is_index
 
@@ -33,13 +34,13 @@ WORKERS = Option("workers", ("--workers", "-w"), "How many processes to use.", m
 PAUSE = Option(
     "pause",
     ("--pause",),
-    "Of a PostgreSQL: rest so many seconds after every 200 threads.",
+    "PostgreSQL only: pause this long after every 200 threads.",
     metavar="SECONDS",
 )
 RUN = Option(
     "run_name",
     ("--run",),
-    "Of a PostgreSQL: share the work with whoever gives the same name, on any machine.",
+    "PostgreSQL only: share the work with whoever gives the same name, on any machine.",
     metavar="NAME",
 )
 IDLE = Option(
@@ -389,7 +390,7 @@ def say_mended(target: str, done: Mending) -> None:
     if repaired:
         total = sum(done.states.values())
         terminal.note(f"Repaired {repaired} of {several(total, 'thread')}.")
-        terminal.note(f"`lockstitch undo {places.public(target)}` takes it back.")
+        terminal.note(f"To undo it: lockstitch undo {pasted(places.public(target))}")
     elif not sum(done.findings.values()) and not done.failed:
         terminal.note("All clean.")
     for state_name in ("went on", "at work"):

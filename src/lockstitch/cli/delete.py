@@ -66,6 +66,7 @@ def _show(found: Listed) -> None:
 
 COMMAND = Command(
     name="delete",
+    group="store",
     run=run,
     summary="Remove a session for good, with what belongs to it.",
     details=(
@@ -78,7 +79,7 @@ COMMAND = Command(
         "lockstitch delete sqlite:///agent.db --session ticket-42",
         'lockstitch delete sqlite:///agent.db --session ticket-42 --reason "asked by the user" -y',
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         SESSION,
         WAIT,

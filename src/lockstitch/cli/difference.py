@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _WIDTH = 400
 _CONTEXT = 60
 _MOST_PLACES = 3
+# Where a value in JSON begins or ends.
+_EDGES = frozenset('":,{}[]')
 _STYLES = {"-": "red", "+": "green", "@": "cyan", "^": "yellow", "=": "bold"}
 
 
@@ -75,6 +77,11 @@ def _common(before: str, after: str) -> tuple[int, int]:
     end = 0
     while end < shorter - start and before[-1 - end] == after[-1 - end]:
         end += 1
+    # the whole value, not only the characters of it that differ
+    while start and before[start - 1] not in _EDGES:
+        start -= 1
+    while end and before[len(before) - end] not in _EDGES:
+        end -= 1
     return start, end
 
 

@@ -13,6 +13,9 @@ from lockstitch.cli.arguments import JSON, Command, Operand
 if TYPE_CHECKING:
     from lockstitch import Rule
 
+# Wider lines are hard to read.
+_WIDEST = 100
+
 
 def run(*, code: str | None, as_json: bool) -> int:
     """Print one rule, or all of them as a list, and return the exit status."""
@@ -77,14 +80,16 @@ def _fixable(rule: Rule) -> str:
 
 
 def _show(markdown: str) -> None:
-    """Render on a terminal, print as it is into a pipe."""
-    if not terminal.shows_colour(sys.stdout):
+    """Lay it out on a terminal or where colours are asked for; print it as it is into a pipe."""
+    if not (terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout)):
         terminal.emit(markdown.encode())
         return
-    from rich.console import Console
-    from rich.markdown import Markdown
+    from shutil import get_terminal_size
 
-    Console().print(Markdown(markdown))
+    from lockstitch.cli.markdown import rendered
+
+    for line in rendered(markdown, min(get_terminal_size().columns, _WIDEST)):
+        terminal.say(line)
 
 
 COMMAND = Command(
@@ -97,6 +102,12 @@ COMMAND = Command(
         "lockstitch explain orphan-call --json",
         "lockstitch explain",
     ),
-    operand=Operand("code", "CODE", "Code or name of a rule."),
+    operand=Operand(
+        "code",
+        "CODE",
+        "Code or name of a rule.",
+        is_target=False,
+        known=tuple(rule.code for rule in catalogue()),
+    ),
     options=(JSON,),
 )

@@ -10,6 +10,7 @@ from msgspec import Struct
 from lockstitch import sessions
 from lockstitch.cli import CLEAN, FINDINGS, terminal, text
 from lockstitch.cli.arguments import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
+from lockstitch.cli.documents import KINDS, written
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
@@ -36,18 +37,23 @@ def run(  # noqa: PLR0913 - one keyword an option
     session: str | None,
 ) -> int:
     """Export one session, and return the exit status."""
-    wanted = profile_named(to).full_name if to else None
+    kind = to if to in KINDS else None
+    if kind and raw:
+        raise UsageError("--raw is for the messages of a request, not for a document")
+    wanted = profile_named(to).full_name if to and not kind else None
     if is_own(target, form):
-        out = Out(output, str(target), force)
+        out = Out(output, str(target), force, kind)
         return _export_journal(str(target), session, wanted, out, raw=raw, redact=redact)
     source = one(target, form, session)
-    out = Out(output, source.path, force)
+    out = Out(output, source.path, force, kind)
     out.check()
     stored = sessions.opened(source, follow_symlinks=True)
     messages, dialect, left = sessions.exported(stored, wanted, raw=raw)
     if redact:
         messages = _redacted(messages, dialect, redact)
-    out.put(sessions.encoded(messages))
+    out.put(
+        sessions.encoded(messages) if kind is None else _document(kind, stored, messages, redact)
+    )
     for found in left:
         terminal.note(text.finding(str(target), dialect, found, sys.stderr))
     return FINDINGS if left else CLEAN
@@ -59,6 +65,7 @@ class Out(Struct, frozen=True):
     name: str | None
     path: str
     force: bool
+    document: str | None = None
 
     def check(self) -> None:
         """Raise UsageError if it may not be written there."""
@@ -67,7 +74,10 @@ class Out(Struct, frozen=True):
 
     def put(self, data: bytes) -> None:
         """Write it."""
-        if self.name is None:
+        if self.name is None and self.document is not None:
+            # nothing in a document is anything but text
+            terminal.emit(data)
+        elif self.name is None:
             terminal.emit_json(data)
         else:
             copy_to(self.name, data, self.path, force=self.force)
@@ -97,13 +107,28 @@ def _export_journal(  # noqa: PLR0913 - as above
         data = b"".join(_events(journal, redact=redact))
     else:
         dialect = wanted or journal.dialect
-        data = sessions.encoded(_redacted(messages, dialect, redact) if redact else messages)
+        messages = _redacted(messages, dialect, redact) if redact else messages
+        data = sessions.encoded(messages)
+        if out.document is not None:
+            facts = f"Lockstitch, {several(journal.turns, 'turn')}"
+            data = written(out.document, journal.session, facts, messages, dialect)
     out.put(data)
     if journal.fault is None:
         return CLEAN
     name = text.labelled(target, OWN, journal.session)
     terminal.note(text.finding(name, journal.dialect, journal.fault, sys.stderr))
     return FINDINGS
+
+
+def _document(kind: str, stored: sessions.Opened, messages: list[Any], redact: str | None) -> bytes:
+    """Write a session as a document, under its title, or its id where secrets must not show."""
+    report = sessions.described(stored)
+    known = sessions.summarized(report)
+    dialect = stored.transcript.history.dialect
+    title = known.session if redact else known.title or known.session
+    facts = [known.program, "" if redact else known.project, known.session]
+    about = " · ".join(fact for fact in facts if fact)
+    return written(kind, title or "Session", about, messages, dialect)
 
 
 def _events(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
@@ -143,11 +168,14 @@ def _redacted(messages: list[Any], dialect: str, redact: str) -> list[Any]:
 
 COMMAND = Command(
     name="export",
+    group="sessions",
     run=run,
-    summary="Print a stored session as the messages of a request, healed.",
+    summary="Print a stored session as the messages of a request, healed, or as a document.",
     details=(
         "The messages are those that a resume would send, in the dialect of the session's own "
-        "provider or in another one (--to). --raw leaves them as they are stored; of a session in "
+        "provider or in another one (--to). --to markdown and --to html write a document to read: "
+        "the page has no scripts and loads nothing, and all that was said is text in it. "
+        "--raw leaves the messages as they are stored; of a session in "
         "a store of Lockstitch's own it prints the events, one a line.\n\n"
         "--redact replaces secrets by placeholders, the same one everywhere for the same secret; "
         "the list stays valid. It finds keys by their form (of some sixty services, JWTs, private "
@@ -165,6 +193,7 @@ COMMAND = Command(
     examples=(
         "lockstitch export session.jsonl > messages.json",
         "lockstitch export 4ee0c484 --to openai-chat",
+        "lockstitch export 4ee0c484 --to html --redact -o session.html",
         "lockstitch export session.jsonl --redact -o shareable.json",
         "lockstitch export session.jsonl --redact=all -o shareable.json",
         "lockstitch export sqlite:///agent.db --session ticket-42 --to gemini",
@@ -172,7 +201,12 @@ COMMAND = Command(
     ),
     operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
     options=(
-        Option("to", ("--to",), f"Dialect: {', '.join(DIALECTS)}.", metavar="DIALECT"),
+        Option(
+            "to",
+            ("--to",),
+            f"Dialect: {', '.join(DIALECTS)}; or a document: {', '.join(KINDS)}.",
+            metavar="DIALECT",
+        ),
         Option("raw", ("--raw",), "As stored: not healed."),
         Option(
             "redact",

@@ -33,6 +33,7 @@ def run(*, names: list[str], at: str | None, session: str | None, as_json: bool)
 
 COMMAND = Command(
     name="fork",
+    group="store",
     run=run,
     summary="Make a new session out of the beginning of another one.",
     details=(

@@ -112,7 +112,7 @@ def _summarise(target: str, plan: Plan) -> None:
     for found in plan.remaining:
         terminal.note(text.finding(target, plan.dialect, found, sys.stderr))
     if not plan.healed:
-        terminal.note(f"Not healed, the original stands. Left: {text.tally(plan.remaining)}.")
+        terminal.note(f"Not healed; the original is unchanged. Left: {text.tally(plan.remaining)}.")
         return
     for made in plan.changes:
         terminal.note(text.change(target, made, sys.stderr))
@@ -129,6 +129,7 @@ def _summarise(target: str, plan: Plan) -> None:
 
 COMMAND = Command(
     name="heal",
+    group="requests",
     run=run,
     summary="Make a message list or request body valid, and say what was done.",
     details=(

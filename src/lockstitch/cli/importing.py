@@ -144,6 +144,7 @@ def _fields(source: Source, one: Taken | str) -> dict[str, Any]:
 
 COMMAND = Command(
     name="import",
+    group="store",
     run=run,
     summary="Make a session of a store out of another program's, to go on from there.",
     details=(

@@ -15,8 +15,10 @@ from lockstitch.cli.rows import several, size
 from lockstitch.cli.text import COLOURS
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Conflict, LockstitchError, Moved
+from lockstitch.places import pasted
+from lockstitch.report import is_many
 from lockstitch.rules import NOTE, is_broken
-from lockstitch.sessions.summary import Summary, checked, is_many, pasted, problems
+from lockstitch.sessions.summary import Summary, checked, problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +95,7 @@ def _body(view: Look, width: int, marks: Marks) -> Iterator[str]:
     vendor = profile_named(str(view.report.dialect)).vendor if view.report.dialect else ""
     if view.report.unreachable:
         turns = several(view.report.unreachable, "turn")
-        left = f"A resume would drop {turns} ({size(view.report.left)}) without a word."
+        left = f"A resume would drop {turns} ({size(view.report.left)}) without saying so."
         yield from wrapped(left, width, "  ")
     for one in found:
         colour = COLOURS[one.severity]

@@ -30,6 +30,11 @@ def encode(**fields: object) -> bytes:
     return json.dumps(plain).encode() + b"\n"
 
 
+def failure(kind: str, message: str) -> bytes:
+    """What a command prints that was asked for JSON and failed before it had a result."""
+    return encode(error=message, kind=kind)
+
+
 def moment(at: int) -> str | None:
     """A time in milliseconds since 1970 as programs read it; None for never."""
     from datetime import UTC, datetime

@@ -10,7 +10,7 @@ from lockstitch.cli.arguments import FORMAT, JSON, SESSION, Command, Operand, Op
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_store, told
 from lockstitch.errors import UnknownFormat, UsageError
-from lockstitch.places import is_postgres, public
+from lockstitch.places import is_postgres, pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,10 @@ def _sessions(
     with told(source):
         total = stored.records_in(source, session)
         with Progress("Copying", total, "records") as advance:
-            done = list(stored.migrate(source, target, session, name=name, advance=advance))
+            done: list[Copy | Failed] = []
+            for one in stored.migrate(source, target, session, name=name, advance=advance):
+                done.append(one)
+                terminal.achieve(f"{several(len(done), 'session')} had been copied before.")
     failures = [one for one in done if isinstance(one, stored.Failed)]
     for one in failures:
         terminal.complain(f"{text.shown(source)}:{one.session}: {one.error}")
@@ -193,7 +196,8 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
         )
     _tell_needs(done)
     if copied and not dry_run:
-        terminal.note(f"`lockstitch undo {public(target)} --run {done.run}` takes it back.")
+        where = pasted(public(target))
+        terminal.note(f"To undo it: lockstitch undo {where} --run {done.run}")
 
 
 def _tell_needs(done: Migration) -> None:
@@ -240,6 +244,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
 
 COMMAND = Command(
     name="migrate",
+    group="store",
     run=run,
     summary="Copy sessions from one store into another one.",
     details=(

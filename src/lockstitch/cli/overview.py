@@ -14,7 +14,8 @@ from lockstitch.cli.looks import home
 from lockstitch.cli.pick import nothing_found
 from lockstitch.cli.picker import COLOURS, WIDE, shortened, wrapped
 from lockstitch.cli.rows import cells, fitted, several, size
-from lockstitch.report import OWN
+from lockstitch.places import pasted
+from lockstitch.report import OWN, is_many
 from lockstitch.sessions.summary import (
     BROKEN,
     HEALTHY,
@@ -24,8 +25,6 @@ from lockstitch.sessions.summary import (
     Summary,
     ago,
     described,
-    is_many,
-    pasted,
     short_ids,
     state_of,
 )
@@ -107,12 +106,15 @@ def rows(reports: Iterable[Report]) -> list[Row]:
     return total.sorted()
 
 
-def show(found: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
-    """Print the table, and below it each session that needs a look, the one used last first."""
+def show(found: Sequence[Report], given: Sequence[str], *, every: bool) -> str:
+    """Print the table, and below it each session that needs a look, the one used last first.
+
+    Gives what to type next, for the end.
+    """
     if not found:
         if not given:
             nothing_found()
-        return
+        return ""
     for line in table(rows(found), terminal.width(), home()):
         terminal.say(line)
     titles, now = sessions.Summaries(), time.time()
@@ -122,9 +124,10 @@ def show(found: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
         terminal.say("")
         for line in entry(one, now, terminal.width(), command_for(one, short)):
             terminal.say(line)
-    if sum(one.level in (BROKEN, WARNINGS) for one in bad) > 1:
-        where = " ".join(map(pasted, given)) or "--all"
-        terminal.note(f"To repair all of them: lockstitch repair {where}")
+    if sum(one.level in (BROKEN, WARNINGS) for one in bad) < 2:  # noqa: PLR2004 - several
+        return ""
+    where = " ".join(map(pasted, given)) or "--all"
+    return f"To repair all of them: lockstitch repair {where}"
 
 
 def flow(total: Total, reports: Iterator[Report], *, every: bool) -> None:

@@ -10,53 +10,51 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lockstitch.provider.desk import Desk, Entry
-    from lockstitch.provider.replies import Reply
+    from lockstitch.provider.replies import Script
+    from lockstitch.provider.service import Entry
 
 _HIGHEST_PORT = 65535
-_MISSING = "the provider needs aiohttp, which is not installed: pip install 'lockstitch[provider]'"
 
 
-def run(
-    *, profiles: list[str], port: str, reply: str | None, record: str | None, as_json: bool
+def run(  # noqa: PLR0913 - one argument an option
+    *,
+    profiles: list[str],
+    port: str,
+    reply: str | None,
+    fault: str | None,
+    record: str | None,
+    as_json: bool,
 ) -> int:
     """Serve until interrupted, and return the exit status."""
-    server = _server()
     from time import time
 
-    from lockstitch.provider.desk import Desk, Records
+    from lockstitch.provider.faults import Faults, faults_in
     from lockstitch.provider.judge import chosen
-    from lockstitch.provider.replies import Script
+    from lockstitch.provider.loading import load_server
+    from lockstitch.provider.service import Records, Service
 
-    desk = Desk(
+    server = load_server()
+    service = Service(
         chosen(profiles),
-        Script([] if reply is None else _replies(reply)),
+        _script(reply),
         clock=time,
         log=_log_json if as_json else _log_text,
         records=None if record is None else Records(record),
+        faults=Faults(faults_in(fault or "")),
     )
-    server(desk, _number(port), _announce_json if as_json else _announce_text)
+    server.run(service, _number(port), _announce_json if as_json else _announce_text)
     return CLEAN
 
 
-def _server() -> Callable[[Desk, int, Callable[[str], None]], None]:
-    try:
-        from lockstitch.provider import server
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "lockstitch":
-            raise
-        raise UsageError(_MISSING) from error
-    return server.run
-
-
-def _replies(path: str) -> list[Reply]:
+def _script(path: str | None) -> Script:
     from lockstitch.inputs import content
-    from lockstitch.provider.replies import read
+    from lockstitch.provider.replies import Script
+    from lockstitch.provider.scripts import script_in
 
+    if path is None:
+        return Script()
     try:
-        return read(content(path))
+        return script_in(path, content(path))
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
 
@@ -68,7 +66,10 @@ def _number(port: str) -> int:
 
 
 def _announce_text(url: str) -> None:
-    terminal.note(f"Listening on {url} (ANTHROPIC_BASE_URL={url} OPENAI_BASE_URL={url}/v1)")
+    from lockstitch.provider.clients import addresses
+
+    named = " ".join(f"{name}={value}" for name, value in addresses(url).items())
+    terminal.note(f"Listening on {url} ({named})")
 
 
 def _announce_json(url: str) -> None:
@@ -77,9 +78,11 @@ def _announce_json(url: str) -> None:
 
 def _log_text(entry: Entry) -> None:
     codes = "".join(f" {found.code} at {found.place};" for found in entry.findings).rstrip(";")
-    said = f"{entry.number} {entry.path} {entry.status} {entry.outcome}"
+    path = terminal.harmless(entry.path)  # the model's name in it is the client's
+    said = f"{entry.number} {path} {entry.status} {entry.outcome}"
     colour = "green" if entry.outcome == "accepted" else "red"
-    terminal.say(f"{terminal.paint(said, colour)} {entry.messages} messages{codes}")
+    fault = f"; fault: {entry.fault}" if entry.fault else ""
+    terminal.say(f"{terminal.paint(said, colour)} {entry.messages} messages{codes}{fault}")
     terminal.flush()
 
 
@@ -97,20 +100,26 @@ def _emit(**fields: object) -> None:
 
 COMMAND = Command(
     name="provider",
+    group="requests",
     run=run,
     summary="Run a strict provider on this machine, for tests and demos.",
     details=(
-        "Speaks Anthropic Messages, OpenAI Responses and OpenAI Chat on 127.0.0.1, streaming or "
-        "not. What the real provider would refuse it refuses, with status 400 and the provider's "
-        "own words; everything else it answers with `ok`, or with the replies of a file: a JSON "
-        'list such as [{"text": "on it", "calls": [{"name": "bash", "arguments": '
-        '{"command": "ls"}}]}]. A reply with calls waits for a request that offers those tools; '
-        'with "thinking" it begins with signed thinking, in Anthropic\'s API. Ctrl-C ends it.'
+        "Speaks Anthropic Messages, OpenAI Responses, OpenAI Chat, Gemini and Bedrock Converse on "
+        "127.0.0.1, streaming or not. What the real provider would refuse it refuses, with status "
+        "400 and the provider's own words; everything else it answers with `ok`, or with the "
+        'replies of a file: a JSON list such as [{"text": "on it", "calls": [{"name": "bash", '
+        '"arguments": {"command": "ls"}}]}], the same as TOML ([[replies]]), or a Python file with '
+        "a function reply(request). A reply with calls waits for a request that offers those "
+        "tools. --fault makes answers go wrong: drop, status=529, retry-after=7, stall=5, after=3 "
+        "(events), slow=0.2, cut=3 (events), cut-bytes=100, ids=repeated, only=summaries, times=2; "
+        "words that stand together happen together, a comma begins the next fault. "
+        "Ctrl-C ends it."
     ),
     examples=(
         "lockstitch provider",
         "lockstitch provider --port 8400 --reply replies.json --record requests",
         "lockstitch provider openai-chat:mistral --json",
+        'lockstitch provider --fault "status=529 times=2, stall only=summaries"',
     ),
     operand=Operand(
         "profiles",
@@ -127,7 +136,10 @@ COMMAND = Command(
             metavar="PORT",
             default="8400",
         ),
-        Option("reply", ("--reply",), "Replies to give, in order.", metavar="FILE"),
+        Option(
+            "reply", ("--reply",), "Replies to give: JSON, TOML or a Python file.", metavar="FILE"
+        ),
+        Option("fault", ("--fault",), "What shall go wrong with answers.", metavar="WORDS"),
         Option(
             "record",
             ("--record",),

@@ -1,4 +1,4 @@
-"""``lockstitch repair``: a broken session mended where it is, with a backup and a way back."""
+"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back."""
 
 from __future__ import annotations
 
@@ -8,33 +8,49 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lockstitch import backups, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, own_failure, salvage, terminal, text
+from lockstitch.cli import (
+    CLEAN,
+    FAILED,
+    FINDINGS,
+    INTERRUPTED,
+    databases,
+    outcomes,
+    own_failure,
+    plans,
+    salvage,
+    terminal,
+    text,
+)
 from lockstitch.cli.arguments import (
     FOLLOW,
     FORMAT,
     JSON,
+    LAST,
     OVERWRITE,
     SESSION,
     Command,
     Operand,
     Option,
 )
+from lockstitch.cli.asking import Asking
+from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
-from lockstitch.cli.targets import copy_to, sources, told
+from lockstitch.cli.targets import copy_to, last_used, sources, told
 from lockstitch.errors import (
     Busy,
     Conflict,
     LockstitchError,
     Moved,
+    UnknownFormat,
     Unreadable,
     UsageError,
 )
 from lockstitch.formats.doctor import Options
-from lockstitch.places import public
-from lockstitch.rules import is_broken
+from lockstitch.places import pasted, public
+from lockstitch.rules import NOTE, is_broken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lockstitch.formats.doctor import Mended
     from lockstitch.formats.sources import Opened, Source
@@ -75,9 +91,16 @@ def run(  # noqa: PLR0913 - one keyword an option
     pause: str | None,
     idle: str | None,
     run_name: str | None,
+    every: bool,
+    newest: bool,
     as_json: bool,
 ) -> int:
     """Repair every session that the targets name, and return the exit status."""
+    if every and (targets or session or newest):
+        raise UsageError("--all takes every session of this machine: give no other")
+    if newest:
+        target, session = last_used(targets[0] if targets else None, session)
+        targets = [target]
     if branch is not None and output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
     if force and output is None:
@@ -105,12 +128,52 @@ def run(  # noqa: PLR0913 - one keyword an option
     run = backups.new_run()
     how = How(options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json)
     how = structs.replace(how, is_named=session is not None)
-    done = list(_each(targets, form, session, how))
-    if as_json:
+    if every:
+        targets = [*sessions.paths()]
+    return _all(_work(targets, form, session, how, skip=every), targets, how)
+
+
+def _all(work: Iterable[Work], targets: list[str], how: How) -> int:
+    """Repair sessions one by one, and return the exit status."""
+    work = list(work)
+    asking = Asking(_due(work, how))
+    done: list[Done] = []
+    is_broken_off = False
+    try:
+        done.extend(_each(work, how, asking))
+    except KeyboardInterrupt:
+        # what was done before it stays in the list
+        is_broken_off = True
+        terminal.leave_line()
+    if how.quiet:
         from lockstitch.cli import machine
 
         terminal.emit(machine.encode(sessions=[_fields(*one) for one in done]))
-    return _status(done, how)
+    status = _status(done, how, targets)
+    if asking.was_alone:
+        terminal.note("--yes applies this plan; at a terminal you are asked.")
+    return _interrupted(done, work[len(done) :], how) if is_broken_off else status
+
+
+def _interrupted(done: list[Done], left: list[Work], how: How) -> int:
+    """Say what had been done, what had not, and whether the one in hand has a backup already."""
+    for _, source in left[:1]:
+        if not isinstance(source, LockstitchError) and backups_of_run(source.path, how.run):
+            where = pasted(source.path)
+            terminal.note(f"{where} may be repaired: lockstitch undo {where} brings it back.")
+    terminal.note(f"{several(len(left), 'session')} left to look at.")
+    count = sum(written for _, _, written in done)
+    before = f"{several(count, 'session')} had been repaired before." if count else ""
+    terminal.complain(f"interrupted. {before or 'Nothing was changed.'}")
+    return INTERRUPTED
+
+
+def backups_of_run(path: str, run: str) -> bool:
+    """Whether a run has made a backup of a file."""
+    try:
+        return bool(sessions.backups_of(path, run=run))
+    except (LockstitchError, OSError):
+        return False
 
 
 def _database(target: str, wish: databases.Wish) -> int:
@@ -135,7 +198,7 @@ def _database(target: str, wish: databases.Wish) -> int:
 def _is_agreed(done: databases.Mending, wish: databases.Wish) -> bool:
     if wish.yes or wish.diff or wish.quiet or not done.planned:
         return False
-    return terminal.agreed("Apply this? It can be taken back.", "--yes applies this plan")
+    return terminal.agreed("Apply this? It can be undone.", "--yes applies this plan")
 
 
 def _emit(target: str, wish: databases.Wish, done: databases.Mending) -> None:
@@ -160,27 +223,61 @@ def _emit(target: str, wish: databases.Wish, done: databases.Mending) -> None:
 
 
 Done = tuple[str, "Repaired | LockstitchError", bool]
+# A session to be looked at under the name it was given, or why there is none.
+Work = tuple[str, "Source | LockstitchError"]
 
 
-def _each(targets: list[str], form: str | None, session: str | None, how: How) -> Iterator[Done]:
+def _work(
+    targets: list[str], form: str | None, session: str | None, how: How, *, skip: bool
+) -> Iterator[Work]:
+    """Give the sessions that the targets name, each with the name that it is spoken of by.
+
+    ``skip`` passes over files of programs that are not known.
+    """
     for target, found in sources(targets, form, session):
         if isinstance(found, LockstitchError):
-            yield _failed(target, found)
+            if not (skip and isinstance(found, UnknownFormat)):
+                yield target, found
             continue
         if how.output is not None and len(found) > 1:
             raise UsageError(f"{text.shown(target)}: holds {len(found)} sessions; -o takes one")
         for source in found:
-            name = target if len(found) == 1 and source.error is None else source.path
-            try:
-                yield _one(name, source, how)
-            except LockstitchError as error:
-                yield _failed(name, error)
-            except OSError as error:
-                yield _failed(name, Unreadable(error.strerror or type(error).__name__))
-            except (RecursionError, MemoryError):
-                yield _failed(name, Unreadable("is too large or too deep"))
-            except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
-                yield _failed(name, LockstitchError(own_failure(error)))
+            is_only = len(found) == 1 and source.error is None
+            yield (target if is_only else source.path), source
+
+
+def _each(work: Iterable[Work], how: How, asking: Asking) -> Iterator[Done]:
+    for name, source in work:
+        if asking.is_over and not asking.was_alone:
+            return
+        if isinstance(source, LockstitchError):
+            yield _failed(name, source)
+            continue
+        try:
+            yield _one(name, source, how, asking)
+        except LockstitchError as error:
+            yield _failed(name, error)
+        except OSError as error:
+            yield _failed(name, Unreadable(error.strerror or type(error).__name__))
+        except (RecursionError, MemoryError):
+            yield _failed(name, Unreadable("is too large or too deep"))
+        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
+            yield _failed(name, LockstitchError(own_failure(error)))
+
+
+def _due(work: list[Work], how: How) -> int:
+    """Count the sessions that a person will be asked about."""
+    if how.yes or how.diff or how.output is not None or len(work) == 1 or not terminal.is_asked():
+        return 1
+    count = 0
+    with Progress("Checking", len(work), "sessions") as advance:
+        for _, source in work:
+            if not isinstance(source, LockstitchError):
+                found = sessions.check(source).findings
+                harmless = () if how.options.notes else (NOTE,)
+                count += any(one.fixable and one.severity not in harmless for one in found)
+            advance(1)
+    return count
 
 
 def _failed(target: str, error: LockstitchError) -> Done:
@@ -188,7 +285,7 @@ def _failed(target: str, error: LockstitchError) -> Done:
     return public(target), error, False
 
 
-def _one(name: str, source: Source, how: How) -> Done:
+def _one(name: str, source: Source, how: How, asking: Asking) -> Done:
     """Plan, show, ask and write the repair of one session."""
     session = sessions.opened(source, follow_symlinks=how.follow)
     if how.output is not None and not how.diff:
@@ -210,12 +307,12 @@ def _one(name: str, source: Source, how: How) -> Done:
     sessions.require_closed(session, sessions.COPY, is_named=how.is_named)
     if not how.yes:
         _show_plan(label, session, mended, how, is_done=False)
-        if not terminal.agreed("Apply this? A backup is kept.", "--yes applies this plan"):
+        if not asking.wants(lambda: _show_difference(label, mended)):
             return name, outlook, False
     try:
         done = _written(session, mended, how)
     except Moved:
-        terminal.note(f"{text.shown(label)}: went on meanwhile; nothing was written")
+        terminal.note(f"{text.shown(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
         return name, outlook, False
     if how.yes:
@@ -232,7 +329,7 @@ def _written(session: Opened, mended: Mended, how: How) -> Repaired:
         again = sessions.repair(
             session.source, how.options, run=how.run, follow_symlinks=how.follow
         )
-        terminal.note("The session went on meanwhile; it was read and repaired again.")
+        terminal.note("The session was continued meanwhile; it was read and repaired again.")
         return again
 
 
@@ -251,13 +348,11 @@ def _show_plan(name: str, session: Opened, mended: Mended, how: How, *, is_done:
     if mended.changes and not is_done:
         terminal.note(f"{text.shown(name)}: {text.PLANNED}")
     if how.diff:
-        from lockstitch.cli.difference import difference
-
-        for line in difference(mended, name):
-            terminal.say(line)
-    for made in mended.changes:
-        terminal.note(text.change(name, made, sys.stderr))
-    where = "to be kept with the backup" if how.output is None else "stays in the original only"
+        _show_difference(name, mended)
+    for line in plans.changes(name, mended.changes, is_done=is_done):
+        terminal.note(line)
+    where = "kept with the backup" if is_done else "to be kept with the backup"
+    where = where if how.output is None else "stays in the original only"
     for kept in mended.quarantine:
         terminal.note(text.quarantined(name, kept, sys.stderr, where))
     for found in mended.remaining:
@@ -266,6 +361,13 @@ def _show_plan(name: str, session: Opened, mended: Mended, how: How, *, is_done:
         )
     for note in mended.before.notes:
         terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
+
+
+def _show_difference(name: str, mended: Mended) -> None:
+    from lockstitch.cli.difference import difference
+
+    for line in difference(mended, name):
+        terminal.say(line)
 
 
 def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
@@ -306,7 +408,7 @@ def _outcome(made: Repaired, written: bool) -> str:
     return "broken" if is_broken(made.report.findings) else "ok"
 
 
-def _status(done: list[Done], how: How) -> int:
+def _status(done: list[Done], how: How, targets: list[str]) -> int:
     repaired = [
         (outcome, written)
         for _, outcome, written in done
@@ -314,46 +416,26 @@ def _status(done: list[Done], how: How) -> int:
     ]
     findings = [found for outcome, _ in repaired for found in outcome.report.findings]
     left = [f for o, written in repaired for f in (o.remaining if written else o.report.findings)]
-    _say(repaired, findings, left, how)
+    outcomes.say(repaired, findings, left, only_shown=how.diff, is_quiet=how.quiet)
+    if not how.quiet:
+        outcomes.say_next([o.report for o, written in repaired if written and o.backup], targets)
     if len(repaired) < len(done):
         return FAILED
     return FINDINGS if is_broken(left) else CLEAN
 
 
-def _say(repaired: list[Any], findings: list[Any], left: list[Any], how: How) -> None:
-    backups_made = [outcome.backup for outcome, _ in repaired if outcome.backup]
-    mended = sum(written for _, written in repaired)
-    if mended:
-        noun = "session" if mended == 1 else "sessions"
-        terminal.note(f"Repaired {mended} {noun}; {text.tally(findings) or 'no findings'} before.")
-    elif repaired and not findings:
-        terminal.note("All clean.")
-    elif repaired and not is_broken(findings):
-        said = text.tally(findings)
-        terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
-    if backups_made and not how.quiet:
-        terminal.note(f"Backup: {text.shown(backups_made[0])}")
-        kept = sum(len(outcome.quarantine) for outcome, _ in repaired if outcome.backup)
-        if kept:
-            terminal.note(f"What was quarantined ({several(kept, 'piece')}) is kept with it.")
-        more = len(backups_made) - 1
-        more_text = f" and {more} more" if more else ""
-        terminal.note(f"`lockstitch undo` takes it back{more_text}.")
-    if left and mended:
-        terminal.note(f"Left: {text.tally(left)}.")
-
-
 COMMAND = Command(
     name="repair",
+    group="sessions",
     run=run,
-    summary="Mend broken sessions where they are: planned, shown, backed up, undoable.",
+    summary="Repair broken sessions in place: planned, shown, backed up, undoable.",
     details=(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
-        "change, -o writes a mended copy instead. The original is kept in a folder .lockstitch "
+        "change, -o writes a repaired copy instead. The original is kept in a folder .lockstitch "
         "beside the session, and `lockstitch undo` brings it back byte for byte. A session that "
         "its program has open is not repaired: a call that looks lost may be at work. A thread of "
         "LangGraph's that --session names is, also in a database that is open: it is written only "
-        'if it is still what was read, and else told as "went on". Lines that '
+        'if it is still what was read, and else reported as "went on". Lines that '
         "are appended meanwhile all the same are carried over. Real results are looked for "
         "everywhere they may have survived before a neutral one is written. In a PostgreSQL with "
         "LangGraph's "
@@ -365,9 +447,11 @@ COMMAND = Command(
     ),
     examples=(
         "lockstitch repair session.jsonl",
+        "lockstitch repair --last",
+        "lockstitch repair --all",
         "lockstitch repair --yes ~/.claude/projects",
         "lockstitch repair session.jsonl --diff",
-        "lockstitch repair session.jsonl -o mended.jsonl",
+        "lockstitch repair session.jsonl -o repaired.jsonl",
         "lockstitch repair session.jsonl --strategy rollback --yes",
         "lockstitch repair session.jsonl --branch 57 -o other-branch.jsonl",
         "lockstitch repair sqlite:///agent.db --session ticket-42",
@@ -380,8 +464,10 @@ COMMAND = Command(
     operand=Operand("targets", "TARGET", "Files, folders, ids or a database.", many=True),
     options=(
         Option("yes", ("--yes", "-y"), "Apply without asking."),
+        Option("every", ("--all", "-a"), "Take all sessions of this machine."),
+        LAST,
         Option("diff", ("--diff",), "Only show the lines that would change."),
-        Option("output", ("--output", "-o"), "Write a mended copy here.", metavar="FILE"),
+        Option("output", ("--output", "-o"), "Write a repaired copy here.", metavar="FILE"),
         OVERWRITE,
         Option(
             "strategy",
@@ -399,7 +485,7 @@ COMMAND = Command(
             ("--force-cleanup",),
             "If anything is left: go back to the last state that is proven valid.",
         ),
-        Option("notes", ("--notes",), "Mend what harms nobody, too: a session with notes only."),
+        Option("notes", ("--notes",), "Repair what harms nobody, too: a session with notes only."),
         Option(
             "branch",
             ("--branch",),

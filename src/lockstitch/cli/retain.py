@@ -44,8 +44,8 @@ def run(  # noqa: PLR0913 - one keyword an option
     with told(target):
         planned = stored.retain(
             target,
-            older_than=None if older_than is None else _age(older_than),
-            keep=None if keep is None else _count(keep),
+            older_than=None if older_than is None else age_of(older_than),
+            keep=None if keep is None else count_of(keep),
             tags=[] if tag is None else [tag],
             including_open=including_open,
             dry_run=True,
@@ -68,16 +68,18 @@ def run(  # noqa: PLR0913 - one keyword an option
     return CLEAN
 
 
-def _age(word: str) -> float:
+def age_of(word: str) -> float:
+    """Return the seconds of an age such as ``30d``."""
     found = _AGE.fullmatch(word)
     if not found:
         raise UsageError("--older-than takes an age such as 90d, 12h or 6w")
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _count(word: str) -> int:
+def count_of(word: str) -> int:
+    """Return how many are to be kept."""
     if not is_index(word):
-        raise UsageError("--keep takes a number of sessions")
+        raise UsageError("--keep takes a whole number")
     return int(word)
 
 
@@ -92,6 +94,9 @@ def _removed(target: str, planned: Retention) -> Retention:
         for one in stored.remove(target, planned.removed, advance):
             if isinstance(one, Removal):
                 done.removed.append(one)
+                terminal.achieve(
+                    f"{several(len(done.removed), 'session')} had been deleted before."
+                )
             else:
                 done.spared.append(one)
     return done
@@ -179,6 +184,7 @@ def _audited(one: Audited) -> dict[str, Any]:
 
 COMMAND = Command(
     name="retain",
+    group="store",
     run=run,
     summary="Remove sessions that are old, or more than shall be kept.",
     details=(
@@ -195,7 +201,7 @@ COMMAND = Command(
         "lockstitch retain sqlite:///agent.db --older-than 6w --tag trial",
         "lockstitch retain sqlite:///agent.db --audit",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         Option(
             "older_than",

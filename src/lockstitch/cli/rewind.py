@@ -9,6 +9,7 @@ from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_own, told
 from lockstitch.errors import Held, UsageError
+from lockstitch.places import pasted, public
 from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
@@ -101,16 +102,18 @@ def _show(journal: Journal, aim: int) -> None:
 def _say(target: str, moved: Moved, *, as_json: bool) -> None:
     if as_json:
         from lockstitch.cli import machine
-        from lockstitch.places import public
 
         fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
         terminal.emit(machine.encode(target=public(target), **fields))
         return
-    terminal.note(f"Went back to record {moved.to}. `lockstitch rewind --undo` takes it back.")
+    where = f"{pasted(public(target))} --session {pasted(moved.session)}"
+    terminal.note(f"Went back to record {moved.to}.")
+    terminal.note(f"To undo it: lockstitch rewind {where} --undo")
 
 
 COMMAND = Command(
     name="rewind",
+    group="store",
     run=run,
     summary="Let a session go on from an earlier place; nothing is deleted.",
     details=(
@@ -123,7 +126,7 @@ COMMAND = Command(
         "lockstitch rewind agent.db --to before-the-migration --yes",
         "lockstitch rewind agent.db --undo",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(
         Option("to", ("--to",), "Number of a record, or label of a checkpoint.", metavar="PLACE"),
         Option("undo", ("--undo",), "Take the last rewind back."),

@@ -12,7 +12,7 @@ from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import is_own, told
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.places import SCHEMES, brief, is_postgres, public
+from lockstitch.places import SCHEMES, brief, is_postgres, pasted, public
 from lockstitch.report import OWN, Report
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def repair(target: str, session: str | None, how: Errand) -> int:
 
 
 def _is_agreed() -> bool:
-    question = "Write anew what can be read? What is damaged is kept beside it."
+    question = "Rewrite what can be read? The damaged session is kept next to it."
     return terminal.agreed(question, "--yes applies this plan")
 
 
@@ -91,8 +91,8 @@ def _written(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
             fields |= {"backup": done.aside, "applied": True}
             name = text.shown(text.named(report))
             terminal.note(f"{name}: repaired; the damaged one is kept as {done.aside}.")
-            again = f"lockstitch undo {public(target)} --session {found.session}"
-            terminal.note(f"`{again}` takes it back.")
+            again = f"{pasted(public(target))} --session {pasted(found.session)}"
+            terminal.note(f"To undo it: lockstitch undo {again}")
     return {**machine.session(report), **fields, "remaining": left}
 
 

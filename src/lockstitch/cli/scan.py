@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from lockstitch import places, sessions
+from lockstitch.cli import output as printing
 from lockstitch.cli import terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.cli.checks import WORTH_WORKERS, Piece, parts_of, pool, scan_piece, size_of
@@ -32,9 +33,14 @@ def run(  # noqa: PLR0913 - one keyword an option
     pause: str | None,
     run_name: str | None,
     every: bool,
+    output: str,
+    select: str | None,
+    ignore: str | None,
+    statistics: bool,
     as_json: bool,
 ) -> int:
     """Scan, print a table or a report, and return the exit status."""
+    asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
     stores = [path for path in paths if places.is_postgres(path)]
     if run_name is not None and (len(paths) != 1 or not stores):
         raise UsageError("--run is for one PostgreSQL")
@@ -42,26 +48,27 @@ def run(  # noqa: PLR0913 - one keyword an option
         asked = Asked(number(workers), seconds(pause, "--pause"), run=run_name)
         files = [path for path in paths if path not in stores]
         if run_name is not None:
-            return shared_scan(stores[0], asked, as_json=as_json)
-        return _flow(_all_of(stores, files, workers, asked), every=every, as_json=as_json)
+            return shared_scan(stores[0], asked, as_json=asked_for.style == printing.JSON)
+        return _flow(_all_of(stores, files, workers, asked), asked_for, every=every)
     missing = [path for path in paths if not os.path.lexists(path)]
     for path in missing:
         terminal.complain(f"{text.shown(path)}: no such file or folder")
     given = [path for path in paths if path not in missing]
     files = [] if missing and not given else list(sessions.paths(given))
     scanned = list(_scanned(files, _workers(workers, files)))
-    found = [report for report in scanned if not report.is_unknown]
+    found = list(asked_for.over(report for report in scanned if not report.is_unknown))
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
-    if as_json:
-        from lockstitch.cli import machine
-
-        terminal.emit(machine.scanned(found, others))
-    else:
-        show(found, given, every=every)
+    absent = [Report(places.public(path), error="no such file or folder") for path in missing]
+    hint = ""
+    if not asked_for.emit([*found, *absent], others):
+        hint = show(found, given, every=every)
         _name_others(others, given, every=every)
     # a file that was named is asked about; those that only lie in a folder are not
     declined = any(report.target in given for report in others)
-    return _status(found, failed=bool(missing) or declined)
+    status = _status(found, failed=bool(missing) or declined)
+    if hint:
+        terminal.note(hint)
+    return status
 
 
 def _name_others(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
@@ -90,16 +97,12 @@ def _all_of(
         yield from everything(url, asked)
 
 
-def _flow(reports: Iterator[Report], *, every: bool, as_json: bool) -> int:
+def _flow(reports: Iterator[Report], asked_for: printing.Asked, *, every: bool) -> int:
     """Print reports as they come, since a database may hold millions, and the table last."""
     total = Total()
-    if as_json:
-        from lockstitch.cli import machine
-
-        for piece in machine.streamed(total.over(reports)):
-            terminal.emit(piece)
-    else:
-        flow(total, reports, every=every)
+    counted = asked_for.over(reports)
+    if not asked_for.emit(total.over(counted)):
+        flow(total, counted, every=every)
     return total.status()
 
 
@@ -142,12 +145,13 @@ def _status(found: Sequence[Report], *, failed: bool) -> int:
 
 COMMAND = Command(
     name="scan",
+    group="sessions",
     run=run,
     summary="Find every agent session on this machine, or below PATH, and check them all.",
     details=(
         "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
         "goose keep their sessions, reads every file on all cores and changes nothing. "
-        "`unreachable` counts the turns that a resume would leave behind without a word. "
+        "Says of each session that is not healthy what is wrong, and the command that repairs it. "
         "PATH may be the address of a PostgreSQL: then it looks through a store of Lockstitch's "
         "own there, and through the checkpoints that LangGraph keeps in it, of all schemas or of "
         "the one that ?schema=NAME names. Tables of other roles than the one that connects, and "
@@ -168,6 +172,7 @@ COMMAND = Command(
         PAUSE,
         RUN,
         Option("every", ("--all", "-a"), "List the healthy sessions, too."),
+        *printing.OPTIONS,
         JSON,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockstitch.journal.searching import Match, Words
+    from lockstitch.sessions import Summaries
 
 _MOST = "50"
 Found = tuple[str, str, "Match"]
@@ -100,19 +102,50 @@ def _in_store(spoken: str, target: str, session: str | None) -> Iterator[Found]:
 
 
 def _print(found: Iterator[Found], most: int) -> None:
+    """Print what was found: below the name of its session for a person, else a line each."""
     from lockstitch.report import OWN
+    from lockstitch.sessions import Summaries
 
+    titles = Summaries()
+    is_grouped = sys.stdout is not None and sys.stdout.isatty()
     count = 0
+    last: tuple[str, str] | None = None
     for target, form, match in found:
+        if is_grouped and (target, match.session) != last:
+            last = (target, match.session)
+            for line in _head(titles, target, form, match.session):
+                terminal.say(line)
         place = f"{'record' if form == OWN else 'message'} {match.seq}"
+        said = f"{place}, {match.who}: {terminal.harmless(match.excerpt)}"
         name = text.labelled(text.shown(target), form, match.session)
-        excerpt = terminal.harmless(match.excerpt)
-        terminal.say(f"{terminal.paint(name, 'bold')}: {place}, {match.who}: {excerpt}")
+        terminal.say(f"  {said}" if is_grouped else f"{terminal.paint(name, 'bold')}: {said}")
         count += 1
     if not count:
         terminal.note("Nothing was found.")
     elif count == most:
         terminal.note(f"Stopped after {most} matches; --limit N shows more.")
+
+
+def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[str]:
+    """Give the lines that say which session a match is in, and where that is."""
+    import time
+
+    from lockstitch.cli.looks import home
+    from lockstitch.cli.picker import shortened
+    from lockstitch.report import Report
+
+    try:
+        updated = os.stat(target).st_mtime  # noqa: PTH116 - start-up time
+    except OSError:
+        updated = 0.0
+    one = titles.of(Report(target, form, session or None, updated=updated))
+    project = shortened(one.project, home()) if one.project else ""
+    facts = " · ".join(filter(None, (one.program, project, one.age(time.time()))))
+    if one.title:
+        title = terminal.harmless(one.title)
+        yield f"{terminal.paint(title, 'bold')}{f' · {terminal.harmless(facts)}' if facts else ''}"
+    name = text.shown(text.labelled(target, form, session or None))
+    yield f"{terminal.paint(name, 'bold') if not one.title else f'  {name}'}:"
 
 
 def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
@@ -140,14 +173,16 @@ def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
 
 COMMAND = Command(
     name="search",
+    group="sessions",
     run=run,
     summary="Find sessions by what was said in them.",
     details=(
-        "WORDS are one argument, in quotes if there are several: all of them, in any case, must "
-        "stand in one message. What users, models and tools said is looked at. Without a TARGET it "
+        "WORDS are one argument, in quotes if there are several: one message must contain all of "
+        "them, in any case. What users, models and tools said is looked at. Without a TARGET it "
         "looks through the sessions of all known programs on this machine, as they would be sent "
         "by a resume; a TARGET may also be a store of Lockstitch's own, in which what was rewound "
-        "is found, too. Prints the record or message and a little of the text around. With --json: "
+        "is found, too. Prints the record or message and a little of the text around; a terminal "
+        "shows the title, the project and the age of its session above. With --json: "
         '"matches", each with target, format, session, seq, who, excerpt and at, and "errors". '
         "Changes nothing."
     ),

@@ -15,7 +15,6 @@ from lockstitch.cli.targets import is_own, last_used, one, told
 from lockstitch.cli.transcript import around, lines, paged, tail
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
-from lockstitch.lists import plan_stored
 from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
 from lockstitch.unread import is_index
@@ -102,7 +101,7 @@ def _page(
     history = stored.transcript.history
     chosen = _chosen(stored, last, place)
     marks: dict[str, list[Finding]] = {}
-    for found in plan_stored(history.messages, history.dialect, history.model).findings:
+    for found in doctor.sent_findings(stored.source.form, stored.transcript):
         marks.setdefault(found.place, []).append(found)
     yield from _head(stored, findings, marks)
     width = shutil.get_terminal_size((100, 24)).columns
@@ -153,7 +152,7 @@ def _chosen(stored: sessions.Opened, last: str | None, place: str | None) -> ran
 
 
 def _message_at(stored: sessions.Opened, place: str) -> int:
-    """The message that stands at a place: of the file, or of the list."""
+    """The message at a place: of the file, or of the list."""
     history = stored.transcript.history
     head, _, rest = place.partition(".")
     if not head.isdigit() and is_index(rest.split(".")[0]):
@@ -162,11 +161,12 @@ def _message_at(stored: sessions.Opened, place: str) -> int:
     for number, sources in enumerate(history.sources):
         if any(records[source].place == head for source in sources if source >= 0):
             return number
-    raise UsageError(f"nothing that a resume sends stands at {place}")
+    raise UsageError(f"a resume sends nothing from {place}")
 
 
 COMMAND = Command(
     name="show",
+    group="sessions",
     run=run,
     summary="Show a session for a person to read, calls joined with their results.",
     details=(

@@ -40,7 +40,7 @@ def is_own(target: str | None, form: str | None) -> bool:
     if places.place_of(target) is not None:
         return True
     if form is not None:
-        raise Unreadable("is no store of Lockstitch's own")
+        raise Unreadable("is not a store of Lockstitch's own")
     return False
 
 
@@ -60,9 +60,10 @@ def require_own(target: str | None, form: str | None = None) -> str:
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, form):
+        _require_file(target)
         raise UsageError(
-            f"{public(target)}: is no store of Lockstitch's own, and checkpoints, rewind and fork "
-            "are for those. Of another program's session, `lockstitch repair --branch` writes a "
+            f"{public(target)}: is not a store of Lockstitch's own, which checkpoints, rewind and "
+            "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
             "branch as a session of its own, and `--strategy rollback` goes back to the last "
             "complete turn"
         )
@@ -74,10 +75,17 @@ def require_store(target: str | None) -> str:
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own(target, None):
+        _require_file(target)
         raise UsageError(
-            f"{public(target)}: is no store of Lockstitch's own, and this command is for those"
+            f"{public(target)}: is not a store of Lockstitch's own, which this command is for"
         )
     return target
+
+
+def _require_file(target: str) -> None:
+    """Raise `Unreadable` if nothing has the name that a store was looked for under."""
+    if "://" not in target and not os.path.lexists(target):
+        raise Unreadable(f"{public(target)}: no such file")
 
 
 def copy_to(
@@ -196,7 +204,8 @@ def last_used(target: str | None, session: str | None) -> tuple[str, str | None]
     """
     from lockstitch import sessions
     from lockstitch.cli.looks import here
-    from lockstitch.sessions.summary import is_many, pasted
+    from lockstitch.places import pasted
+    from lockstitch.report import is_many
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")

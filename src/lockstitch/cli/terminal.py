@@ -49,11 +49,67 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
+class _State:
+    """How this command line wants its output, and what was written of it so far."""
+
+    def __init__(self, quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
+        self.quiet = quiet
+        self.verbose = verbose
+        self.color = color
+        self.emitted = False
+        self.passing = False
+        self.done = ""
+
+
+_state = _State()
+
+
+def configure(quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
+    """Begin a command line: how much is said, and whether in colours."""
+    global _state  # noqa: PLW0603 - the streams are those of the process, too
+    _state = _State(quiet, verbose, color)
+
+
+def is_quiet() -> bool:
+    """Whether only results and errors are wanted."""
+    return _state.quiet
+
+
+def is_verbose() -> bool:
+    """Whether nothing shall be left out."""
+    return _state.verbose
+
+
+def has_emitted() -> bool:
+    """Whether anything of a result has been written."""
+    return _state.emitted
+
+
+def achieve(done: str) -> None:
+    """Remember in a sentence what this command has changed so far, for one that is interrupted."""
+    _state.done = done
+
+
+def done_so_far() -> list[str]:
+    """What an interrupted command has changed already; nothing if it did not say."""
+    return [_state.done] if _state.done else []
+
+
 def shows_colour(stream: TextIO | None) -> bool:
-    """Whether colours may be written: a terminal, and nobody asked for none."""
-    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    """Whether colours may be written: as --color says, else the environment, else on a terminal."""
+    if stream is None or _state.color != "auto":
+        return stream is not None and _state.color == "always"
+    if os.environ.get("NO_COLOR"):
         return False
-    return stream.isatty()
+    forced = os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE") or "0"
+    if forced not in ("0", "false"):
+        return True
+    return os.environ.get("CLICOLOR") != "0" and is_terminal(stream)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal that can move its cursor."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
@@ -67,6 +123,8 @@ def emit(data: bytes) -> None:
     """Write bytes of the result to stdout, all of them."""
     if sys.stdout is None:
         raise BrokenPipeError
+    take_away()
+    _state.emitted = True
     # Under PYTHONUNBUFFERED this is the raw file, which may take less than it is given.
     rest = memoryview(data)
     while rest:
@@ -85,11 +143,42 @@ def say(text: str) -> None:
     emit(f"{harmless_line(text)}\n".encode(encoding, "backslashreplace"))
 
 
+def emit_last(data: bytes) -> None:
+    """Write the last bytes of a command that has failed already; never fails itself."""
+    try:
+        emit(data)
+        flush()
+    except OSError:
+        _abandon(sys.stdout)
+
+
 def note(text: str) -> None:
-    """Write a line for people to stderr, after what stdout already holds."""
+    """Write a line for people to stderr, after what stdout already holds; not if --quiet."""
+    if not _state.quiet:
+        _tell(text)
+
+
+def _tell(text: str) -> None:
     flush()
+    take_away()
     if sys.stderr is not None:
         sys.stderr.write(f"{harmless_line(text)}\n")
+
+
+def pass_by(text: str) -> None:
+    """Show a line on stderr that the next one takes the place of."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"\r{harmless_line(text)}\x1b[K")
+        sys.stderr.flush()
+        _state.passing = True
+
+
+def take_away() -> None:
+    """Take the line away that `pass_by` shows, if any."""
+    if _state.passing and sys.stderr is not None:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+        _state.passing = False
 
 
 def complain(text: str) -> None:
@@ -99,9 +188,15 @@ def complain(text: str) -> None:
     except OSError:
         _abandon(sys.stdout)
     try:
-        note(f"{paint('lockstitch:', 'bold', 'red', stream=sys.stderr)} {harmless(text)}")
+        _tell(f"{paint('lockstitch:', 'bold', 'red', stream=sys.stderr)} {harmless(text)}")
     except OSError:
         _abandon(sys.stderr)
+
+
+def leave_line() -> None:
+    """Begin a new line on a terminal, where a question or ``^C`` may stand on the present one."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\n")
 
 
 def agreed(question: str, otherwise: str) -> bool:

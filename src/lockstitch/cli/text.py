@@ -8,7 +8,7 @@ from lockstitch.cli.reading import STDIN
 from lockstitch.cli.terminal import harmless, paint
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.places import public
-from lockstitch.report import OWN
+from lockstitch.report import OWN, is_many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from lockstitch import Change, Finding, Quarantined
     from lockstitch.report import Report
 
-# Stores of these hold so many sessions that the place alone does not say which one is meant.
+# A store of many sessions: its place alone does not say which one is meant.
 _MANY = (OWN, "langgraph")
-# What stands before changes that are only planned.
-PLANNED = "planned, nothing is written yet:"
+# Written before changes that are only planned.
+PLANNED = "planned, nothing is changed yet:"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -43,7 +43,7 @@ def named(report: Report) -> str:
 
 def labelled(target: str, form: str | None, session: str | None) -> str:
     """The name of a session in text, by what it is of."""
-    is_one = form in _MANY and session is not None
+    is_one = session is not None and (form in _MANY or is_many(target))
     return Label(f"{public(target)}:{session}") if is_one else target
 
 

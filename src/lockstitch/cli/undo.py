@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from lockstitch import backups, places, sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, migrate, salvage, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.backups import fields_of
 from lockstitch.cli.rows import several, size
 from lockstitch.cli.targets import told
 from lockstitch.errors import LockstitchError, UsageError
@@ -207,7 +208,7 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
     if as_json:
         from lockstitch.cli import machine
 
-        terminal.emit(machine.encode(backups=[_fields(backup) for backup in found]))
+        terminal.emit(machine.encode(backups=[fields_of(backup) for backup in found]))
         return status
     for backup in found:
         count = backup.manifest.before_size
@@ -222,25 +223,13 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
     return status
 
 
-def _fields(backup: Backup) -> dict[str, Any]:
-    return {
-        "target": backup.path,
-        "session": sessions.session_of(backup),
-        "backup": str(backup.record),
-        "time": backup.time.isoformat(),
-        "status": backup.status,
-        "kind": "undo" if backups.is_undo(backup) else "repair",
-        "run": backup.run,
-        "codes": backup.manifest.details.get("codes", []),
-    }
-
-
 COMMAND = Command(
     name="undo",
+    group="sessions",
     run=run,
     summary="Take the last repair of a session back, byte for byte.",
     details=(
-        "Shows what will take the place of what, with sizes and dates, and asks; --yes does not "
+        "Shows what will replace what, with sizes and dates, and asks; --yes does not "
         "ask. For a folder: the last repair that touched files in it, all of them. For a database: "
         "all that its last repair touched, or the last repair of one session (--session, or its "
         "id). Refuses if a file is no longer what the repair left, because its program has gone "
@@ -250,9 +239,9 @@ COMMAND = Command(
         "itself be undone: --list names its run, and --run takes it back. In a PostgreSQL with "
         "LangGraph's "
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
-        "--run NAME, or of one thread (--session). A thread that has gone on from its repair is "
-        "left alone, and said. In a store of Lockstitch's own, the damaged session is back under "
-        "its name, and what the repair and its program made of it is kept beside it. The --run "
+        "--run NAME, or of one thread (--session). A thread that has continued since its repair is "
+        "left alone and reported. In a store of Lockstitch's own, the damaged session is back "
+        "under its name, and what the repair and its program made of it is kept. The --run "
         "that `migrate` printed takes away the threads it copied, but for those in use since."
     ),
     examples=(

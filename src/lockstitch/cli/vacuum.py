@@ -27,6 +27,7 @@ def run(*, target: str | None, as_json: bool) -> int:
 
 COMMAND = Command(
     name="vacuum",
+    group="store",
     run=run,
     summary="Give the room of deleted sessions back, and clear it of their words.",
     details=(
@@ -35,6 +36,6 @@ COMMAND = Command(
         "far as that is known."
     ),
     examples=("lockstitch vacuum sqlite:///agent.db",),
-    operand=Operand("target", "TARGET", "A store's address, or its file."),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
     options=(JSON,),
 )

@@ -41,6 +41,9 @@ _BODY_MARKS = {
 }
 
 
+_NAME_IT = "name its dialect (--dialect on the command line, dialect= in Python)"
+
+
 def new_dialect(name: str) -> Dialect:
     """Make a fresh view for a dialect."""
     return CLASSES[name]()
@@ -53,17 +56,15 @@ def dialect_of(value: Any) -> str:
         [found] = marks
         why = foreign_calls(listed(value)[:ENOUGH], found)
         if why:
-            raise AmbiguousDialect(f"this looks like {found}, but {why}; name the dialect")
+            raise AmbiguousDialect(f"this looks like {found}, but {why}; {_NAME_IT}")
         return found
     if not isinstance(value, (list, dict)):
         raise UsageError(f"expected a list of messages or a request body, got {_kind(value)}")
     if not marks:
         raise AmbiguousDialect(
-            "nothing in this list tells its dialect apart; name one: " + ", ".join(CLASSES)
+            f"cannot tell which API this list is for; {_NAME_IT}, one of {', '.join(CLASSES)}"
         )
-    raise AmbiguousDialect(
-        f"this list has marks of {' and '.join(sorted(marks))}; name the dialect"
-    )
+    raise AmbiguousDialect(f"this list has marks of {' and '.join(sorted(marks))}; {_NAME_IT}")
 
 
 def confirmed(value: Any, dialect: str | None) -> str:

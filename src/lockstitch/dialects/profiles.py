@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from lockstitch.errors import UsageError
+from lockstitch.errors import UsageError, suggestion
 
 MIB = 1024 * 1024
 
@@ -199,7 +199,26 @@ _ALL = (
 )  # fmt: skip
 
 PROFILES = {profile.full_name: profile for profile in _ALL}
+# What people write who think of the vendor or the model.
+_OTHER_NAMES = {
+    "aws": "bedrock",
+    "chatgpt": "openai-chat",
+    "claude": "anthropic",
+    "google": "gemini",
+    "gpt": "openai-chat",
+    "openai": "openai-chat",
+    "responses": "openai-responses",
+    "vertex": "gemini",
+}
 DIALECTS = tuple(dict.fromkeys(profile.dialect for profile in _ALL))
+
+
+def _meant(name: object) -> str:
+    """Say which dialect may be meant by a name that none has, or else which there are."""
+    alias = _OTHER_NAMES.get(name.lower()) if isinstance(name, str) else None
+    hint = f" Did you mean {alias}?" if alias else ""
+    hint = hint or (suggestion(name, PROFILES) if isinstance(name, str) else "")
+    return hint or f" Known are {', '.join(DIALECTS)}, and profiles as in openai-chat:mistral."
 
 
 def profile_named(name: object) -> Profile:
@@ -207,5 +226,5 @@ def profile_named(name: object) -> Profile:
     profile = PROFILES.get(name) if isinstance(name, str) else None
     if profile is None:
         given = repr(name) if isinstance(name, str) else type(name).__name__
-        raise UsageError(f"unknown dialect {given}; known: {', '.join(PROFILES)}")
+        raise UsageError(f"unknown dialect {given}.{_meant(name)}")
     return profile

@@ -153,7 +153,7 @@ class ClaudeCode(Format):
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         if found.code != "LS103" or not _is_split(found, transcript):
             return found
-        return find("LS803", found.place, "the call of this result stands before the compaction")
+        return find("LS803", found.place, "the call of this result is from before the compaction")
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return claude_severity.sent_severity(found, transcript)

@@ -38,9 +38,9 @@ from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
-    REPLY: "a reply hangs beside the conversation",
-    WRITER: "turns of a second window hang beside the conversation",
-    END: "the end of the conversation hangs beside a note that was written late",
+    REPLY: "a reply of the model is on a side branch",
+    WRITER: "a second window wrote on a side branch",
+    END: "the end of the conversation is on a side branch, after a note that was written late",
     CUT: "the conversation before this record is cut off",
     LATE: "the summary of the compaction does not cover this",
 }
@@ -181,12 +181,12 @@ def _bad_links(chain: Chain, lost: Sequence[Branch]) -> Iterator[Finding]:
     bridged = {link.number for link in chain.walk.breaks if link.onward >= 0} - loose
     for code, nodes, text in (
         ("LS701", dangling(chain), "the parent of this record is missing"),
-        ("LS702", circles(chain), "the parents of this record are a circle"),
+        ("LS702", circles(chain), "the parents of this record form a circle"),
     ):
         for node in nodes:
             around = circle_of(chain, node) if code == "LS702" else {node.number}
             if around & loose:
-                said = f"{text}: a resume does not join it to what stands before it"
+                said = f"{text}: resuming will not connect it to what came before"
                 yield find(code, _place(chain, node.number), said, ERROR)
             else:
                 # Nothing stands before the first record: it is the file that begins there.
@@ -225,7 +225,7 @@ def takeover(chain: Chain) -> int:
 def _takeover(chain: Chain) -> Iterator[Finding]:
     number = takeover(chain)
     if number >= 0:
-        text = "the conversation goes on from a side chain here"
+        text = "the conversation continues from a side chain here"
         yield find("LS707", _place(chain, number), text)
 
 
@@ -269,7 +269,7 @@ def _compactions(chain: Chain) -> Iterator[Finding]:
         yield find("LS801", _place(chain, torn), "no summary follows this compaction boundary")
     late, _ = stale(chain)
     if late >= 0:
-        text = "hangs on a record from before the compaction"
+        text = "its parent is a record from before the compaction"
         yield find("LS802", _place(chain, late), text)
     if chain.boundary >= 0 and torn < 0:
         yield from _lost_segment(chain)
@@ -300,7 +300,7 @@ def _lost_segment(chain: Chain) -> Iterator[Finding]:
 def _left_behind(chain: Chain, branch: Branch) -> Finding:
     number = branch.onward if branch.kind == CUT and branch.onward >= 0 else branch.top
     turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
-    text = f"{_SAID[branch.kind]}: a resume leaves {turns} ({branch.size} bytes) behind"
+    text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
     return find(CODES[branch.kind], _place(chain, number), text)
 
 
@@ -370,7 +370,7 @@ def overtaken(chain: Chain) -> int:
 def _overtaken(chain: Chain) -> Iterator[Finding]:
     number = overtaken(chain)
     if number >= 0:
-        text = "an earlier line is newer than the last one: this version goes on there"
+        text = "an earlier line is newer than the last one: this version continues there"
         yield find("LS711", _place(chain, number), text)
 
 
@@ -388,5 +388,5 @@ def _stranded(chain: Chain, transcript: Transcript) -> Iterator[Finding]:
     for number in chain.sent():
         for call in calls_in(chain.value(number)):
             for name in (ids_of([call], "id") & transcript.evidence.keys()) - real:
-                text = f"the result of call {name} is stored beside the conversation"
+                text = f"the result of call {name} is stored outside the conversation"
                 yield find("LS708", _place(chain, number), text)

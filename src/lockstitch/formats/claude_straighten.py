@@ -219,7 +219,7 @@ class _Round:
             self.remove("LS607", first, "a whole copy of it took its place")
             return
         self.gone.add(copy)
-        self.note("LS607", "removed", copy, "an equal record stands before it")
+        self.note("LS607", "removed", copy, "an equal record comes before it")
 
     def drop_malformed(self) -> None:
         """Take messages without content out of the file."""
@@ -420,7 +420,7 @@ class _Round:
             if at.parent == chain.leaf.id:
                 return at.number
             at = chain.graph.by_id.get(at.parent)
-        raise AssertionError("the end of the conversation hangs on its leaf")
+        raise AssertionError("the end of the conversation is attached to its leaf")
 
     def _own_line_before(self, number: int, tail: int) -> int:
         """Give the line before one of the same message that is off the walk, else the tail."""
@@ -464,7 +464,7 @@ class _Round:
         time = newest(self._main_values())
         if number >= 0 and time is not None:
             self.set(number, "timestamp", stamp(just_after(time)))
-            self.note(code, "dated", number, "got a time right behind the newest one")
+            self.note(code, "dated", number, "got a time right after the newest one")
 
     def _main_values(self) -> Iterator[dict[str, Any]]:
         for node in self.chain.graph.nodes:

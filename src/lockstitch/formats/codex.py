@@ -176,5 +176,5 @@ def _notes(thread: Thread) -> list[str]:
     if thread.meta.get("parent_thread_id"):
         notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
     if thread.meta.get("history_base"):
-        notes.append("is a fork: what came before stands in the rollout it was forked from")
+        notes.append("is a fork: what came before is in the rollout it was forked from")
     return notes

@@ -23,7 +23,7 @@ from lockstitch.model.parts import RESULT
 from lockstitch.rules import ERROR, Finding
 
 _HEAD_HELP = (
-    "repair moves the head to the start of the file, or writes it anew from what is left of it, "
+    "repair moves the head to the start of the file, or rebuilds it from what is left of it, "
     "the name of the file and its lines"
 )
 
@@ -36,7 +36,7 @@ def store_findings(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
         text = f"repeats the record of line {records[first].place}"
         yield find("LS607", records[number].place, text)
     for number in skipped(records):
-        text = "has no time, or an ordinal that is no number: Codex skips it"
+        text = "has no time, or an ordinal that is not a number: Codex skips it"
         yield find("LS610", records[number].place, text, ERROR)
     for number, record in enumerate(records):
         if number >= thread.start and record.is_record and misspelled(record.value):
@@ -115,7 +115,7 @@ def _cut_off(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
         turns = f"{transcript.left} turn{'s' * (transcript.left != 1)}"
         text = (
             "a second session_meta hides all that is before it: "
-            f"a resume leaves {turns} ({transcript.left_size} bytes) behind"
+            f"resuming will silently drop {turns} ({transcript.left_size} bytes)"
         )
         place = thread.records[thread.start].place
         yield find("LS704", place, text, fixable=bool(spare_metas(thread)))
@@ -166,7 +166,7 @@ def _stranded(thread: Thread, transcript: Transcript) -> Iterator[Finding]:
         call = str(item.get("call_id"))
         if call in transcript.evidence and call not in real:
             real.add(call)
-            text = f"the output of call {call} stands in an event only"
+            text = f"the output of call {call} is only in an event"
             yield find("LS708", thread.records[home.number].place, text)
 
 

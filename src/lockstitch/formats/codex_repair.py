@@ -61,7 +61,7 @@ class _Round:
     def drop_repeats(self) -> list[Record] | None:
         gone = [number for number, _ in repeats(self.records)]
         for number in gone:
-            self._note("LS607", "removed", number, "the same record stands before it in the file")
+            self._note("LS607", "removed", number, "the same record comes before it in the file")
         return self._without(gone) if gone else None
 
     def give_times(self) -> list[Record] | None:
@@ -116,7 +116,7 @@ class _Round:
         made = rebuilt(self.records, self.data, self.name)
         if made is None:
             return None
-        self._note("LS610", "inserted", number, "session_meta was written anew")
+        self._note("LS610", "inserted", number, "session_meta was rebuilt")
         old = self.records[number]
         is_head = old.is_record and old.value.get("type") == META
         if is_head:
@@ -127,7 +127,7 @@ class _Round:
         wrong = numbering(self.thread)
         if not wrong:
             return None
-        text = f"{len(wrong)} ordinals were numbered anew"
+        text = f"{len(wrong)} ordinals were renumbered"
         self._note("LS610", "rewritten", min(wrong), text)
         return renumbered(self.thread, self.data)
 

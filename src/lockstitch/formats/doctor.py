@@ -35,14 +35,14 @@ _PASSES = 8
 LOSSY = frozenset({"LS501", "LS502", "LS504"})
 _SAID = {
     "LS601": "{size} bytes are the torn rest of a record",
-    "LS602": "a record is glued to what stands before it",
+    "LS602": "a record is glued to the one before it",
     "LS603": "{size} bytes hold NUL bytes",
     "LS604": "the file starts with a byte order mark",
     "LS605": "the record holds bytes that are not UTF-8",
-    "LS606": "the line is no record",
-    "LS608": "the last record has no line break behind it",
+    "LS606": "the line is JSON, but not a record",
+    "LS608": "the last record has no line break after it",
     "LS609": "the record holds raw control characters",
-    "LS612": "the record stands on several lines",
+    "LS612": "the record is spread over several lines",
     "LS613": "a value is valid JSON, but too long or too deep to be read here; it stays as it is",
 }
 
@@ -90,11 +90,23 @@ def _storage_findings(records: Sequence[Record]) -> list[Finding]:
 
 def _said(code: str, record: Record) -> str:
     if record.kind == TORN and not record.size:
-        return "the packed file breaks off behind this line"
+        return "the packed file breaks off after this line"
     return _SAID[code].format(size=record.size)
 
 
 def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
+    history = transcript.history
+    return [
+        structs.replace(finding, place=place_in_store(finding.place, history, transcript))
+        for finding in sent_findings(form, transcript)
+    ]
+
+
+def sent_findings(form: Format, transcript: Transcript) -> list[Finding]:
+    """Return what is wrong with what a resume sends, each by its place in the messages.
+
+    What waits for a person is not wrong.
+    """
     history = transcript.history
     plan = plan_history(history, form.tolerated)
     found = (form.named(finding, transcript) for finding in plan.findings)
@@ -105,13 +117,16 @@ def _history_findings(form: Format, transcript: Transcript) -> list[Finding]:
         found = (_unfixable(finding) for finding in found if not _is_asked(finding, last, views))
     return [
         structs.replace(
-            finding,
-            place=place_in_store(finding.place, history, transcript),
-            severity=form.severity(finding, transcript),
+            finding, severity=form.severity(finding, transcript), help=_stored_help(finding.help)
         )
         for finding in found
         if finding.code not in form.tolerated
     ]
+
+
+def _stored_help(text: str) -> str:
+    """Return what helps, for a stored session: heal is for lists on their way out."""
+    return f"repair {text.removeprefix('heal ')}" if text.startswith("heal ") else text
 
 
 def _is_asked(finding: Finding, last: int, views: Sequence[Message]) -> bool:
@@ -327,7 +342,7 @@ def _note_cleaned(context: Context, record: Record, code: str, ledger: Ledger) -
         text = (
             raw.decode("utf-8", "backslashreplace") if record.kind != NUL else f"NUL * {len(raw)}"
         )
-        ledger.set_aside(rule, record.place, text)
+        ledger.set_aside(rule, record.place, text, len(raw))
 
 
 def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledger) -> Transcript:

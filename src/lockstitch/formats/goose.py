@@ -246,7 +246,9 @@ def _loadable(data: bytes, record: Record, ledger: Ledger) -> Record:
     """Put a text in the place of what cannot be loaded, with what could be read of it."""
     raw = record.text if isinstance(record, Row) else _line(data, record)
     for at, _ in [*_flaws(record)]:
-        ledger.note(RULES["LS610"], "rewritten", record.place, "became a text that says so")
+        ledger.note(
+            RULES["LS610"], "rewritten", record.place, "became a text that says what was there"
+        )
         if at < 0:
             ledger.set_aside(RULES["LS610"], record.place, raw)
             record = _put(data, record, (), [{"type": "text", "text": substitute(raw)}])

@@ -220,7 +220,7 @@ def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
         time = _time(row, "time_updated") or _time(row, "time_created")
         made = repaired_part(row.json, row.text, row.value["id"], time)
         kept = made.get("type") == "tool"
-        text = "got what it lacked" if kept else "became a text that says so"
+        text = "got what it lacked" if kept else "became a text that says what was there"
         ledger.note(RULES["LS610"], "rewritten", row.place, text)
         return put(row, (), made)
     if message_flaw(row.json).startswith("lacks its time"):

@@ -21,17 +21,17 @@ from lockstitch.rules import ERROR, RULES, WARNING, Finding
 _SPEAKERS = (USER, ASSISTANT, RESULT)
 _NONE: Mapping[int, str] = {}
 _HEAD_HELP = (
-    "repair moves the head to the start of the file, or writes it anew from what is left of it "
+    "repair moves the head to the start of the file, or rebuilds it from what is left of it "
     "and the name of the file"
 )
-_ORDER_HELP = "repair puts every record behind its parent again, and the newest one last"
+_ORDER_HELP = "repair puts every record after its parent again, and the newest one last"
 
 
 def findings(session: Session, left: int, context: Context) -> Iterator[Finding]:
     """Find everything that is wrong with the entries."""
     records = session.records
     yield from _heading(session, context)
-    turns = f": a resume leaves {left} turn{'s' * (left != 1)} behind"
+    turns = f": resuming will silently drop {left} turn{'s' * (left != 1)}"
     for node, first in _repeats(session):
         same = _is_same(session, node, first)
         text = f"has the id of the record on line {records[first.number].place}"
@@ -54,14 +54,14 @@ def findings(session: Session, left: int, context: Context) -> Iterator[Finding]
     on_path = set(session.path)
     for node in _circles(session):
         severity = ERROR if node.number in on_path else WARNING
-        text = "the parents of this record are a circle"
+        text = "the parents of this record form a circle"
         yield find("LS702", records[node.number].place, text, severity)
     number = _cut_off(session)
     if number >= 0:
         text = "the conversation before this record is cut off" + turns
         yield find("LS704", records[number].place, text)
     if _is_out_of_order(session):
-        text = "this record is the last one, but others hang on it" + turns
+        text = "this record is the last one, but others refer to it" + turns
         place = records[session.entries[-1]].place
         yield structs.replace(find("LS704", place, text), help=_ORDER_HELP)
 
@@ -245,7 +245,7 @@ class _Round:
         if made is None:
             return
         self.head = [new_record("", made)]
-        self.note("LS610", "inserted", first, "the head of the session was written anew")
+        self.note("LS610", "inserted", first, "the head of the session was rebuilt")
         value = self.session.value(first)
         if value.get("type") == HEADER:
             self.gone.add(first)
@@ -255,7 +255,7 @@ class _Round:
         for node, first in _repeats(self.session):
             if _is_same(self.session, node, first):
                 self.gone.add(node.number)
-                text = "the same record stands before it in the file"
+                text = "the same record comes before it in the file"
                 self.note("LS607", "removed", node.number, text)
                 value = self.session.value(node.number)
                 if value != self.session.value(first.number):

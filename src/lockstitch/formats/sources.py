@@ -36,6 +36,8 @@ _HEAD_LINES = 40
 _BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
+# So many sessions are named of those that an id may mean.
+_LISTED = 5
 _SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _OWN_FOLDER = ".lockstitch"
@@ -316,7 +318,11 @@ def _by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source:
     if not matches:
         raise Unreadable("is neither a file nor the id of a session on this machine")
     if len(matches) > 1:
-        raise UsageError(f"is the beginning of {len(matches)} sessions; give more of the id")
+        ids = sorted({_named(source) for source in matches})
+        which = ids if len(ids) == len(matches) else sorted(source.path for source in matches)
+        more = [f"and {len(which) - _LISTED} more"] if len(which) > _LISTED else []
+        listed = ", ".join([*which[:_LISTED], *more])
+        raise UsageError(f"is the beginning of {len(which)} sessions, {listed}: give more of it")
     return matches[0]
 
 

@@ -34,7 +34,7 @@ CHANGED = "went on meanwhile; nothing was written"
 _OURS = {"SQLITE_AUTH", "SQLITE_INTERRUPT", "SQLITE_ERROR"}
 _OTHERS = "has other tables or columns than are known"
 _UNREADABLE = {
-    "NOTADB": "is no SQLite database, or is encrypted",
+    "NOTADB": "is not an SQLite database, or is encrypted",
     "CORRUPT": "is damaged: SQLite cannot read all of its pages",
     "NO_TEXT": "is damaged: names in its schema are no text",
     "TOOBIG": "holds a value that is longer than the file itself",
@@ -155,7 +155,7 @@ def said(
         if writing:
             return PermissionError(errno.EACCES, "cannot be written to", path)
         return Unreadable(
-            "cannot be opened: SQLite needs to write beside it, or its program has to end a "
+            "cannot be opened: SQLite needs to write next to it, or its program has to end a "
             "transaction that a crash cut short"
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, event, json_of, names, pieces
+from lockstitch.provider.wire import (
+    COUNT,
+    Refusal,
+    Route,
+    Turn,
+    Wire,
+    event,
+    json_of,
+    names,
+    pieces,
+)
 
 _EMPTY: dict[str, dict[str, Any]] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
+}
+_OTHER = "invalid_request_error"
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_FAILURES = {
+    429: "This request would exceed your organization's rate limit. Please try again later.",
+    500: "Internal server error",
+    529: "Overloaded",
 }
 
 
@@ -19,15 +46,17 @@ class Anthropic(Wire):
     """``POST /v1/messages``."""
 
     dialect = "anthropic"
-    path = "/v1/messages"
+    routes = (Route("/v1/messages"), Route("/v1/messages/count_tokens", COUNT))
+    paths = re.compile(r"/v1/(messages|complete)\b")
     required = ("model", "max_tokens", "messages")
     list_key = "messages"
+    failures = _FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         return names(body.get("tools"), "name")
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        usage = {"input_tokens": turn.tokens, "output_tokens": turn.spoken}
+        usage = {"input_tokens": turn.input_tokens, "output_tokens": turn.output_tokens}
         return {
             **_opening(turn),
             "content": _blocks(turn),
@@ -44,14 +73,15 @@ class Anthropic(Wire):
             {
                 "type": "message_delta",
                 "delta": {"stop_reason": _stop_reason(turn), "stop_sequence": None},
-                "usage": {"output_tokens": turn.spoken},
+                "usage": {"output_tokens": turn.output_tokens},
             }
         )
         yield event({"type": "message_stop"})
 
-    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
-        error = {"type": kind, "message": text}
-        return {"type": "error", "error": error, "request_id": f"req_{ident}"}
+    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+        error = {"type": _KINDS.get(status, _OTHER), "message": text}
+        body = {"type": "error", "error": error, "request_id": f"req_{ident}"}
+        return Refusal(body, {"request-id": f"req_{ident}"})
 
     def lacks(self, field: str) -> str:
         return f"{field}: Field required"
@@ -69,21 +99,20 @@ def _opening(turn: Turn) -> dict[str, Any]:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": turn.tokens, "output_tokens": 1},
+        "usage": {"input_tokens": turn.input_tokens, "output_tokens": 1},
     }
 
 
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if turn.reply.thinking:
-        signature = b64encode(turn.ident.encode()).decode()
         said = turn.reply.thinking
-        blocks.append({"type": "thinking", "thinking": said, "signature": signature})
+        blocks.append({"type": "thinking", "thinking": said, "signature": turn.signature})
     if turn.reply.text:
         blocks.append({"type": "text", "text": turn.reply.text})
     for number, call in enumerate(turn.reply.calls):
-        ident = f"toolu_{turn.ident}{number:02}"
-        blocks.append({"type": "tool_use", "id": ident, "name": call.name, "input": call.arguments})
+        ident = turn.call_id("id", "toolu_", number)
+        blocks.append({"type": "tool_use", **ident, "name": call.name, "input": call.arguments})
     return blocks
 
 

@@ -13,12 +13,20 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.lists import check
 from lockstitch.provider.anthropic import Anthropic
+from lockstitch.provider.bedrock import Bedrock
+from lockstitch.provider.gemini import Gemini
 from lockstitch.provider.openai_chat import OpenAIChat
 from lockstitch.provider.openai_responses import OpenAIResponses
-from lockstitch.provider.wire import Wire
+from lockstitch.provider.wire import COUNT, Address, Wire
 from lockstitch.rules import ERROR, Finding
 
-WIRES: tuple[Wire, ...] = (Anthropic(), OpenAIChat(), OpenAIResponses())
+WIRES: tuple[Wire, ...] = (
+    Anthropic(),
+    OpenAIChat(),
+    OpenAIResponses(),
+    Gemini(),
+    Bedrock(),
+)
 
 
 class Verdict(Struct, frozen=True):
@@ -30,7 +38,7 @@ class Verdict(Struct, frozen=True):
 
 
 def chosen(profiles: list[str]) -> dict[str, str]:
-    """The rules each API is judged by: its own, or those of a profile that was named."""
+    """Return the rules each API is judged by: its own, or those of a profile that was named."""
     rules = {wire.dialect: wire.dialect for wire in WIRES}
     for name in profiles:
         dialect = profile_named(name).dialect
@@ -40,23 +48,30 @@ def chosen(profiles: list[str]) -> dict[str, str]:
     return rules
 
 
-def judge(data: bytes, wire: Wire, profile: str, *, sampled: bool = True) -> Verdict:
-    """Judge one request body; with ``sampled`` it asks for an answer, not just for a count."""
+def wire_at(path: str) -> Wire | None:
+    """Return the API that a path belongs to, also if there is nothing at that path."""
+    return next((wire for wire in WIRES if wire.paths.match(path)), None)
+
+
+def judge(data: bytes, wire: Wire, profile: str, at: Address) -> Verdict:
+    """Judge one request body that came to an address."""
     body = _decoded(data)
     if body is None:
         return Verdict(refusal=wire.not_json())
-    required = [name for name in wire.required if sampled or name != "max_tokens"]
+    body = wire.request_in(body)
+    asks_for_count = at.asks == COUNT
+    required = [name for name in wire.required if not (asks_for_count and name == "max_tokens")]
     missing = next((name for name in required if body.get(name) is None), None)
     if missing is not None:
         return Verdict(body, refusal=wire.lacks(missing))
-    return _examined(body, wire, profile)
+    return _examined(body, wire, profile, at.model or None)
 
 
-def _examined(body: dict[str, Any], wire: Wire, profile: str) -> Verdict:
+def _examined(body: dict[str, Any], wire: Wire, profile: str, model: str | None) -> Verdict:
     if isinstance(body[wire.list_key], str) and wire.dialect == "openai-responses":
         return Verdict(body)
     try:
-        findings = check(body, profile)
+        findings = check(body, profile, model=model)
     except LockstitchError as error:
         return Verdict(body, refusal=str(error))
     except RecursionError:
@@ -66,7 +81,7 @@ def _examined(body: dict[str, Any], wire: Wire, profile: str) -> Verdict:
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in a body, or None; what only msgspec refuses is left to the rules."""
+    """Return the JSON object in a body, or None; what only msgspec refuses is for the rules."""
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, json_of, names, pieces
+from lockstitch.provider.openai_errors import FAILURES, openai_refusal
+from lockstitch.provider.wire import Refusal, Route, Turn, Wire, json_of, names, pieces
 
 
 class OpenAIChat(Wire):
     """``POST /v1/chat/completions``."""
 
     dialect = "openai-chat"
-    path = "/v1/chat/completions"
+    routes = (Route("/v1/chat/completions"),)
+    paths = re.compile(r"/v1/(chat|completions|embeddings)\b")
     required = ("model", "messages")
     list_key = "messages"
+    failures = FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         return names(body.get("tools"), "function", "name")
@@ -45,9 +49,8 @@ class OpenAIChat(Wire):
             yield _chunk({**envelope, "choices": [], "usage": _usage(turn)})
         yield b"data: [DONE]\n\n"
 
-    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
-        param = self.list_key if kind == "invalid_request_error" else None
-        return {"error": {"message": text, "type": kind, "param": param, "code": None}}
+    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+        return openai_refusal(status, text, ident, self.list_key)
 
     def lacks(self, field: str) -> str:
         if field == "model":
@@ -69,16 +72,16 @@ def _envelope(turn: Turn, kind: str) -> dict[str, Any]:
 
 def _usage(turn: Turn) -> dict[str, int]:
     return {
-        "prompt_tokens": turn.tokens,
-        "completion_tokens": turn.spoken,
-        "total_tokens": turn.tokens + turn.spoken,
+        "prompt_tokens": turn.input_tokens,
+        "completion_tokens": turn.output_tokens,
+        "total_tokens": turn.input_tokens + turn.output_tokens,
     }
 
 
 def _calls(turn: Turn) -> list[dict[str, Any]]:
     return [
         {
-            "id": f"call_{turn.ident}{number:02}",
+            **turn.call_id("id", "call_", number),
             "type": "function",
             "function": {"name": call.name, "arguments": json_of(call.arguments)},
         }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from lockstitch.provider.wire import Turn, Wire, event, json_of, names, pieces
+from lockstitch.provider.openai_errors import FAILURES, openai_refusal
+from lockstitch.provider.wire import Refusal, Route, Turn, Wire, event, json_of, names, pieces
 
 Events = Iterator[dict[str, Any]]
 
@@ -15,9 +17,11 @@ class OpenAIResponses(Wire):
     """``POST /v1/responses``."""
 
     dialect = "openai-responses"
-    path = "/v1/responses"
+    routes = (Route("/v1/responses"),)
+    paths = re.compile(r"/v1/responses\b")
     required = ("model", "input")
     list_key = "input"
+    failures = FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         return names(body.get("tools"), "name")
@@ -30,9 +34,8 @@ class OpenAIResponses(Wire):
         for data in _events(turn):
             yield event({**data, "sequence_number": next(numbers)})
 
-    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
-        param = self.list_key if kind == "invalid_request_error" else None
-        return {"error": {"message": text, "type": kind, "param": param, "code": None}}
+    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+        return openai_refusal(status, text, ident, self.list_key)
 
     def lacks(self, field: str) -> str:
         return f"Missing required parameter: '{field}'."
@@ -62,16 +65,18 @@ def _response(turn: Turn, status: str, output: list[dict[str, Any]]) -> dict[str
 
 def _usage(turn: Turn) -> dict[str, Any]:
     return {
-        "input_tokens": turn.tokens,
+        "input_tokens": turn.input_tokens,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": turn.spoken,
+        "output_tokens": turn.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": turn.tokens + turn.spoken,
+        "total_tokens": turn.input_tokens + turn.output_tokens,
     }
 
 
 def _items(turn: Turn) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
+    if turn.reply.thinking:
+        items.append(_reasoning(turn))
     if turn.reply.text:
         items.append(
             {
@@ -83,18 +88,29 @@ def _items(turn: Turn) -> list[dict[str, Any]]:
             }
         )
     for number, call in enumerate(turn.reply.calls):
-        ident = f"{turn.ident}{number:02}"
         items.append(
             {
-                "id": f"fc_{ident}",
+                "id": f"fc_{turn.ident}{number:02}",
                 "type": "function_call",
                 "status": "completed",
-                "call_id": f"call_{ident}",
+                **turn.call_id("call_id", "call_", number),
                 "name": call.name,
                 "arguments": json_of(call.arguments),
             }
         )
     return items
+
+
+def _reasoning(turn: Turn) -> dict[str, Any]:
+    """Return a summary of the thinking; sealed, all of it, for those who ask for that."""
+    included = turn.body.get("include")
+    asked = isinstance(included, list) and "reasoning.encrypted_content" in included
+    return {
+        "id": f"rs_{turn.ident}",
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": turn.reply.thinking}],
+        **({"encrypted_content": turn.signature} if asked else {}),
+    }
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -107,8 +123,7 @@ def _events(turn: Turn) -> Events:
     yield {"type": "response.in_progress", "response": opening}
     items = _items(turn)
     for index, item in enumerate(items):
-        inner = _text_events if item["type"] == "message" else _call_events
-        yield from inner(item, {"output_index": index})
+        yield from _EVENTS[item["type"]](item, {"output_index": index})
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": "response.completed", "response": _response(turn, "completed", items)}
 
@@ -137,3 +152,22 @@ def _call_events(item: dict[str, Any], at: dict[str, Any]) -> Events:
         "name": item["name"],
         "arguments": item["arguments"],
     }
+
+
+def _reasoning_events(item: dict[str, Any], at: dict[str, Any]) -> Events:
+    (part,) = item["summary"]
+    kind = "response.reasoning_summary"
+    yield {"type": "response.output_item.added", **at, "item": {**item, "summary": []}}
+    at = {**at, "item_id": item["id"], "summary_index": 0}
+    yield {"type": f"{kind}_part.added", **at, "part": {**part, "text": ""}}
+    for piece in pieces(part["text"]):
+        yield {"type": f"{kind}_text.delta", **at, "delta": piece}
+    yield {"type": f"{kind}_text.done", **at, "text": part["text"]}
+    yield {"type": f"{kind}_part.done", **at, "part": part}
+
+
+_EVENTS = {
+    "reasoning": _reasoning_events,
+    "message": _text_events,
+    "function_call": _call_events,
+}

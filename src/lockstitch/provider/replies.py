@@ -1,15 +1,16 @@
-"""What the provider answers: a constant word, or replies to order, with tool calls."""
+"""What the provider answers: a constant word, or replies to order, with tool calls and faults."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from lockstitch.errors import Unreadable
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.provider.faults import Fault, fault_in
 
 
 class Call(Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,15 +23,45 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """One answer of the model: some text, some calls, or both.
 
-    ``thinking`` goes before them where the API has signed thinking, and nowhere else.
+    ``thinking`` goes before them where the API has a place for it: not in OpenAI Chat.
+    ``fault`` says what goes wrong with it, in the words of ``faults``.
     """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: str = ""
+    fault: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a fault that is none."""
+        fault = self.parsed_fault
+        if fault.only or fault.times is not None:
+            raise UsageError("the fault of a reply takes neither only= nor times=")
+
+    @property
+    def parsed_fault(self) -> Fault:
+        """The fault that its words name."""
+        return fault_in(self.fault)
 
 
 OK = Reply("ok")
+
+
+class Incoming(Struct, frozen=True):
+    """A request that was accepted, as a script sees it.
+
+    ``messages`` is the conversation (``contents`` or ``input`` in the APIs that call it so), and
+    ``is_summary`` whether the request looks like one for a summary or a title.
+    """
+
+    number: int
+    dialect: str
+    path: str
+    model: str
+    tools: frozenset[str]
+    messages: Any
+    body: Mapping[str, Any]
+    is_summary: bool
 
 
 class Script:
@@ -39,26 +70,51 @@ class Script:
     def __init__(self, replies: Iterable[Reply] = ()) -> None:
         self._left = list(replies)
 
+    def add(self, *replies: Reply) -> None:
+        """Give these replies after the others."""
+        self._left += replies
+
+    def reply(self, request: Incoming) -> Reply:
+        """Return the reply for a request, and use it up."""
+        return self.answer(request.tools)
+
+    def preview(self, request: Incoming) -> Reply:
+        """Return the reply for a request that will not get all of it; it is given again."""
+        return self._left[0] if self._fits(request.tools) else OK
+
     def answer(self, tools: AbstractSet[str]) -> Reply:
-        """The reply for a request that offers these tools.
+        """Return the reply for a request that offers these tools.
 
         A reply with calls waits for a request that offers all of them: clients also send
         requests of their own, for a title or a summary, and those must not use it up.
         """
-        if self._left and all(call.name in tools for call in self._left[0].calls):
-            return self._left.pop(0)
-        return OK
+        return self._left.pop(0) if self._fits(tools) else OK
+
+    def _fits(self, tools: AbstractSet[str]) -> bool:
+        return bool(self._left) and all(call.name in tools for call in self._left[0].calls)
 
 
-def read(data: bytes) -> list[Reply]:
-    """The replies in a file: a JSON list of them, or one a line; raises Unreadable."""
-    try:
-        if data.lstrip().startswith(b"["):
-            replies = msgspec.json.decode(data, type=list[Reply])
-        else:
-            replies = msgspec.json.Decoder(Reply).decode_lines(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"is not a list of replies: {error}") from None
-    if not all(reply.text or reply.calls for reply in replies):
-        raise Unreadable("holds a reply with neither text nor calls")
+def replies_of(values: Any) -> list[Reply]:
+    """Return the replies in a list of them, of texts, or of plain data; raise Unreadable."""
+    if not isinstance(values, list | tuple):
+        raise Unreadable("holds no list of replies")
+    replies = []
+    for number, value in enumerate(values, 1):
+        try:
+            replies.append(reply_of(value))
+        except Unreadable as error:
+            raise Unreadable(f"reply {number} {error}") from None
     return replies
+
+
+def reply_of(value: Any) -> Reply:
+    """Return a reply, also of a text or of plain data; raise Unreadable for anything else."""
+    if isinstance(value, str):
+        value = {"text": value}
+    try:
+        reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"is no reply: {error}") from None
+    if not (reply.text or reply.calls or reply.parsed_fault.breaks):
+        raise Unreadable("has neither text nor calls")
+    return reply

@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from aiohttp import web
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.desk import Answer, Asked, Desk
-from lockstitch.provider.judge import WIRES
-from lockstitch.provider.wire import Wire
+from lockstitch.provider.delivery import End, Silence, steps
+from lockstitch.provider.faults import Fault
+from lockstitch.provider.judge import WIRES, wire_at
+from lockstitch.provider.service import Answer, Asked, Service
+from lockstitch.provider.wire import Address, Route, Wire, ident_of
 
 HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")
 _LARGEST = 64 << 20
 # What is larger takes a while to judge: that is done in a thread of its own.
 _LARGE = 64 << 10
-_COUNT = "/v1/messages/count_tokens"
+# How often it is looked whether a client that is told nothing is still there.
+_INTERVAL = 0.05
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(desk: Desk) -> web.Application:
-    """The web application that brings requests to a desk."""
-    app = web.Application(middlewares=[_strangers, _failures], client_max_size=_LARGEST)
+def application(service: Service) -> web.Application:
+    """The web application that brings requests to a service."""
+    app = web.Application(middlewares=[_this_machine_only, _errors], client_max_size=_LARGEST)
     for wire in WIRES:
-        app.router.add_post(wire.path, _sampled(desk, wire))
-    app.router.add_post(_COUNT, _counted(desk, WIRES[0]))
+        for route in wire.routes:
+            app.router.add_post(route.path, _handler(service, wire, route))
     app.router.add_get("/v1/models", _models)
+    app.router.add_get("/v1beta/models", _gemini_models)
     app.router.add_get("/", _root)
     return app
 
 
-def run(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+def run(service: Service, port: int, ready: Callable[[str], None]) -> None:
     """Serve until the process is told to stop; ``ready`` is told the address."""
-    asyncio.run(_until_stopped(desk, port, ready))
+    asyncio.run(_until_stopped(service, port, ready))
 
 
 @contextmanager
-def running(desk: Desk, port: int = 0) -> Iterator[str]:
+def running(service: Service, port: int = 0) -> Iterator[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        runner = asyncio.run_coroutine_threadsafe(_started(desk, port), loop).result()
+        runner = asyncio.run_coroutine_threadsafe(_started(service, port), loop).result()
         try:
             yield _address(runner)
         finally:
@@ -59,10 +64,10 @@ def running(desk: Desk, port: int = 0) -> Iterator[str]:
         loop.close()
 
 
-async def _until_stopped(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+async def _until_stopped(service: Service, port: int, ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    runner = await _started(desk, port)
+    runner = await _started(service, port)
     try:
         with suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -73,8 +78,8 @@ async def _until_stopped(desk: Desk, port: int, ready: Callable[[str], None]) ->
         await runner.cleanup()
 
 
-async def _started(desk: Desk, port: int) -> web.AppRunner:
-    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=1)
+async def _started(service: Service, port: int) -> web.AppRunner:
+    runner = web.AppRunner(application(service), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -88,43 +93,84 @@ def _address(runner: web.AppRunner) -> str:
     return f"http://{HOST}:{runner.addresses[0][1]}"
 
 
-def _sampled(desk: Desk, wire: Wire) -> Handler:
+def _handler(service: Service, wire: Wire, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         _require_json(request)
-        answer = await _answer(desk, desk.received(wire, await request.read()))
-        if answer.turn is None:
-            return _whole(answer)
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-        )
-        await response.prepare(request)
-        for event in wire.stream(answer.turn):
-            await response.write(event)
-        await response.write_eof()
-        return response
+        model = request.match_info.get("model", "")
+        at = Address(request.path, route.asks, model, request.query.get("alt", ""))
+        answer = await _answer(service, service.received(wire, await request.read(), at))
+        delivery = _Delivery(request, answer.fault)
+        try:
+            if answer.turn is None:
+                body = json.dumps(answer.body).encode()
+                head = {**answer.headers, "Content-Type": "application/json; charset=utf-8"}
+                return await delivery.send(answer.status, head, [body], len(body))
+            head = {"Content-Type": wire.media_type(at), "Cache-Control": "no-cache"}
+            return await delivery.send(200, head, wire.stream(answer.turn), None)
+        finally:
+            service.ended(answer, delivery.end)
 
     return handle
 
 
-def _counted(desk: Desk, wire: Wire) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        _require_json(request)
-        return _whole(await _answer(desk, desk.received(wire, await request.read(), _COUNT)))
-
-    return handle
-
-
-async def _answer(desk: Desk, asked: Asked) -> Answer:
+async def _answer(service: Service, asked: Asked) -> Answer:
     """Answer a request; while a large one is judged, others are served."""
     if len(asked.data) > _LARGE:
-        verdict = await asyncio.to_thread(desk.judged, asked)
+        verdict = await asyncio.to_thread(service.judged, asked)
     else:
-        verdict = desk.judged(asked)
-    return desk.answered(asked, verdict)
+        verdict = service.judged(asked)
+    return service.answered(asked, verdict)
 
 
-def _whole(answer: Answer) -> web.Response:
-    return web.json_response(answer.body, status=answer.status)
+class _Delivery:
+    """One answer on its way to the client, with what goes wrong on it; ``end`` is how it ended."""
+
+    def __init__(self, request: web.Request, fault: Fault) -> None:
+        self._request = request
+        self._fault = fault
+        self.end = End.GONE
+
+    async def send(
+        self, status: int, headers: Mapping[str, str], events: Iterable[bytes], size: int | None
+    ) -> web.StreamResponse:
+        """Send an answer; ``size`` is how long its body is said to be, None for a stream."""
+        response = web.StreamResponse(status=status or 200, headers=headers)
+        response.content_length = size
+        try:
+            self.end = await self._sent(response, events)
+        except ConnectionError:
+            self.end = End.GONE
+        if self.end is End.CUT and self._request.transport is not None:
+            self._request.transport.close()
+        return response
+
+    async def _sent(self, response: web.StreamResponse, events: Iterable[bytes]) -> End:
+        fault = self._fault
+        if fault.stall is not None and not fault.after:
+            await self._pause(fault.stall)
+        if fault.drop:
+            return End.CUT
+        await response.prepare(self._request)
+        for step in steps(events, fault):
+            if isinstance(step, Silence):
+                await self._pause(step.seconds)
+            elif isinstance(step, bytes):
+                await response.write(step)
+            elif step is End.CUT:
+                await response.write(b"")  # the head, if nothing else was sent
+                return step
+        await response.write_eof()
+        return End.WHOLE
+
+    async def _pause(self, seconds: float) -> None:
+        """Send nothing for a while; raise ConnectionResetError if the client goes away."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := until - loop.time()) > 0:
+            transport = self._request.transport
+            if transport is None or transport.is_closing():
+                raise ConnectionResetError("the client went away")
+            await asyncio.sleep(min(left, _INTERVAL))
 
 
 def _require_json(request: web.Request) -> None:
@@ -139,37 +185,41 @@ async def _models(_: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": [], **ends})
 
 
+async def _gemini_models(_: web.Request) -> web.Response:
+    return web.json_response({"models": []})
+
+
 async def _root(_: web.Request) -> web.Response:
     return web.json_response({"provider": "lockstitch"})
 
 
 @web.middleware
-async def _strangers(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _this_machine_only(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse a name that only points here: that is how a web page gets past same-origin."""
     name, _, port = request.host.partition(":")
     if name not in _NAMES or (port and not port.isdecimal()):
-        return _error(403, "permission_error", "Host must be 127.0.0.1 or localhost")
+        return _error(request, 403, "Host must be 127.0.0.1 or localhost")
     return await handler(request)
 
 
 @web.middleware
-async def _failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give every failure the shape that clients can read, and none of them any content."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge as error:
-        return _error(error.status, "request_too_large", "Request exceeds the maximum size")
+        return _error(request, error.status, "Request exceeds the maximum size")
     except web.HTTPNotFound as error:
-        return _error(error.status, "not_found_error", "Not Found")
+        return _error(request, error.status, "Not Found")
     except web.HTTPException as error:
-        return _error(error.status, "invalid_request_error", error.text or error.reason)
+        return _error(request, error.status, error.text or error.reason)
     except ConnectionError:
         raise
     except Exception as error:  # noqa: BLE001 - an answer, not a dropped connection
-        return _error(500, "api_error", f"internal error: {type(error).__name__}")
+        return _error(request, 500, f"internal error: {type(error).__name__}")
 
 
-def _error(status: int, kind: str, text: str) -> web.Response:
-    """An error that clients of all three APIs can read."""
-    body = {"type": "error", "error": {"type": kind, "message": text}}
-    return web.json_response(body, status=status)
+def _error(request: web.Request, status: int, text: str) -> web.Response:
+    """Return an error in the shape of the API that was asked, or in one that most can read."""
+    refusal = (wire_at(request.path) or WIRES[0]).refusal(status, text, ident_of(b""))
+    return web.json_response(refusal.body, status=status, headers=refusal.headers)

@@ -1,19 +1,55 @@
-"""What the three APIs have in common: how a request is answered, streamed and refused."""
+"""What the APIs have in common: how a request is answered, streamed and refused."""
 
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from lockstitch.provider.faults import MISSING, REPEATED, SAME
 from lockstitch.provider.replies import Reply
 
-INVALID = "invalid_request_error"
+ANSWER, STREAM, COUNT = "answer", "stream", "count"
+INVALID = 400
 _PIECE = 12
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+class Route(Struct, frozen=True):
+    """One address of an API, as a pattern, and what is asked for there.
+
+    With ``ANSWER`` the body may still ask for a stream. A ``{model}`` in the pattern names the
+    model where the body does not.
+    """
+
+    path: str
+    asks: str = ANSWER
+
+
+class Address(Struct, frozen=True):
+    """Where a request came, and what that says of it.
+
+    ``framing`` is how a stream shall be framed, where the address of the request chooses.
+    """
+
+    path: str
+    asks: str = ANSWER
+    model: str = ""
+    framing: str = ""
+
+
+class Refusal(Struct, frozen=True):
+    """The body of an error and the headers that go with it."""
+
+    body: dict[str, Any]
+    headers: dict[str, str] = {}
 
 
 class Turn(Struct, frozen=True):
@@ -21,53 +57,89 @@ class Turn(Struct, frozen=True):
 
     body: Mapping[str, Any]
     reply: Reply
+    at: Address
     ident: str
     created: int
-    tokens: int
+    input_tokens: int
+    ids: str = ""
 
     @property
     def model(self) -> str:
         """The model the answer claims to come from: the one that was asked for."""
-        return str(self.body["model"])
+        return self.at.model or str(self.body["model"])
+
+    def call_id(self, key: str, prefix: str, number: int) -> dict[str, str]:
+        """Return the id of one of its calls under a key; nothing where ids shall be missing."""
+        if self.ids == MISSING:
+            return {}
+        ident = "0" * len(self.ident) if self.ids == REPEATED else self.ident
+        return {key: f"{prefix}{ident}{0 if self.ids == SAME else number:02}"}
 
     @property
-    def spoken(self) -> int:
+    def signature(self) -> str:
+        """A signature for the thinking in the answer."""
+        return b64encode(self.ident.encode()).decode()
+
+    @property
+    def output_tokens(self) -> int:
         """About how many tokens the answer has."""
         said = len(self.reply.text) + sum(len(json_of(call.arguments)) for call in self.reply.calls)
         return 1 + said // 4
 
 
 class Wire(ABC):
-    """One API: its path, what it needs in a body, and its shapes."""
+    """One API: its addresses, what it needs in a body, and its shapes.
+
+    ``paths`` matches every path that belongs to the API, also those without a route.
+    """
 
     dialect: ClassVar[str]
-    path: ClassVar[str]
+    routes: ClassVar[tuple[Route, ...]]
+    paths: ClassVar[re.Pattern[str]]
     required: ClassVar[tuple[str, ...]]
     list_key: ClassVar[str]
+    # What the API says with a status that is no fault of the request.
+    failures: ClassVar[dict[int, str]]
 
     @abstractmethod
     def tools(self, body: Mapping[str, Any]) -> set[str]:
-        """The names of the tools that a request offers."""
+        """Return the names of the tools that a request offers."""
 
     @abstractmethod
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """The answer in one piece."""
+        """Return the answer in one piece."""
 
     @abstractmethod
     def stream(self, turn: Turn) -> Iterator[bytes]:
-        """The answer as server-sent events."""
+        """Return the answer event by event."""
 
     @abstractmethod
-    def refusal(self, kind: str, text: str, ident: str) -> dict[str, Any]:
-        """The body of an error."""
+    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+        """Return an error as the API spells it."""
+
+    def failure(self, status: int) -> str:
+        """Return what the API says when it fails with a status."""
+        return self.failures.get(status) or _PHRASES.get(status, "Error")
 
     @abstractmethod
     def lacks(self, field: str) -> str:
-        """What the API says when a required field is not there."""
+        """Return what the API says when a required field is not there."""
 
     @abstractmethod
     def not_json(self) -> str:
-        """What the API says to a body that is not a JSON object."""
+        """Return what the API says to a body that is not a JSON object."""
+
+    def counted(self, tokens: int) -> dict[str, Any]:
+        """Return the answer to a request that asks for the number of its tokens only."""
+        return {"input_tokens": tokens}
+
+    def request_in(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the request in a body; a request for a count may be wrapped."""
+        return body
+
+    def media_type(self, at: Address) -> str:
+        """Return the content type of a stream."""
+        return "text/event-stream"
 
 
 def ident_of(data: bytes) -> str:
@@ -101,7 +173,7 @@ def event(data: Mapping[str, Any]) -> bytes:
 
 
 def names(tools: Any, *path: str) -> set[str]:
-    """The names under a path in each of some declared tools."""
+    """Return the names under a path in each of some declared tools."""
     found = set()
     for tool in tools if isinstance(tools, list) else ():
         value = tool

@@ -295,7 +295,7 @@ def add_text_to_documents(draft: Draft) -> None:
         if rules.lacks_text_beside_document(message):
             text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
             draft.keep_parts(message, [*message.parts, text])
-            note = "a short text was added beside a document"
+            note = "a short text was added next to a document"
             draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
 
 

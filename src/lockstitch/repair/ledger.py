@@ -38,7 +38,8 @@ class Ledger(Struct):
         """Write one change down."""
         self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
 
-    def set_aside(self, rule: Rule, place: str, value: Any) -> None:
-        """Keep a value that had to go."""
-        size = len(value) if isinstance(value, (str, bytes)) else len(as_json(value))
+    def set_aside(self, rule: Rule, place: str, value: Any, size: int = -1) -> None:
+        """Keep a value that had to go; ``size`` is that of what it stands for, if it is no copy."""
+        if size < 0:
+            size = len(value) if isinstance(value, (str, bytes)) else len(as_json(value))
         self.quarantine.append(Quarantined(code=rule.code, place=place, value=value, size=size))

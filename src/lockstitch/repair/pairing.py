@@ -408,5 +408,5 @@ def order_texts(draft: Draft) -> None:
         rest = [part for part in message.parts[first:] if id(part) not in moved]
         draft.keep_parts(message, [*message.parts[:first], *late, *rest])
         for part in late:
-            note = "text behind a call was moved in front of it"
+            note = "text after a call was moved in front of it"
             draft.ledger.note(rules.TEXT_AFTER_CALL, "moved", draft.place(part), note)

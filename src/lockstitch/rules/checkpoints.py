@@ -17,8 +17,8 @@ HIDDEN_RESULT = rule(
             "Found AIMessages with tool_calls that do not have a corresponding ToolMessage.",
         ),
     ),
-    summary="a finished tool's result is kept beside the checkpoint, where the model never sees it",
-    help="repair puts the result behind its call, in a new checkpoint",
+    summary="a finished tool's result is stored outside the state, where the model never sees it",
+    help="repair puts the result after its call, in a new checkpoint",
     what=(
         "A tool's result is stored as a pending write of the last checkpoint. A resume without "
         "input uses it; a new message of the user throws it away, and the call stays open."
@@ -28,7 +28,7 @@ HIDDEN_RESULT = rule(
         "still at work: the results of a batch join the conversation only when all are there."
     ),
     repair=(
-        "A new checkpoint behind the last one holds the conversation with the real results in "
+        "A new checkpoint after the last one holds the conversation with the real results in "
         "place. The old checkpoint and its writes stay as they are."
     ),
     failures=("F106", "F108"),
@@ -73,7 +73,7 @@ MISSING_VALUE = rule(
     what=(
         "The checkpoint names a version of a channel whose row is not there. LangGraph joins the "
         "two tables and gets a state without that channel, without any error: a conversation "
-        "that begins anew."
+        "that starts over."
     ),
     cause="Rows deleted by hand or by a clean-up job, a restore of some tables, a failed copy.",
     repair="None: what is gone cannot be made up. Nothing is written to such a thread.",
@@ -103,7 +103,7 @@ LOST_TURN = rule(
     severity=WARNING,
     formats=FORMATS,
     fixable=False,
-    summary="a turn of another writer hangs on a checkpoint that the thread does not come from",
+    summary="a turn of another writer is on a checkpoint that the thread does not come from",
     help="look at the other branch by its checkpoint id; a Guard or a Saver prevents this",
     what=(
         "Two runs started from one checkpoint, and the thread went on from the later one. What "
@@ -143,7 +143,7 @@ UNDECODABLE_VALUE = rule(
     formats=FORMATS,
     fixable=False,
     summary="a stored value cannot be decoded",
-    help="if it is encrypted, mend the thread from inside the application with reconcile",
+    help="if it is encrypted, repair the thread from inside the application with reconcile",
     what=(
         "The bytes are cut, damaged, encrypted, or written with pickle, which Lockstitch never "
         "loads because loading it runs code."
@@ -151,7 +151,7 @@ UNDECODABLE_VALUE = rule(
     cause="Damage, a serializer with encryption, or pickle_fallback=True.",
     repair=(
         "None from outside. If the conversation itself cannot be read, nothing is written to the "
-        "thread; a value beside it keeps its bytes."
+        "thread; other values keep their bytes."
     ),
     failures=("F115",),
 )
@@ -164,12 +164,12 @@ HIDDEN_INPUT = rule(
     summary="a message of the user was taken in, but never became part of the conversation",
     help="repair adds the message to the conversation, in a new checkpoint",
     what=(
-        "The input of a run stands in the checkpoint, and no node has taken it up. A resume "
+        "The input of a run is in the checkpoint, and no node has taken it up. A resume "
         "without input would; the next message throws it away, without any error."
     ),
-    cause="The process died, or the run was cancelled, right behind the start of a turn.",
+    cause="The process died, or the run was cancelled, right after the start of a turn.",
     repair=(
-        "A new checkpoint behind the last one holds the conversation with the message at its "
+        "A new checkpoint after the last one holds the conversation with the message at its "
         "end. The old checkpoint stays as it is."
     ),
     failures=("F108",),

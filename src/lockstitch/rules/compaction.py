@@ -12,7 +12,7 @@ TORN_COMPACTION = rule(
     summary="a compaction cut the conversation but its summary is missing",
     help="repair takes the cut back, so that the whole conversation is there again",
     what=(
-        "The boundary is on disk, the summary that should stand for all before it is not. A resume "
+        "The boundary is on disk, the summary that should replace all before it is not. A resume "
         "sends a conversation without its beginning, which is refused, or nothing at all."
     ),
     cause="The process died between the two records, or the summary's line was torn.",
@@ -25,11 +25,11 @@ STALE_PARENT = rule(
     name="stale-parent",
     severity=ERROR,
     formats=("claude-code", "pi"),
-    summary="a prompt hangs on a record from before the compaction",
-    help="repair links it to the last record behind the compaction",
-    what="A resume goes round the summary and all turns behind it, and sends the old ones.",
-    cause="A process that had loaded the session before the compaction went on writing.",
-    repair="The prompt is linked to the last turn behind the compaction.",
+    summary="a prompt is attached to a record from before the compaction",
+    help="repair links it to the last record after the compaction",
+    what="A resume bypasses the summary and all turns after it, and sends the old ones.",
+    cause="A process that had loaded the session before the compaction kept writing.",
+    repair="The prompt is linked to the last turn after the compaction.",
     failures=("F94", "F95"),
 )
 
@@ -38,8 +38,8 @@ SPLIT_PAIR = rule(
     name="split-by-compaction",
     severity=WARNING,
     formats=("claude-code", "codex", "pi"),
-    summary="a compaction stands between a call and its result",
-    help="repair turns the result into labelled text behind the compaction",
+    summary="a compaction is between a call and its result",
+    help="repair turns the result into labelled text after the compaction",
     what="The call is summarised, its result came after: on the wire it answers nothing.",
     cause="The conversation was compacted while the tool ran.",
     repair="The result stays as labelled text; the call before the boundary is left alone.",
@@ -65,12 +65,12 @@ LATE_COMPACTION = rule(
     severity=ERROR,
     formats=("claude-code",),
     summary="turns are neither sent nor covered by the summary of a compaction",
-    help="repair puts them behind the summary",
+    help="repair puts them after the summary",
     what=(
-        "The summary was made from an earlier state, and turns that were written meanwhile stand "
-        "before the boundary: a resume leaves them behind, and the summary does not tell of them."
+        "The summary was made from an earlier state, and turns that were written meanwhile are "
+        "before the boundary: a resume leaves them behind, and the summary does not cover them."
     ),
-    cause="A compaction that ran beside the conversation and was written down late.",
-    repair="The turns are moved behind the summary, in front of what follows it.",
+    cause="A compaction that ran while the conversation went on and was written late.",
+    repair="The turns are moved after the summary, before what follows it.",
     failures=("F94", "F98"),
 )

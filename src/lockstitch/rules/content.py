@@ -69,7 +69,7 @@ CACHE_MARKER = rule(
             "messages.<N>.content.<M>.thinking.cache_control: Extra inputs are not permitted",
         ),
     ),
-    summary="a cache marker stands on a block that cannot carry one",
+    summary="a cache marker is on a block that cannot carry one",
     help="heal removes the marker",
     what="Thinking blocks and empty texts cannot carry `cache_control`.",
     cause="A marker was stamped on the last block without looking at it.",
@@ -134,8 +134,7 @@ MISPLACED_PART = rule(
             "messages.<N>: `tool_result` blocks can only be in `user` messages",
         ),
     ),
-    summary="a call stands in another's than the assistant's message, or a result in the "
-    "assistant's",
+    summary="a call is outside the assistant's messages, or a result is in one of the assistant's",
     help="heal moves the part into a message of the right role",
     what="Calls belong to the assistant, results to the user's side. In OpenAI Chat and LangChain "
     "this is about `tool_calls` in a message of another role, a `tool` message above all.",
@@ -159,7 +158,7 @@ MALFORMED = rule(
     summary="a message or a block is not what this format calls one",
     help="heal removes it and lists it in the quarantine; text is kept",
     what="A value is of the wrong type, lacks the field that says what it is or what it holds, or "
-    "is an empty list where none may stand (`tool_calls` of OpenAI Chat).",
+    "is an empty list where none may be (`tool_calls` of OpenAI Chat).",
     cause="A file was edited by hand, cut, or written by another program.",
     repair="What can be read as text stays; the rest is removed and kept in the quarantine list.",
     failures=("F40",),
@@ -175,11 +174,11 @@ DOCUMENT_TEXT = rule(
             "ContentBlock with a text field.",
         ),
     ),
-    summary="a document stands without a text",
+    summary="a document comes without a text",
     help="heal adds a short text",
     what="Converse wants a text block in every message that holds a document.",
     cause="A document was sent or kept alone.",
-    repair="A short text is added behind it.",
+    repair="A short text is added after it.",
     failures=("F40",),
 )
 
@@ -378,7 +377,7 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
     for part in (*parts.calls, *parts.results, *parts.reasoning, *parts.servers):
         role = case.messages[part.home].role
         if is_misplaced(part, role, case.profile.dialect):
-            text = f"a {part.kind} stands in a message of the {role}"
+            text = f"a {part.kind} is in a message of the {role}"
             wording = "result" if part.kind == RESULT else ""
             yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
 
@@ -388,7 +387,7 @@ def misplaced_calls(case: Case) -> Iterator[Finding]:
     """LS413 for formats in which the calls of a message are a field of their own."""
     for part in case.parts.rest:
         if part.flavor == CALLS_ELSEWHERE:
-            text = f"calls stand in a {case.messages[part.home].role} message"
+            text = f"calls are in a {case.messages[part.home].role} message"
             yield case.find(MISPLACED_PART, case.place(part), text)
 
 

@@ -14,11 +14,11 @@ DANGLING_PARENT = rule(
     summary="a record names a parent that is not in the file",
     help="repair links it to the record before it",
     what=(
-        "Claude Code from 2.1.112 on goes on at the record before it in the file if that is at "
+        "Claude Code from 2.1.112 on continues from the record before it in the file if that is at "
         "most five seconds older. Otherwise, and with older versions and pi always, a resume "
-        "leaves everything before it behind, without a word: that is an error."
+        "leaves everything before it behind, silently: that is an error."
     ),
-    cause="The parent was never written, was removed by hand, or stands in another file.",
+    cause="The parent was never written, was removed by hand, or is in another file.",
     repair="The record is linked to the record before it, where healthy files have the parent.",
     failures=("F77",),
 )
@@ -28,7 +28,7 @@ CYCLE = rule(
     name="parent-cycle",
     severity=WARNING,
     formats=TREES,
-    summary="the parents of a record go round in a circle",
+    summary="the parents of a record form a circle",
     help="repair links the record that closes the circle to the record before it",
     what="A program that follows the parents without care hangs or runs out of memory.",
     cause="An id that was used twice, or a record that names itself.",
@@ -45,7 +45,7 @@ REPEATED_ID = rule(
     help="repair gives the second one an id of its own",
     what="A program that keeps records by id loses one of the two: Claude Code the first.",
     cause="A program bug, or files that were joined.",
-    repair="The second record gets a new id, and what was written behind it hangs on that.",
+    repair="The second record gets a new id, and what was written after it refers to that.",
     failures=("F81",),
 )
 
@@ -54,7 +54,7 @@ CUT_OFF = rule(
     name="cut-off",
     severity=ERROR,
     formats=(*TREES, "codex", "gemini-cli"),
-    summary="the conversation starts anew in the middle of the file",
+    summary="the conversation starts over in the middle of the file",
     help="repair links the record to the turns before it",
     what="A record without a parent ends the walk, and a resume leaves all before it behind.",
     cause="A parent that was lost when the record was written.",
@@ -72,17 +72,17 @@ LOST_REPLY = rule(
     name="lost-reply",
     severity=ERROR,
     formats=TREES,
-    summary="a reply of the model hangs beside the conversation",
+    summary="a reply of the model is on a side branch",
     help="repair puts it back between the prompt and what follows",
     what=(
-        "The next turn hangs on a control record, or before a call that an older version dropped, "
+        "The next turn is attached to a control record, or to what came before a dropped call, "
         "so that a resume no longer sends the reply: the model forgets what it did."
     ),
     cause=(
         "A hook summary, a progress or an error record written late takes the reply's place as "
         "parent; or a resume by Claude Code up to 2.1.197 after a crash during a call."
     ),
-    repair="What follows is linked behind the reply; the order of the turns is the order in time.",
+    repair="What follows is attached to the reply; the order of the turns is the order in time.",
     failures=("F78",),
 )
 
@@ -91,16 +91,16 @@ SECOND_WRITER = rule(
     name="second-writer",
     severity=ERROR,
     formats=TREES,
-    summary="a second window wrote turns that a resume leaves behind",
+    summary="a second window wrote turns that a resume will drop",
     help="repair puts the turns of both into one line",
     what=(
-        "Two windows went on from the same record. A resume reads one branch and drops the other "
-        "without a word."
+        "Two windows continued from the same record. A resume reads one branch and drops the other "
+        "silently."
     ),
     cause="The same session was open in two places.",
     repair=(
         "Where there is evidence of two windows, the other branch is put before the newer one: "
-        "the two alternate in the file, a turn goes on behind the other's prompt, a window names "
+        "the two alternate in the file, a turn continues after the other's prompt, a window names "
         "its leaf after the other has spoken or was closed before, or no rewind is noted where the "
         "client notes every one. Without evidence it is taken for a rewind and left alone; "
         "`repair --branch LINE -o FILE` writes it as a session of its own."
@@ -133,8 +133,8 @@ STRANDED_RESULT = rule(
     summary="the real result of a call is stored where a resume does not look",
     help="repair puts the real result in the place of the missing or synthetic one",
     what=(
-        "The call is open, or answered by a placeholder, but the real result stands on a side "
-        "branch, in an event, beside the message or in a sub-agent's file."
+        "The call is open, or answered by a placeholder, but the real result is on a side "
+        "branch, in an event, next to the message or in a sub-agent's file."
     ),
     cause="The process died between the tool's end and the record for the model.",
     repair="The real result is given to the call, marked with nothing: it is what the tool said.",
@@ -161,9 +161,9 @@ UNDATED_LEAF = rule(
     formats=("claude-code",),
     errors=(("Claude Code", "No conversation found"),),
     summary="the last message has no time that can be read",
-    help="repair gives it a time right behind the newest one",
+    help="repair gives it a time right after the newest one",
     what="Claude Code from 2.1.112 on does not find the session at all, older ones cut the end.",
-    cause="A tool or a hand that wrote the record.",
+    cause="A tool, or somebody by hand, wrote the record.",
     repair="The record gets the newest time in the file, plus a millisecond.",
     failures=("F101",),
 )
@@ -176,11 +176,11 @@ OVERTAKEN_LEAF = rule(
     summary="an earlier line has a newer time than the last one",
     help="repair gives the last line the newest time",
     what=(
-        "Claude Code before 2.1.112 goes on at the line with the newest time, of several equal "
-        "ones at the first, and leaves what was said behind it without a word. Newer versions go "
+        "Claude Code before 2.1.112 continues from the line with the newest time, of several equal "
+        "ones at the first, and silently drops what was said after it. Newer versions go "
         "by the order of the file."
     ),
-    cause="A clock that was set back or stands still, or files that were joined.",
+    cause="A clock that was set back or stopped, or files that were joined.",
     repair="The last line gets the newest time in the file, plus a millisecond.",
     failures=("F101",),
 )

@@ -20,6 +20,19 @@ from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule, shown
 from lockstitch.splices import dump
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
+_UNIQUE_IN_TURN = (
+    *_UNIQUE,
+    ("bedrock", "The toolUse blocks at messages.<N>.content contain duplicate Ids: <id>"),
+)
+_UNIQUE_IN_REQUEST = (
+    *_UNIQUE,
+    ("openai-responses", "Duplicate function_call_output for call_id <id>"),
+    (
+        "bedrock",
+        "The model returned the following errors: messages.<N>.content.<M>: `tool_use` ids must "
+        "be unique",
+    ),
+)
 _ITEM_ID_MAX = 64
 _DECODE = msgspec.json.Decoder().decode
 _CUT_OFF = "cut off"
@@ -30,7 +43,7 @@ REPEATED_CALL = rule(
     code="LS201",
     name="repeated-call",
     dialects=ALL,
-    errors=_UNIQUE,
+    errors=_UNIQUE_IN_TURN,
     summary="two calls of one turn share an id",
     help="heal drops an exact repeat, and gives the second of two different calls an id of its own",
     what="The same call id appears twice inside one turn.",
@@ -50,10 +63,10 @@ REUSED_ID = rule(
         "langchain:mistral",
         "langchain:anthropic",
     ),
-    errors=_UNIQUE,
+    errors=_UNIQUE_IN_REQUEST,
     summary="a call id of an earlier turn is used again",
     help="heal gives the later occurrence a unique id on the wire, with its result",
-    what="Some models mint ids that are unique only inside one response, such as `bash:0`.",
+    what="Some models make ids that are unique only inside one response, such as `bash:0`.",
     cause="The provider's ids restart every turn; this provider wants them unique in the request.",
     repair="Call and result are paired by position first. The first occurrence keeps its id, so "
     "the cached prefix is stable; later ones get a derived id. Native ids that a model was "
@@ -70,8 +83,8 @@ MISSING_ID = rule(
             "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
         ),
     ),
-    summary="a call, or the result behind it, has no id",
-    help="heal mints an id from the call's place, or gives the result the id of its call",
+    summary="a call, or its result, has no id",
+    help="heal makes an id from the call's place, or gives the result the id of its call",
     what="The id of a call is empty or missing.",
     cause="A stream chunk came without an id.",
     repair="The call is paired with its result by position, then both get the same new id.",
@@ -99,7 +112,7 @@ ID_ALPHABET = rule(
     ),
     summary="an id has characters or a length this provider refuses",
     help="heal maps the id to one the provider takes, the same for call and result",
-    what="The id was minted by another provider and does not fit this one's alphabet.",
+    what="The id was made by another provider and does not fit this one's alphabet.",
     cause="A history that was built with one provider is sent to another.",
     repair="A deterministic map that never sends two ids to one, applied to call and result "
     "together. What is stored keeps its ids.",
@@ -174,8 +187,9 @@ BAD_ARGUMENTS = rule(
     "same API, and other providers, refuse it.",
     cause="The stream was cut in the middle of the arguments, or the model wrote bad JSON.",
     repair="Complete arguments in another format's spelling (text for an object, an object for "
-    "text, nothing for no arguments) are spelled anew. Otherwise they become `{}` and the original "
-    "is quarantined. No valid prefix is salvaged: that is how a truncated command gets run.",
+    "text, nothing for no arguments) are spelled in this one's way. Otherwise they "
+    "become `{}` and the original is quarantined. No valid prefix is salvaged: that is how a "
+    "truncated command gets run.",
     failures=("F21",),
 )
 TOOL_REFERENCE = rule(

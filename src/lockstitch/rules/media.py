@@ -79,10 +79,10 @@ ERROR_MEDIA = rule(
     dialects=("anthropic",),
     errors=(("anthropic", "all content must be type `text` if `is_error` is true"),),
     summary="an error result holds something other than text",
-    help="heal moves it behind the results and keeps the text",
+    help="heal moves it after the results and keeps the text",
     what="A result with `is_error` may hold text only.",
     cause="A failed tool returned a screenshot, or a repair flipped a result to an error.",
-    repair="What is not text moves behind the results of the same message.",
+    repair="What is not text moves after the results of the same message.",
     failures=("F51",),
 )
 TOO_MANY_BYTES = rule(

@@ -109,6 +109,11 @@ _TWICE = (
     ("openai-responses", "Duplicate function_call_output for call_id <id>"),
     ("openai-chat:mistral", "Not the same number of function calls and responses"),
     (
+        "openai-chat",
+        "Invalid parameter: Duplicate value for 'tool_call_id' of '<id>', in messages[<before>] "
+        "and messages[<again>].",
+    ),
+    (
         "gemini",
         "Please ensure that the number of function response parts is equal to the number of "
         "function call parts of the function call turn.",
@@ -129,8 +134,8 @@ ORPHAN_CALL = rule(
     dialects=ALL,
     errors=_NO_RESULT,
     summary="a tool call has no result",
-    help="heal answers it with a neutral error result right behind the call",
-    what="A tool call stands in the history and no result answers it.",
+    help="heal answers it with a neutral error result right after the call",
+    what="The model asked for a tool, and the history has no result for that call.",
     cause="The call is stored when the model speaks, the result only after the tool ran. Ctrl-C, "
     "a crash, a timeout or a new message in between leaves the call open for good, at the tail "
     "or, once more turns follow, in the middle.",
@@ -147,7 +152,7 @@ PARTIAL_BATCH = rule(
     errors=_NO_RESULT,
     summary="one of several parallel calls has no result",
     help="heal keeps the real results and answers only the missing ones",
-    what="Of the calls a model made in one turn some are answered and some are not.",
+    what="The model made several tool calls at once, and only some of them have a result.",
     cause="Parallel results are written one by one, and one was lost, cut off or never written.",
     repair="Real results stay; only the missing ones are answered, all in the order of the calls.",
     failures=("F03",),
@@ -160,7 +165,7 @@ ORPHAN_RESULT = rule(
     summary="a tool result answers no call",
     help="heal keeps its content as labelled text",
     what="A tool result names a call that is not in the history.",
-    cause="A cut, a summary or a hand-over took the call away and left its result.",
+    cause="A cut, a summary or a hand-over removed the call and left its result.",
     repair="The call is never invented, since its arguments are unknown. The result's content "
     "stays, as text that says what it is.",
     failures=("F04",),
@@ -171,8 +176,8 @@ DISPLACED_RESULT = rule(
     dialects=ALL,
     errors=(*_NO_RESULT, *_EARLY),
     summary="the result exists, but not where the provider looks for it",
-    help="heal moves the result to its call; what stood between follows behind it",
-    what="Call and result are both there, but something stands between them, or the result comes "
+    help="heal moves the result to its call; what was in between comes after it",
+    what="Call and result are both there, but something is between them, or the result comes "
     "before its call.",
     cause="A queued or steering message was appended while the tools ran, or results came late.",
     repair="The result moves to its call if exactly one call can own it; nothing is deleted.",
@@ -183,9 +188,9 @@ RESULT_LAYOUT = rule(
     name="result-layout",
     dialects=("anthropic", "bedrock", "gemini"),
     errors=_NO_RESULT,
-    summary="results are not first and together in the message behind their calls",
+    summary="results are not first and together in the message after their calls",
     help="heal puts all results first, together, in the order of the calls",
-    what="The results of one turn are spread over several messages, or text stands before them.",
+    what="The results of one turn are spread over several messages, or text comes before them.",
     cause="One message a result instead of one with all; text or images put in front.",
     repair="The results are gathered at the head of the first message; the rest follows.",
     failures=("F06",),
@@ -298,7 +303,7 @@ def open_calls(case: Case) -> Iterator[Finding]:
         kind = PARTIAL_BATCH if threads.call_zone[number] in answered else ORPHAN_CALL
         text = f"call {label(call)} has no result"
         if kind is PARTIAL_BATCH:
-            text += ", its siblings have"
+            text += ", although the other calls in its batch do"
         yield case.find(kind, case.place(call), text, **_named(case, call))
 
 
@@ -342,12 +347,22 @@ def repeated_strangers(case: Case) -> set[int]:
 def _repeated(case: Case, number: int, result: Part) -> Finding:
     real = case.threads.pairing.masked.get(number)
     if real is None:
-        text = f"call {label(result)} is answered again"
-        return case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
-    other = case.threads.results[real]
-    first = min(result, other, key=lambda part: (part.home, part.at))
-    text = f"a placeholder answers call {label(result)}, its real result is at "
-    return case.find(MASKED_RESULT, case.place(first), text + case.place(other), id=result.id)
+        earlier = [part for part in case.threads.results[:number] if part.id == result.id]
+        other = earlier[-1] if earlier else result
+        kind, text = DUPLICATE_RESULT, f"call {label(result)} is answered again"
+    else:
+        other = case.threads.results[real]
+        kind, text = MASKED_RESULT, f"a placeholder answers call {label(result)}, its real result "
+        text += f"is at {case.place(other)}"
+    first, last = sorted((result, other), key=lambda part: (part.home, part.at))
+    return case.find(
+        kind,
+        case.place(result if real is None else first),
+        text,
+        id=result.id,
+        before=case.request.number(first.home),
+        again=case.request.number(last.home),
+    )
 
 
 @finder()
@@ -363,7 +378,7 @@ def displaced_results(case: Case) -> Iterator[Finding]:
 def _displaced(case: Case, call: Part, result: Part) -> Finding:
     is_early = (result.home, result.at) < (call.home, call.at)
     place = case.place(result if is_early else call)
-    text = f"the result of call {label(call)} stands at {case.place(result)}, not behind it"
+    text = f"the result of call {label(call)} is at {case.place(result)}, not right after it"
     wording = "early" if is_early else ""
     return case.find(DISPLACED_RESULT, place, text, wording=wording, **_named(case, call))
 

@@ -27,7 +27,7 @@ COLLAPSED_STEPS = rule(
     help="heal splits the message where the next step's thinking begins",
     what="Thinking follows a tool call inside one message: that is a new step of the loop.",
     cause="A whole loop was recorded under one message id and replayed as a single message.",
-    repair="The message is split at the tool boundary and each call gets its result behind it.",
+    repair="The message is split at the tool boundary and each call gets its result after it.",
     failures=("F24", "F29"),
 )
 UNSIGNED_THINKING = rule(
@@ -138,7 +138,7 @@ LONE_REASONING = rule(
     what="A reasoning item that is sent with its id and the item it produced are one unit. Without "
     "an id nothing is asked for, and with `store: false` and its encrypted content OpenAI takes it "
     "alone (a warning there, since other servers of this API do not).",
-    cause="The output item was dropped, filtered or cut off behind the reasoning.",
+    cause="The output item was dropped, filtered or cut off after the reasoning.",
     repair="The lone reasoning item is dropped.",
     failures=("F31",),
     known="only items with an id; Codex sends lone reasoning after an interrupt, and is answered",
@@ -177,12 +177,12 @@ BOUND_REASONING = rule(
         ),
     ),
     summary="thinking is bound to a prefix that a repair had to change",
-    help="heal drops the thinking behind the first place it changed",
+    help="heal drops the thinking after the first place it changed",
     what="Newer Claude models accept a replayed thinking block only while everything before it is "
     "unchanged. This cannot be seen in a list; it is what a repair of the middle would cause.",
     cause="Anything that edits history: a repair, a compaction, a reminder put in later.",
     repair="The repair with the smallest change of the prefix is chosen, and signed thinking "
-    "behind the first changed place is dropped with it. Where the model is named and does not bind "
+    "after the first changed place is dropped with it. Where the model is named and does not bind "
     "thinking, it stays.",
     failures=("F24",),
     known="Claude Fable 5.1 and later 5.x models; assumed where no model is named",
@@ -199,7 +199,7 @@ REASONING_SHAPE = rule(
     help="heal adds the empty `summary`",
     what="`summary` is required, even when it is empty, and may hold only texts.",
     cause="A clean-up removed empty values, or another provider wrote the item.",
-    repair="An empty `summary` is added; what is no text in one goes to the quarantine.",
+    repair="An empty `summary` is added; what is not text in one goes to the quarantine.",
     failures=("F34",),
 )
 THOUGHT_SIGNATURE = rule(
@@ -427,7 +427,7 @@ def reasoning_items(case: Case) -> Iterator[Finding]:
         elif not isinstance(part.raw.get("summary"), list):
             yield case.find(REASONING_SHAPE, case.place(part), "`summary` is missing")
         elif whole_summary(part) != part.raw["summary"]:
-            text = "`summary` holds what is no text"
+            text = "`summary` holds something that is not text"
             yield case.find(REASONING_SHAPE, case.place(part), text, lossy=True)
 
 

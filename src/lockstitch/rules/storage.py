@@ -15,7 +15,7 @@ TORN_LINE = rule(
     summary="a line of the file, or the file itself, breaks off in the middle of a record",
     help="repair takes the torn piece out of the file and keeps it with the backup",
     what=(
-        "The line is no JSON and cannot be made JSON without inventing the rest of it. "
+        "The line is not JSON and cannot be made JSON without inventing the rest of it. "
         "Programs skip it in silence, stop at it, or refuse the whole session. A file that is one "
         "JSON document, or packed, cannot be read at all by its program if its end is missing."
     ),
@@ -25,7 +25,7 @@ TORN_LINE = rule(
     ),
     repair=(
         "The torn bytes are moved to the quarantine in the backup's manifest, whole, and a "
-        "document is closed behind what is whole. "
+        "document is closed after what is whole. "
         "A call whose result was torn gets a neutral result, as one whose result was never written."
     ),
     failures=("F56", "F60"),
@@ -36,10 +36,10 @@ WELDED = rule(
     name="welded-records",
     severity=ERROR,
     formats=LINES,
-    summary="two records stand on one line",
+    summary="two records are on one line",
     help="repair gives every record that is whole a line of its own",
     what=(
-        "A record was written behind another one, often behind the torn half of one, without a "
+        "A record was written after another one, often after the torn half of one, without a "
         "line break between. Programs that read line by line skip both, the good one too."
     ),
     cause=(
@@ -60,9 +60,9 @@ NUL_RUN = rule(
     formats=LINES,
     summary="the file holds a run of NUL bytes",
     help="repair takes the NUL bytes out and keeps the records around them",
-    what="Zeros stand where text should be, at the end of the file or between good records.",
+    what="Zeros are where text should be, at the end of the file or between good records.",
     cause="The file had grown but its data never reached the disk when the machine went down.",
-    repair="The zeros are removed; records before, behind and around them keep their bytes.",
+    repair="The zeros are removed; records before, after and around them keep their bytes.",
     failures=("F58",),
 )
 
@@ -100,7 +100,7 @@ NOT_AN_OBJECT = rule(
     name="not-an-object",
     severity=WARNING,
     formats=LINES,
-    summary="a line is JSON, but no record",
+    summary="a line is JSON, but not a record",
     help="repair moves the line to the quarantine",
     what="The line holds null, a number, a string or a list. Some versions crash on it.",
     cause="A hook or a script that wrote into the file.",
@@ -155,13 +155,13 @@ SPREAD_RECORD = rule(
     name="spread-record",
     severity=ERROR,
     formats=LINES,
-    summary="a record stands on several lines, although nothing in it is broken",
+    summary="a record is spread over several lines, although nothing in it is broken",
     help="repair writes it on one line",
     what=(
         "The record is whole, with line breaks between its tokens. Programs that read one record "
         "a line take none of its lines for one; the newest Claude Code reads it."
     ),
-    cause="An editor or a formatter that prints JSON for people, or a hand that broke the line.",
+    cause="An editor or a formatter that prints JSON for people, or somebody who edited the file.",
     repair="The line breaks between its tokens become spaces; every other byte stays.",
     failures=("F59",),
 )
@@ -183,7 +183,7 @@ UNREAD_VALUE = rule(
     repair=(
         "None. A line or a row with such a value keeps its bytes through every repair, and so does "
         "the value in a file that is one document. A repair that would have to change it is "
-        "declined, and says so; the session stays as it was."
+        "declined with a reason; the session stays as it was."
     ),
     failures=("F60",),
 )
@@ -206,12 +206,12 @@ MALFORMED_RECORD = rule(
         "A message without content, a record without its time, id or payload, or a file that does "
         "not start with its head. Programs skip such a record, crash on it, or refuse the file."
     ),
-    cause="A program bug, or a hand that edited the file.",
+    cause="A program bug, or somebody who edited the file by hand.",
     repair=(
         "What the rest of the file tells is put right: a head that is out of place, a time, an id, "
         "a number, an item in another spelling. A record that holds nothing goes to the "
-        "quarantine, and what hung on it hangs on the one before it. A finding that is not marked "
-        "as fixable is left as it is."
+        "quarantine, and records that referred to it refer to the one before it. A finding that is "
+        "not marked as fixable is left as it is."
     ),
     failures=("F40", "F104"),
 )
@@ -225,17 +225,17 @@ DAMAGED_RECORD = rule(
     lossy=False,
     summary="a store of Lockstitch's own holds other bytes than were written to it",
     help=(
-        "`lockstitch repair` writes the session anew from all that can be read, and keeps the "
-        "damaged one beside it; `show` and `export` read what stands behind the damage, too"
+        "`lockstitch repair` rewrites the session from all that can be read, and keeps the "
+        "damaged one next to it; `show` and `export` read what comes after the damage, too"
     ),
     what=(
         "Every record carries a checksum over itself and the one before it, and every large value "
         "is named by its content. A record that changed, is missing or changed places does not "
-        "fit. The records behind it are proven by the checksum that it still carries."
+        "fit. The records after it are proven by the checksum that it still carries."
     ),
     cause=(
         "A disk or memory that flipped bits, a copy of a live database made by something other "
-        "than SQLite, or a hand that edited the store. No crash of a writer causes it."
+        "than SQLite, or somebody who edited the store by hand. No crash of a writer causes it."
     ),
     repair=(
         "One flipped bit is found by the checksum and put back. Every other record is kept as it "

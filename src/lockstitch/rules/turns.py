@@ -41,7 +41,7 @@ ALTERNATION = rule(
     summary="two messages of one role follow each other",
     help="heal merges them; assistant turns are never merged across a tool call",
     what="This provider wants user and assistant to alternate.",
-    cause="A summary, a retry or a reminder was put beside another message of the same role.",
+    cause="A summary, a retry or a reminder was put next to another message of the same role.",
     repair="Neighbours of one role are merged. Template-strict servers do not count the tool flow, "
     "so two user turns with only tool messages between them get a short assistant turn between.",
     failures=("F41",),
@@ -155,7 +155,7 @@ MIXED_RESPONSES = rule(
     help="heal moves the other parts into a turn of their own",
     what="A response turn must hold exactly the responses.",
     cause="Text, a reminder or an image was merged into it.",
-    repair="The other parts move into a user turn right behind it.",
+    repair="The other parts move into a user turn right after it.",
     failures=("F45", "F46"),
 )
 _SYSTEM_BLOCKS = ("tool_addition", "tool_removal")
@@ -172,7 +172,7 @@ SYSTEM_PLACE = rule(
             'parameter, not "system" as an input message role.',
         ),
     ),
-    summary="a system message stands where the provider takes none",
+    summary="a system message is where the provider takes none",
     help="heal turns it into a labelled user message, or moves a first one into `system`",
     what="Chat templates take one system message, at the start. Anthropic takes one only behind a "
     "user turn, in front of an assistant turn or at the end.",
@@ -310,7 +310,7 @@ def system_place(case: Case) -> Iterator[Finding]:
     """LS411."""
     for position, message in enumerate(case.messages):
         if message.role == SYSTEM and is_system_misplaced(case, position):
-            text = "a system message stands where this provider takes none"
+            text = "a system message is where this provider takes none"
             yield case.find(SYSTEM_PLACE, case.place_at(message.index), text)
 
 

@@ -72,7 +72,7 @@ COUNTED: dict[str, tuple[str, str]] = {
     "LS603": ("run of NUL bytes", "runs of NUL bytes"),
     "LS604": ("byte order mark", "byte order marks"),
     "LS605": ("line that is not UTF-8", "lines that are not UTF-8"),
-    "LS606": ("line that is no record", "lines that are no records"),
+    "LS606": ("line that is not a record", "lines that are not records"),
     "LS607": ("repeated line", "repeated lines"),
     "LS608": ("missing line break", "missing line breaks"),
     "LS609": ("broken line", "broken lines"),

@@ -13,8 +13,8 @@ from lockstitch.errors import LockstitchError
 from lockstitch.formats import lines, packed
 from lockstitch.formats.base import Format, Glimpse
 from lockstitch.formats.registry import format_named, owner_of
-from lockstitch.report import OWN, Report
-from lockstitch.sessions.summary import Summary, described, is_many, one_line, resuming
+from lockstitch.report import OWN, Report, is_many
+from lockstitch.sessions.summary import Summary, described, one_line, resuming
 
 _HEAD = 1 << 17
 _TAIL = 1 << 16
@@ -77,7 +77,8 @@ class Summaries:
             told = _glimpse(report.target, format_named(report.format))
         except (LockstitchError, OSError):
             return described(report)
-        return described(report, told.title or told.prompt)
+        known = described(report, told.title or told.prompt)
+        return structs.replace(known, project=known.project or told.project)
 
     def _row(self, report: Report) -> Summary:
         if report.target not in self.rows:
@@ -85,7 +86,9 @@ class Summaries:
         known = self.rows[report.target].get(report.session)
         if known is None:
             return described(report)
-        return structs.replace(described(report, known.title), updated=known.updated)
+        made = described(report, known.title)
+        project = made.project or known.project
+        return structs.replace(made, updated=known.updated, project=project)
 
 
 def summarized(report: Report) -> Summary:

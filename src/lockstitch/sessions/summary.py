@@ -15,7 +15,8 @@ from msgspec import Struct, structs
 
 from lockstitch.errors import LockstitchError
 from lockstitch.formats.registry import format_named
-from lockstitch.report import OWN, Report
+from lockstitch.places import pasted
+from lockstitch.report import OWN, Report, is_many
 from lockstitch.rules import ERROR, RULES, Finding
 from lockstitch.rules.words import grouped
 
@@ -25,7 +26,6 @@ HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreada
 _DROPPING = frozenset(
     {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
 )
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 _MOST_WORDS = 3
 _SHORT_ID = 8
 _LONGEST = 200
@@ -106,11 +106,6 @@ class Problem(Struct):
 def key_of(target: str, session: str | None) -> Key:
     """Return what tells a session from others: its file, and its id where a file holds many."""
     return target, session if is_many(target) else None
-
-
-def is_many(target: str) -> bool:
-    """Whether a file holds many sessions."""
-    return target.endswith(_DATABASES)
 
 
 def problems(findings: Sequence[Finding]) -> list[Problem]:
@@ -227,15 +222,6 @@ def ago(seconds: float) -> str:
             count = int(seconds // length)
             return f"{count} {unit}{'s' * (count != 1)} ago"
     return "just now"
-
-
-def pasted(path: str, home: str | None = None) -> str:
-    """Return a path as it can be pasted into a shell, with ``~`` for the home directory."""
-    own = os.path.expanduser("~") if home is None else home  # noqa: PTH111 - start-up time
-    if own and own != os.sep and path.startswith(own.rstrip(os.sep) + os.sep):
-        rest = path[len(own.rstrip(os.sep)) + 1 :]
-        return f"~/{shlex.quote(rest)}" if rest else "~"
-    return shlex.quote(path)
 
 
 def sentence(text: str) -> str:

@@ -97,7 +97,7 @@ def opened(target: str) -> tuple[Backend, Place]:
     """Open an existing store."""
     place = place_of(target)
     if place is None:
-        raise Unreadable("is no store of Lockstitch's own")
+        raise Unreadable("is not a store of Lockstitch's own")
     return open_backend(place.url, create=False), place
 
 

@@ -39,7 +39,7 @@ def address_of(target: str) -> str:
         return target
     place = place_of(target)
     if place is None:
-        raise UsageError(f"is no store; write its address: {KNOWN.rpartition(' or ')[0]}")
+        raise UsageError(f"is not a store; write its address: {KNOWN.rpartition(' or ')[0]}")
     return place.url
 
 

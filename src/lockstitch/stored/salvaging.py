@@ -136,7 +136,7 @@ def summary_of(found: Salvage) -> str:
     restored = sum(one.proof == "restored" for one in found.records)
     parts = [f"{whole} records are what was written"]
     if found.behind:
-        parts.append(f"{found.behind} of them behind the damage")
+        parts.append(f"{found.behind} of them after the damage")
     if restored:
         parts.append(f"{restored} put right again")
     if unproven:

@@ -287,7 +287,7 @@ def _told(event: Event) -> str:
         case Interrupted():
             return f"interrupted: {event.reason}" if event.reason else "interrupted"
         case Compacted():
-            return f"a summary stands for all up to record {event.through}"
+            return f"a summary replaces everything up to record {event.through}"
         case Rewound():
             return f"went back to record {event.to}"
         case Ended():

@@ -166,7 +166,7 @@ def test_a_plan_is_told_as_a_plan(threads: Path, lockstitch: Run) -> None:
     words = ("repair", threads, "--session", "agent-killed")
     for more in ((), ("--diff",)):
         _, printed = lockstitch(*words, *more)
-        told = printed.index("planned, nothing is written yet")
+        told = printed.index("planned, nothing is changed yet")
         assert told < printed.index("brought back")
     _, printed = lockstitch(*words, "--yes")
     assert "brought back" in printed

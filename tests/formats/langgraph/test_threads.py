@@ -233,6 +233,9 @@ def test_a_question_stays_pending_and_is_answered(
     status, printed = lockstitch("repair", "--yes", threads, "--session", thread)
     assert status == 0
     assert "waits for a person" in printed
+    # what waits is not marked as broken
+    status, shown = lockstitch("show", threads, "--session", thread)
+    assert (status, "LS101" in shown, "waits for a person" in shown) == (0, False, True), shown
     assert rows(threads) == before
     with saving(threads) as saver:
         graph = graph_of(thread, Scripted(), saver)

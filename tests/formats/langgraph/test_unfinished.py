@@ -25,10 +25,10 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
-from lockstitch.provider.desk import Desk, Entry
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Service
 from tests.postgres_server import shared
 
 from .graphs import BATCH, RESULT, Halted, Scripted, agent, calling, saving
@@ -141,7 +141,7 @@ def killed() -> None:
 def asked_again(kind: str, address: str, name: str, words: Any) -> tuple[list[Entry], Any]:
     """Go on with the real client, which the strict provider answers; gives what it said to that."""
     log: list[Entry] = []
-    desk = Desk(chosen([]), Script([]), clock=time.time, log=log.append)
+    desk = Service(chosen([]), Script([]), clock=time.time, log=log.append)
     with running(desk) as url, opened(kind, address) as saver:
         model: Any = ChatAnthropic(
             model="claude", base_url=url, api_key="none", default_headers={"Connection": "close"}

@@ -30,10 +30,10 @@ from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Send, interrupt
 
-from lockstitch.provider.desk import Desk, Entry, Records
 from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
+from lockstitch.provider.service import Entry, Records, Service
 from tests.integrations.langgraph.savers import apostgres, asqlite, postgres, sqlite
 
 STUCK = "stuck"
@@ -280,7 +280,7 @@ def replying(*jobs: str) -> Reply:
 def provided(folder: Path, *replies: Reply) -> Iterator[Provider]:
     """Run the strict provider with these replies, and keep the bodies in a folder."""
     made = Provider(folder)
-    desk = Desk(
+    desk = Service(
         chosen([]),
         Script(replies),
         clock=time.time,

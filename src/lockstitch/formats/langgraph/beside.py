@@ -26,7 +26,7 @@ from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import Finding
 from lockstitch.rules.rule import shown
 
-HIDDEN = "is kept beside the checkpoint, where a new prompt hides it"
+HIDDEN = "is stored next to the checkpoint, where a new prompt hides it"
 _SPOKEN_TO = frozenset({"human", "system"})
 
 

@@ -283,7 +283,7 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
             if call not in lacking or call in transcript.evidence:
                 continue
             transcript.evidence[call] = item.view
-            text = f"the result of call {shown(call)} was left beside an earlier checkpoint"
+            text = f"the result of call {shown(call)} was left next to an earlier checkpoint"
             yield find("LS901", _place(transcript, item.record, *item.path), text)
     unanswered_calls = open_calls(reading.items) - transcript.evidence.keys()
     for stored in reading.snapshot.failed if unanswered_calls else ():
@@ -293,7 +293,7 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
             call = fields_of(item.view)["tool_call_id"]
             if call not in transcript.evidence:
                 transcript.evidence[call] = item.view
-                text = f"the error of call {shown(call)} was left beside an earlier checkpoint"
+                text = f"the error of call {shown(call)} was left next to an earlier checkpoint"
                 yield find("LS901", _place(transcript, item.record), text)
 
 

@@ -187,7 +187,7 @@ class Walk:
             self.torn = self.strange = None
             self._open(line, place + len(piece))
         elif any(self._is_proof(one, place) for one in [line, *hidden(piece)]):
-            raise self._damage("and more stands behind it")
+            raise self._damage("and more follows it")
 
     def _damage(self, why: str) -> Damaged:
         number = self.state.seq + len(self.broken) + 1

@@ -31,7 +31,7 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
     "57014": (Busy, "the server cancelled the statement, or its time was up"),
     "40001": (Busy, "the server could not put it in order with what others wrote"),
     "40P01": (Busy, "the server broke a deadlock"),
-    "23505": (Damaged, "records stand behind the session's end"),
+    "23505": (Damaged, "there are records after the session's end"),
     "XX001": (Damaged, "the server found damaged data"),
     "XX002": (Damaged, "the server found a damaged index"),
 }

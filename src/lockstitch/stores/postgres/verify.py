@@ -22,7 +22,7 @@ CHUNK_BYTES = 4 << 20
 
 
 class _Session(Struct, frozen=True):
-    """A session's row, and whether records stand behind its end."""
+    """A session's row, and whether there are records after its end."""
 
     id: int
     digest: bytes
@@ -138,7 +138,7 @@ def _problem(session: _Session, last: Record) -> str:
         return "its last record is not the one that was written last (checksum)"
     if last.epoch > session.listed.epoch:
         return "its last record was written under a lease that was never given"
-    return "records stand behind its end" if session.has_more else ""
+    return "there are records after its end" if session.has_more else ""
 
 
 def _strays(ask: Ask) -> Iterator[Fault]:

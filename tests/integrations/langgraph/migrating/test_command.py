@@ -38,7 +38,7 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
         ("a", "langgraph.a", "copied")
     ]
     undo = f"lockstitch undo {target} --run {told_['run']}"
-    assert f"`{undo}` takes it back." in err
+    assert f"To undo it: {undo}" in err
     status, _, err = lockstitch("migrate", address, target)
     assert status == 0
     assert "Copied 1 thread" in err
@@ -59,7 +59,7 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
     [
         (("--session", "nothing"), "there is no thread nothing"),
         (("--session", "a", "--as", "b"), "keeps its id"),
-        (("--format", "lockstitch"), "is no store of Lockstitch's own"),
+        (("--format", "lockstitch"), "is not a store of Lockstitch's own"),
     ],
 )
 def test_what_the_command_refuses(

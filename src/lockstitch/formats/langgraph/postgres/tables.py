@@ -98,7 +98,7 @@ def _found(connection: Connection, database: Database) -> Found:
     if listed and not homes and all(row[2] < _WHOLE for row in listed):
         raise Unreadable(
             f"{database.address.url}: its checkpoints are of another shape than those of "
-            "PostgresSaver: of the shallow saver, which keeps no history that a repair could hang "
+            "PostgresSaver: of the shallow saver, which keeps no history that a repair could build "
             "on, or of LangGraph Platform; they are not supported"
         )
     return Found(bool(own), tuple(homes))

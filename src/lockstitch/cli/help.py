@@ -1,0 +1,114 @@
+"""Help pages: the list of all commands, and a page for each, laid out for the terminal's width."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from typing import TYPE_CHECKING
+
+from lockstitch.cli import COMMANDS, command, terminal
+from lockstitch.cli.declarations import COMMON
+from lockstitch.cli.summaries import SUMMARIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lockstitch.cli.declarations import Command
+
+GROUPS = {
+    "sessions": "Your session is dead",
+    "store": "Your own store of sessions",
+    "requests": "In front of a provider",
+    "": "More",
+}
+ABOUT = (
+    "Repairs the sessions of AI agents that cannot be resumed any more, because the provider "
+    "rejects them or turns are missing, and stores the sessions of your own agents so that they "
+    "cannot break."
+)
+EXIT_STATUS = (
+    "0: clean or repaired. 1: findings are left. 2: bad usage, unreadable input, or an internal "
+    "error. 130: interrupted by Ctrl-C."
+)
+START = (
+    ("lockstitch", "On a terminal: pick a session, see what is wrong, repair it, resume it."),
+    ("lockstitch scan", "Find every agent session on this machine, and what is wrong with it."),
+    ("lockstitch repair TARGET", "Show what would change, ask, keep a backup, repair."),
+    ("lockstitch undo TARGET", "Take the repair back, byte for byte."),
+)
+_WIDEST, _NARROWEST = 100, 40
+# Longer ones have their meaning on the next line.
+_COLUMN = 28
+
+
+def overview() -> str:
+    """All commands in their groups, and what to type first."""
+    usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
+    lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
+    listed = {name: SUMMARIES.get(name) or _declared(name) for name in COMMANDS}
+    for group, title in GROUPS.items():
+        rows = [(name, summary) for name, (where, summary) in listed.items() if where == group]
+        lines += _section(title, rows)
+    lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
+    lines += [*_filled("lockstitch COMMAND -h tells more about one command, with examples."), ""]
+    return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
+
+
+def page(declared: Command) -> str:
+    """All about one command."""
+    operand = declared.operand
+    usage = f"lockstitch {declared.name} [OPTIONS] {operand.usage}"
+    lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_filled(declared.summary), ""]
+    lines += [*_filled(declared.details), ""]
+    lines += _section("Arguments", [(operand.metavar, operand.help)])
+    lines += _section("Options", ((one.usage, one.help) for one in declared.options))
+    lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
+    lines += [_title("Examples"), *(f"  {example}" for example in declared.examples), ""]
+    return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
+
+
+def _declared(name: str) -> tuple[str, str]:
+    """The group and summary of a command that the generated list does not know yet."""
+    found = command(name)
+    return found.group if found.group in GROUPS else "", found.summary
+
+
+def _title(text: str) -> str:
+    return terminal.paint(f"{text}:", "bold")
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
+
+
+def _filled(text: str) -> Iterator[str]:
+    return _wrapped(text, "", "")
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A title, and rows of a term and its meaning in two columns; nothing without rows."""
+    rows = list(rows)
+    if not rows:
+        return
+    yield _title(title)
+    column = min(max(len(term) for term, _ in rows) + 4, _COLUMN)
+    for term, meaning in rows:
+        fits = len(term) + 4 <= column
+        if not fits:
+            yield f"  {term}"
+        yield from _wrapped(
+            meaning, f"  {term}".ljust(column) if fits else " " * column, " " * column
+        )
+    yield ""
+
+
+def _wrapped(text: str, first: str, other: str) -> Iterator[str]:
+    for paragraph in text.split("\n"):
+        yield from textwrap.wrap(
+            paragraph,
+            _width(),
+            initial_indent=first,
+            subsequent_indent=other,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )

@@ -1,0 +1,175 @@
+"""What can go wrong to order: a few words say which fault, where in the answer, and how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lockstitch.errors import UsageError
+
+REPEATED, SAME, MISSING = "repeated", "same", "missing"
+SUMMARIES = "summaries"
+_LOWEST_STATUS, _HIGHEST_STATUS = 400, 599
+_TOO_MANY = 429
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """One fault, or several at once.
+
+    ``drop``: the connection is closed before any byte.
+    ``status`` and ``retry_after``: this error instead of an answer.
+    ``stall`` and ``after``: silence for so many seconds behind so many events; behind none, the
+    head of the answer is held back, too.
+    ``slow``: so many seconds between one event and the next.
+    ``cut`` and ``cut_bytes``: the connection is closed behind so many events, or bytes of the body.
+    ``ids``: the ids of tool calls are ``repeated`` in every reply, the ``same`` within one reply,
+    or ``missing``.
+    ``only`` and ``times``: which requests, and how many of them, it happens to.
+    """
+
+    words: str = ""
+    drop: bool = False
+    status: int = 0
+    retry_after: int | None = None
+    stall: float | None = None
+    after: int = 0
+    slow: float = 0.0
+    cut: int | None = None
+    cut_bytes: int | None = None
+    ids: str = ""
+    only: str = ""
+    times: int | None = None
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the answer does not arrive whole, so that a client has to ask again."""
+        is_cut = self.cut is not None or self.cut_bytes is not None
+        return self.drop or bool(self.status) or is_cut or self.stall == math.inf
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that an error comes with: a provider that is asked too often says when."""
+        seconds = self.retry_after
+        if seconds is None and self.status == _TOO_MANY:
+            seconds = 1
+        return {} if seconds is None else {"retry-after": str(seconds)}
+
+
+NONE = Fault()
+
+
+class Faults:
+    """The faults for all requests: each request meets the first one that is meant for it."""
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self._left = list(faults)
+
+    def replace(self, faults: Iterable[Fault]) -> None:
+        """Let these happen from now on, and no others."""
+        self._left = list(faults)
+
+    def take(self, *, summary: bool) -> Fault:
+        """Return the fault that the next request meets; ``summary`` is whether it is for one."""
+        for index, fault in enumerate(self._left):
+            if fault.only == SUMMARIES and not summary:
+                continue
+            if fault.times == 1:
+                del self._left[index]
+            elif fault.times is not None:
+                self._left[index] = structs.replace(fault, times=fault.times - 1)
+            return fault
+        return NONE
+
+
+def faults_in(text: str) -> list[Fault]:
+    """Read faults for all requests, with commas between them."""
+    return [fault_in(part) for part in text.split(",") if part.strip()]
+
+
+def fault_in(text: str) -> Fault:
+    """Read one fault, such as ``stall=5 after=3``; raise UsageError for what is none."""
+    given: dict[str, Any] = {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        field = name.replace("-", "_")
+        reader = _READERS.get(field)
+        if reader is None:
+            known = ", ".join(key.replace("_", "-") for key in _READERS)
+            raise UsageError(f"there is no fault {name!r}; the words for faults are {known}")
+        given[field] = reader(name, value)
+    if given and not given.keys() & _FAULTS:
+        raise UsageError(f"{text!r} names no fault, only when one shall happen")
+    return Fault(words=" ".join(text.split()), **given)
+
+
+def _switch(name: str, value: str) -> bool:
+    if value:
+        raise UsageError(f"the fault {name} takes no value")
+    return True
+
+
+def _count(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdecimal() or len(value) > len(str(10**9)):
+        raise UsageError(f"{name} takes a whole number, as in {name}=3")
+    return int(value)
+
+
+def _times(name: str, value: str) -> int:
+    times = _count(name, value)
+    if not times:
+        raise UsageError(f"{name} takes a whole number from 1 on")
+    return times
+
+
+def _status(name: str, value: str) -> int:
+    status = _count(name, value)
+    if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS:
+        raise UsageError(f"{name} takes the status of an error, {_LOWEST_STATUS} to 599")
+    return status
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"{name} takes seconds, as in {name}=0.5")
+    return seconds
+
+
+def _stall(name: str, value: str) -> float:
+    return _seconds(name, value) if value else math.inf
+
+
+def _ids(name: str, value: str) -> str:
+    return _one_of(name, value, (REPEATED, SAME, MISSING))
+
+
+def _only(name: str, value: str) -> str:
+    return _one_of(name, value, (SUMMARIES,))
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise UsageError(f"{name} takes one of {', '.join(known)}, as in {name}={known[0]}")
+    return value
+
+
+_READERS = {
+    "drop": _switch,
+    "status": _status,
+    "retry_after": _count,
+    "stall": _stall,
+    "after": _count,
+    "slow": _seconds,
+    "cut": _count,
+    "cut_bytes": _count,
+    "ids": _ids,
+    "only": _only,
+    "times": _times,
+}
+_FAULTS = _READERS.keys() - {"retry_after", "after", "only", "times"}

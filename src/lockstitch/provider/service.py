@@ -1,0 +1,235 @@
+"""The provider without its sockets: each request is kept if wished, judged, answered and logged."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.errors import LockstitchError
+from lockstitch.model.parts import TEXT, USER
+from lockstitch.provider.delivery import End
+from lockstitch.provider.faults import NONE, Fault, Faults
+from lockstitch.provider.judge import Verdict, judge
+from lockstitch.provider.replies import Incoming, Reply, Script
+from lockstitch.provider.wire import (
+    COUNT,
+    INVALID,
+    STREAM,
+    Address,
+    Turn,
+    Wire,
+    ident_of,
+    tokens_in,
+)
+from lockstitch.rules import Finding
+
+ACCEPTED, REFUSED = "accepted", "refused"
+_NOTHING_SENT = 0
+_BROKEN_SCRIPT = 500
+_SUMMARY = re.compile(r"\bsummar(?:y|ise|ize)", re.IGNORECASE)
+
+
+class Entry(Struct, frozen=True):
+    """A line of the log: what came and what became of it, never what it said.
+
+    ``status`` is 0 where the connection was dropped, ``fault`` what went wrong to order.
+    """
+
+    number: int
+    path: str
+    dialect: str
+    outcome: str
+    status: int
+    messages: int
+    stream: bool
+    findings: tuple[Finding, ...]
+    record: str | None
+    fault: str = ""
+
+
+class Answer(Struct, frozen=True):
+    """What goes back: a status with a body, or a turn to be streamed, and what goes wrong."""
+
+    status: int
+    body: dict[str, Any] = {}
+    turn: Turn | None = None
+    headers: dict[str, str] = {}
+    fault: Fault = NONE
+    number: int = 0
+
+
+class Asked(Struct, frozen=True):
+    """A request that came, and where it was kept."""
+
+    wire: Wire
+    data: bytes
+    at: Address
+    record: str | None
+
+
+class Records:
+    """A folder that keeps every request body under its number, for its owner's eyes only."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        taken = [path.name.partition("-")[0] for path in self._folder.glob("*.json")]
+        self._last = max((int(number) for number in taken if number.isdecimal()), default=0)
+
+    def keep(self, name: str, data: bytes) -> str:
+        """Write one body as it came, and return the name of its file."""
+        self._last += 1
+        path = self._folder / f"{self._last:06}-{name}.json"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+        return path.name
+
+
+class Service:
+    """The provider without its sockets: bytes of a request in, an answer out.
+
+    ``rules`` names the profile each dialect is judged by, ``log`` takes an entry a request and
+    ``seen`` its parsed body, ``ended`` how the answer to it came to its end, ``clock`` tells the
+    seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything that it is made of comes from outside
+        self,
+        rules: dict[str, str],
+        script: Script,
+        *,
+        clock: Callable[[], float],
+        log: Callable[[Entry], None] | None = None,
+        seen: Callable[[Entry, Mapping[str, Any]], None] | None = None,
+        ended: Callable[[int, End], None] | None = None,
+        records: Records | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self._rules = rules
+        self._script = script
+        self._clock = clock
+        self._log = log
+        self._seen = seen
+        self._ended = ended
+        self._records = records
+        self._faults = faults or Faults()
+        self._number = 0
+
+    def received(self, wire: Wire, data: bytes, at: Address) -> Asked:
+        """Take a request that came to an address."""
+        name = f"{wire.dialect}-count" if at.asks == COUNT else wire.dialect
+        record = None if self._records is None else self._records.keep(name, data)
+        return Asked(wire, data, at, record)
+
+    def judged(self, asked: Asked) -> Verdict:
+        """Judge a request; it touches nothing of the service, so that a thread may do it."""
+        return judge(asked.data, asked.wire, self._rules[asked.wire.dialect], asked.at)
+
+    def answered(self, asked: Asked, verdict: Verdict) -> Answer:
+        """Answer a request that was judged."""
+        wire, data = asked.wire, asked.data
+        self._number += 1
+        answer = self._refused(wire, data, verdict)
+        if answer is None and asked.at.asks == COUNT:
+            answer = Answer(200, wire.counted(tokens_in(data)), number=self._number)
+        elif answer is None:
+            answer = self._answered(asked, verdict)
+        self._note(asked, verdict, answer)
+        return answer
+
+    def ended(self, answer: Answer, end: End) -> None:
+        """Take note of how an answer came to its end."""
+        if self._ended is not None:
+            self._ended(answer.number, end)
+
+    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
+        if verdict.refusal is None:
+            return None
+        return self._error(wire, data, INVALID, verdict.refusal)
+
+    def _error(
+        self, wire: Wire, data: bytes, status: int, text: str, fault: Fault = NONE
+    ) -> Answer:
+        refusal = wire.refusal(status, text, ident_of(data))
+        headers = {**refusal.headers, **fault.headers}
+        return Answer(status, refusal.body, headers=headers, fault=fault, number=self._number)
+
+    def _answered(self, asked: Asked, verdict: Verdict) -> Answer:
+        wire, data, at = asked.wire, asked.data, asked.at
+        try:
+            reply, fault = self._chosen(self._incoming(asked, verdict.body))
+        except LockstitchError as error:
+            return self._error(wire, data, _BROKEN_SCRIPT, f"The script of replies failed: {error}")
+        if fault.status:
+            return self._error(wire, data, fault.status, wire.failure(fault.status), fault)
+        created = int(self._clock())
+        turn = Turn(verdict.body, reply, at, ident_of(data), created, tokens_in(data), fault.ids)
+        status = _NOTHING_SENT if fault.drop else 200
+        if at.asks == STREAM or verdict.body.get("stream"):
+            return Answer(status, turn=turn, fault=fault, number=self._number)
+        return Answer(status, wire.whole(turn), fault=fault, number=self._number)
+
+    def _chosen(self, request: Incoming) -> tuple[Reply, Fault]:
+        """Return the reply to a request and what goes wrong with it.
+
+        A fault for all requests that breaks an answer uses up no reply: the client asks again.
+        """
+        fault = self._faults.take(summary=request.is_summary)
+        if fault.breaks:
+            return self._script.preview(request), fault
+        reply = self._script.reply(request)
+        return reply, reply.parsed_fault if reply.fault else fault
+
+    def _incoming(self, asked: Asked, body: Mapping[str, Any]) -> Incoming:
+        wire = asked.wire
+        tools = frozenset(wire.tools(body))
+        messages = body.get(wire.list_key)
+        return Incoming(
+            number=self._number,
+            dialect=wire.dialect,
+            path=asked.at.path,
+            model=asked.at.model or str(body.get("model", "")),
+            tools=tools,
+            messages=messages,
+            body=body,
+            is_summary=not tools or _asks_for_summary(wire.dialect, messages),
+        )
+
+    def _note(self, asked: Asked, verdict: Verdict, answer: Answer) -> None:
+        if self._log is None and self._seen is None:
+            return
+        messages = verdict.body.get(asked.wire.list_key)
+        entry = Entry(
+            number=self._number,
+            path=asked.at.path,
+            dialect=asked.wire.dialect,
+            outcome=REFUSED if verdict.refusal is not None else ACCEPTED,
+            status=answer.status,
+            messages=len(messages) if isinstance(messages, list) else 0,
+            stream=answer.turn is not None,
+            findings=verdict.findings,
+            record=asked.record,
+            fault=answer.fault.words,
+        )
+        if self._log is not None:
+            self._log(entry)
+        if self._seen is not None:
+            self._seen(entry, verdict.body)
+
+
+def _asks_for_summary(dialect: str, messages: Any) -> bool:
+    """Whether the last words of the user ask for a summary."""
+    last = messages[-1:] if isinstance(messages, list) else []
+    return any(
+        part.kind == TEXT and _SUMMARY.search(part.text or "")
+        for message in new_dialect(dialect).read(last)
+        if message.role == USER
+        for part in message.parts
+    )

@@ -1,0 +1,190 @@
+"""For the tests of your own agent: a check that raises, and a strict provider on this machine.
+
+from lockstitch.testing import Call, Reply, assert_valid, provider
+
+with provider(Reply(calls=(Call("bash", {"command": "ls"}),)), "Two files.") as strict:
+    run_my_agent(base_url=strict.url)
+    strict.assert_accepted()
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+from lockstitch.lists import check, detect
+from lockstitch.provider.clients import environment
+from lockstitch.provider.delivery import End
+from lockstitch.provider.faults import Faults, faults_in
+from lockstitch.provider.judge import chosen
+from lockstitch.provider.loading import load_server
+from lockstitch.provider.replies import Call, Incoming, Reply, Script, reply_of
+from lockstitch.provider.scripts import FunctionScript
+from lockstitch.provider.service import ACCEPTED, Entry, Service
+from lockstitch.rules import ERROR, Finding
+
+__all__ = ["Call", "Incoming", "Provider", "Received", "Reply", "assert_valid", "provider"]
+
+_PATIENCE = 60.0
+
+Said = str | Reply | Mapping[str, Any]
+
+
+def assert_valid(messages: Any, dialect: str | None = None, *, model: str | None = None) -> None:
+    """Raise AssertionError if the provider would refuse a message list or a request body.
+
+    The error lists codes, places and the provider's words, never what was said. ``dialect`` is
+    detected if it is unambiguous; ``model`` sharpens the rules that depend on it.
+    """
+    name = dialect or detect(messages)
+    errors = [found for found in check(messages, name, model=model) if found.severity == ERROR]
+    if errors:
+        raise AssertionError(f"{name} would refuse this:\n{_listed(errors)}")
+
+
+def _listed(findings: Sequence[Finding]) -> str:
+    return "\n".join(
+        f"  {found.code} {found.name} at {found.place}: {found.error or found.message}"
+        for found in findings
+    )
+
+
+@dataclass(eq=False)
+class Received:
+    """One request that came to the provider, and what became of it.
+
+    ``status`` is 0 where the connection was dropped to order. ``body`` is the parsed body, empty
+    if it was no JSON object. ``ended`` is how the answer ended: ``whole``, ``cut`` to order,
+    ``gone`` because the client went away; "" as long as it goes on.
+    """
+
+    number: int
+    path: str
+    dialect: str
+    status: int
+    accepted: bool
+    stream: bool
+    fault: str
+    findings: tuple[Finding, ...]
+    body: Mapping[str, Any]
+    ended: str = ""
+    _over: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    def wait(self, timeout: float = _PATIENCE) -> str:
+        """Wait until the answer has ended, and return how; raise TimeoutError."""
+        if not self._over.wait(timeout):
+            raise TimeoutError(f"the answer to request {self.number} still goes on")
+        return self.ended
+
+
+class Provider:
+    """A strict provider that runs: where it is, what came, and what it says next."""
+
+    def __init__(self, url: str, script: Script, faults: Faults, requests: list[Received]) -> None:
+        self.url = url
+        self.requests = requests
+        self._script = script
+        self._faults = faults
+
+    @property
+    def anthropic_url(self) -> str:
+        """The ``base_url`` for ``anthropic.Anthropic``."""
+        return self.url
+
+    @property
+    def openai_url(self) -> str:
+        """The ``base_url`` for ``openai.OpenAI``."""
+        return f"{self.url}/v1"
+
+    @property
+    def gemini_url(self) -> str:
+        """The ``base_url`` for ``google.genai``'s ``HttpOptions``."""
+        return self.url
+
+    @property
+    def bedrock_url(self) -> str:
+        """The ``endpoint_url`` for boto3's ``bedrock-runtime`` client."""
+        return self.url
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that bring the vendors' clients here, with keys that nobody checks."""
+        return environment(self.url)
+
+    @property
+    def refused(self) -> list[Received]:
+        """The requests so far that the real provider would refuse."""
+        return [request for request in self.requests if not request.accepted]
+
+    def reply(self, *replies: Said) -> None:
+        """Say these next, after what it was told before."""
+        self._script.add(*map(reply_of, replies))
+
+    def fault(self, words: str) -> None:
+        """Let this go wrong from now on, instead of what went wrong before; "" for nothing."""
+        self._faults.replace(faults_in(words))
+
+    def assert_accepted(self) -> None:
+        """Raise AssertionError if a request was refused, or if none came."""
+        if not self.requests:
+            raise AssertionError("no request came to the provider")
+        lines = [
+            f"request {request.number} to {request.path} was refused:\n{_listed(request.findings)}"
+            for request in self.refused
+        ]
+        if lines:
+            raise AssertionError("\n".join(lines))
+
+
+@contextmanager
+def provider(
+    *replies: Said | Callable[[Incoming], Any],
+    fault: str = "",
+    profiles: Sequence[str] = (),
+    port: int = 0,
+) -> Iterator[Provider]:
+    """Run a strict provider in this process for as long as the block lasts.
+
+    It gives the replies in order, then ``ok``; a function instead makes up a reply from each
+    request. ``fault`` is what goes wrong with answers, ``profiles`` are the rules to judge by, as
+    in ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
+    """
+    server = load_server()
+    script = _script(replies)
+    faults = Faults(faults_in(fault))
+    requests: list[Received] = []
+
+    def seen(entry: Entry, body: Mapping[str, Any]) -> None:
+        requests.append(
+            Received(
+                number=entry.number,
+                path=entry.path,
+                dialect=entry.dialect,
+                status=entry.status,
+                accepted=entry.outcome == ACCEPTED,
+                stream=entry.stream,
+                fault=entry.fault,
+                findings=entry.findings,
+                body=body,
+            )
+        )
+
+    def ended(number: int, end: End) -> None:
+        request = requests[number - 1]
+        request.ended = end.value
+        request._over.set()  # noqa: SLF001 - told by nobody else
+
+    rules = chosen(list(profiles))
+    service = Service(rules, script, clock=time, seen=seen, ended=ended, faults=faults)
+    with server.running(service, port) as url:
+        yield Provider(url, script, faults, requests)
+
+
+def _script(replies: Sequence[Any]) -> Script:
+    if len(replies) == 1 and callable(replies[0]):
+        return FunctionScript(replies[0])
+    return Script(map(reply_of, replies))

@@ -1,0 +1,1 @@
+"""What other people use in their tests."""
