@@ -85,7 +85,7 @@ SUMMARIES: dict[str, tuple[str, str]] = {
         "Run a strict provider on this machine, for tests and demos.",
     ),
     "ui": (
-        "",
+        "sessions",
         "Show sessions on a page in the browser: read, repair, undo, rewind, export.",
     ),
     "demo": (

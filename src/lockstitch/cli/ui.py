@@ -97,6 +97,7 @@ def _open(address: str, stack: ExitStack) -> None:
 
 COMMAND = Command(
     name="ui",
+    group="sessions",
     run=run,
     summary="Show sessions on a page in the browser: read, repair, undo, rewind, export.",
     details=(
