@@ -75,6 +75,7 @@ TOOLS = {
         Tool("PostgreSQL", "postgresql", _initdb),
         Tool("npm", "npm", _on_path("npm")),
         Tool("libfaketime", "libfaketime", _faketime),
+        Tool("Chromium", "chromium", _on_path("chromium")),
         Tool("zsh", "zsh", _on_path("zsh")),
         Tool("fish", "fish", _on_path("fish")),
         Tool("groff", "groff-base", _on_path("groff")),

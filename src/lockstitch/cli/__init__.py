@@ -50,6 +50,7 @@ COMMANDS = (
     "run",
     "watch",
     "provider",
+    "ui",
     "demo",
     "completion",
 )

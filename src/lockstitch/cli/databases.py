@@ -409,23 +409,10 @@ def mended_status(done: Mending) -> int:
 
 def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str, Any]]:
     """Take repairs of a database back, and say of each thread what became of it."""
-    from lockstitch.formats.langgraph.postgres import undoing
-    from lockstitch.formats.langgraph.postgres.database import Database
+    from lockstitch.sessions import undo_threads
 
-    name = places.public(target)
-    done: list[UsageError] = []
-    count = 0
-    found = tasks(target)
-    for task in found:
-        try:
-            with Database(task.url, task.home.schema) as database:
-                for one in undoing.undo(database, task.home, session=session, run=run):
-                    count += 1
-                    yield _undone(task.name, one)
-        except UsageError as error:
-            done.append(error)
-    if not count:
-        raise UsageError(f"{name}: {done[0]}")
+    for name, one in undo_threads(target, session, run):
+        yield _undone(name, one)
 
 
 def _undone(name: str, one: Any) -> dict[str, Any]:

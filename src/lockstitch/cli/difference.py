@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli import terminal, text
 from lockstitch.cli.rows import cells, rows
-from lockstitch.formats.records import encode, raw_of
-from lockstitch.repair.edits import diff
+from lockstitch.sessions.differing import differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.formats.base import Transcript
     from lockstitch.formats.doctor import Mended
-    from lockstitch.formats.records import Record
 
 # What is shown of a value, and of the line on both sides of it.
 _WIDTH = 400
@@ -42,29 +39,19 @@ def _lines(mended: Mended, name: str, context: int) -> Iterator[tuple[str, str]]
         return
     yield "=", f"--- {text.shown(name)}"
     yield "=", f"+++ {text.shown(name)} (repaired)"
-    after = {record.start: record for record in mended.after.records if not record.is_new}
-    place = "0"
-    for record in mended.before.records:
-        if record.start not in after or after[record.start].fresh is not record.fresh:
-            yield from _changed(mended.before, record, after.get(record.start), context)
-    for record in mended.after.records:
-        if record.is_new:
-            yield "@", f"@@ new, after {place} @@"
-            yield "+", f"+{_cut(_shown(mended.after, record))}"
+    for one in differences(mended):
+        if one.before is None:
+            yield "@", f"@@ new, after {one.place} @@"
+            yield "+", f"+{_cut(str(one.after))}"
+        elif one.after is None:
+            yield "@", f"@@ {one.place}, removed @@"
+            yield "-", f"-{_cut(one.before)}"
         else:
-            place = record.place or place
+            yield "@", f"@@ {one.place}{_places(one.inner)} @@"
+            yield from _changed(one.before, one.after, context)
 
 
-def _changed(
-    transcript: Transcript, old: Record, new: Record | None, context: int
-) -> Iterator[tuple[str, str]]:
-    before = _shown(transcript, old)
-    if new is None:
-        yield "@", f"@@ {old.place}, removed @@"
-        yield "-", f"-{_cut(before)}"
-        return
-    yield "@", f"@@ {old.place}{_places(old, new)} @@"
-    after = _shown(transcript, new)
+def _changed(before: str, after: str, context: int) -> Iterator[tuple[str, str]]:
     start, end = _common(before, after)
     left = terminal.harmless(f"{'…' * (start > context)}{before[max(start - context, 0) : start]}")
     right = after[len(after) - end :][:context] + "…" * (end > context)
@@ -75,22 +62,10 @@ def _changed(
     yield "^", f"{' ' * (1 + cells(left))}{'^' * marked}"
 
 
-def _places(old: Record, new: Record) -> str:
+def _places(inner: tuple[str, ...]) -> str:
     """Return where in a record the values that change are."""
-    if type(old.value) is not dict or type(new.value) is not dict:
-        return ""
-    places = [edit.place for edit in diff(old.value, new.value)]
-    more = ", …" if len(places) > _MOST_PLACES else ""
-    return f": {', '.join(places[:_MOST_PLACES])}{more}" if places else ""
-
-
-def _shown(transcript: Transcript, record: Record) -> str:
-    stored = getattr(record, "text", None)
-    if type(stored) is str:
-        return stored
-    data = transcript.context.data
-    raw = raw_of(data, record) if data or record.fresh else encode(record.value)
-    return raw.decode("utf-8", "backslashreplace")
+    more = ", …" if len(inner) > _MOST_PLACES else ""
+    return f": {', '.join(inner[:_MOST_PLACES])}{more}" if inner else ""
 
 
 def _common(before: str, after: str) -> tuple[int, int]:

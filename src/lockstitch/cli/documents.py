@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lockstitch.cli.pieces import called, media, other, thought, told
 from lockstitch.cli.terminal import harmless
 from lockstitch.dialects.base import as_json
 from lockstitch.dialects.detect import new_dialect
@@ -32,6 +31,7 @@ from lockstitch.model.parts import (
     USER,
 )
 from lockstitch.model.zones import Threads, thread
+from lockstitch.transcript.pieces import called, media, other, thought, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,6 @@ from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
-from lockstitch.lists import plan_stored
 from lockstitch.report import OWN
 from lockstitch.splices import dump
 from lockstitch.unread import is_json
@@ -23,7 +22,6 @@ from lockstitch.unread import is_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch import Finding
     from lockstitch.stored import Journal
 
 
@@ -50,10 +48,12 @@ def run(  # noqa: PLR0913 - one keyword an option
     out = Out(output, source.path, force, kind)
     out.check()
     stored = sessions.opened(source, follow_symlinks=True)
-    messages, dialect, left = exported(stored, wanted, raw=raw)
+    messages, dialect, left = sessions.exported(stored, wanted, raw=raw)
     if redact:
         messages = _redacted(messages, dialect, redact)
-    out.put(_encoded(messages) if kind is None else _document(kind, stored, messages, redact))
+    out.put(
+        sessions.encoded(messages) if kind is None else _document(kind, stored, messages, redact)
+    )
     for found in left:
         terminal.note(text.finding(str(target), dialect, found, sys.stderr))
     return FINDINGS if left else CLEAN
@@ -108,7 +108,7 @@ def _export_journal(  # noqa: PLR0913 - as above
     else:
         dialect = wanted or journal.dialect
         messages = _redacted(messages, dialect, redact) if redact else messages
-        data = _encoded(messages)
+        data = sessions.encoded(messages)
         if out.document is not None:
             facts = f"Lockstitch, {several(journal.turns, 'turn')}"
             data = written(out.document, journal.session, facts, messages, dialect)
@@ -160,39 +160,10 @@ def _redacted_lines(lines: list[bytes], redact: str) -> Iterator[bytes]:
     yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
 
 
-def exported(
-    stored: sessions.Opened, wanted: str | None, *, raw: bool
-) -> tuple[list[Any], str, list[Finding]]:
-    """Give the messages of a session in a dialect, that dialect, and what is still wrong."""
-    transcript = stored.transcript if raw else sessions.planned(stored).after
-    history = transcript.history
-    messages: list[Any] = history.messages
-    dialect = wanted or history.dialect
-    if dialect.partition(":")[0] != history.dialect.partition(":")[0]:
-        from lockstitch.dialects.render import rendered
-
-        messages = rendered(messages, history.dialect, dialect)
-    if raw:
-        return messages, dialect, []
-    plan = plan_stored(messages, dialect, history.model)
-    return list(plan.plain), dialect, plan.remaining
-
-
 def _redacted(messages: list[Any], dialect: str, redact: str) -> list[Any]:
-    from lockstitch.redaction import redacted, without_broken_thinking
-
-    clean, found = redacted(messages, personal=redact == "all")
-    if dialect.startswith("anthropic"):
-        clean = without_broken_thinking(clean, found)
+    clean, found = sessions.without_secrets(messages, dialect, personal=redact == "all")
     terminal.note(f"Redacted {several(len(found), 'place')}.")
-    plan = plan_stored(clean, dialect, None)
-    return list(plan.plain)
-
-
-def _encoded(messages: list[Any]) -> bytes:
-    """A JSON list with a message a line."""
-    lines = ",\n".join(dump(message) for message in messages)
-    return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"
+    return clean
 
 
 COMMAND = Command(

@@ -87,14 +87,13 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
     """Import one session; gives why not, if not."""
     from lockstitch import sessions
     from lockstitch import stored as stores
-    from lockstitch.cli.export import exported
     from lockstitch.session.importing import system_in
 
     try:
         if source.error is not None:
             return source.error
         opened = sessions.opened(source, follow_symlinks=True)
-        messages, dialect, left = exported(opened, None, raw=False)
+        messages, dialect, left = sessions.exported(opened, None)
         if left:
             codes = ", ".join(sorted({found.code for found in left}))
             return f"cannot be made valid ({codes})"

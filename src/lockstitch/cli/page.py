@@ -15,8 +15,8 @@ from lockstitch.model.parts import ASSISTANT, USER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lockstitch.cli.pieces import Note
     from lockstitch.rules import Finding
+    from lockstitch.transcript.pieces import Note
 
 # How many rows of each are shown before the rest is only counted.
 _OF_TEXT, _OF_A_NOTE, _OF_AN_OUTPUT, _OF_AN_ARGUMENT = 40, 8, 8, 6
@@ -176,6 +176,10 @@ class Page:
     def stray(self) -> Iterator[str]:
         """Set a result apart that stands under no call."""
         yield from self._apart(_STITCH)
+
+    def named(self, name: str) -> str:
+        """Give a name from the conversation, fit to stand in a title."""
+        return harmless(name)
 
     def broken(self, title: str, found: Sequence[Finding]) -> str:
         """Give a title with the mark of something broken, and the code if one was found."""

@@ -7,27 +7,13 @@ from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
 
 from lockstitch.cli.terminal import harmless
+from lockstitch.measures import several as several  # noqa: PLC0414 - asked for here, too
+from lockstitch.measures import size as size  # noqa: PLC0414 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TAB = 4
-_KILO = 1000
-_UNITS = ("B", "kB", "MB", "GB")
-
-
-def size(count: float) -> str:
-    """A number of bytes for a person: ``1.4 kB``."""
-    unit = 0
-    while count >= _KILO and unit < len(_UNITS) - 1:
-        count /= _KILO
-        unit += 1
-    return f"{count:.1f} {_UNITS[unit]}" if unit else f"{count} B"
-
-
-def several(count: int, noun: str) -> str:
-    """A count with its noun: ``1 line``, ``12 lines``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def line_count(text: str) -> int:

@@ -96,6 +96,10 @@ SUMMARIES: dict[str, tuple[str, str]] = {
         "requests",
         "Run a strict provider on this machine, for tests and demos.",
     ),
+    "ui": (
+        "sessions",
+        "Show sessions on a page in the browser: read, repair, undo, rewind, export.",
+    ),
     "demo": (
         "",
         "Kill an agent in mid-tool, once with a message list and once with a session.",

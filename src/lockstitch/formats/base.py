@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import COMPACTED, LEFT, Aside, History, Strand
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
@@ -193,9 +193,22 @@ class Format(ABC):
         """Return what the first and the last records of a file tell of its session."""
         return Glimpse()
 
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        """Give the pieces of the conversation that a resume does not send, in file order."""
+        return []
+
     def dropped(self, transcript: Transcript) -> list[Dropped]:
         """Return the turns that a resume would not send, piece by piece."""
-        return []
+        return [
+            Dropped(
+                f"line {transcript.records[one.first].place}",
+                one.reason,
+                one.history.messages,
+                is_chosen=one.kind == LEFT,
+            )
+            for one in self.asides(transcript)
+            if one.kind != COMPACTED
+        ]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""

@@ -17,16 +17,7 @@ from lockstitch.formats import (
     claude_stitch,
     claude_straighten,
 )
-from lockstitch.formats.base import (
-    Context,
-    Dropped,
-    Format,
-    Glimpse,
-    Proof,
-    Quick,
-    Transcript,
-    find,
-)
+from lockstitch.formats.base import Context, Format, Glimpse, Proof, Quick, Transcript, find
 from lockstitch.formats.claude_branches import CLEARED, LEFT, LOST, WHY, Branch, branches
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -42,7 +33,9 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_findings import graph_findings
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import COMPACTED, Aside, History, Strand
+from lockstitch.formats.history import LEFT as ON_PURPOSE
+from lockstitch.formats.history import LOST as AGAINST_WILL
 from lockstitch.formats.lines import Decode, decode
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User
@@ -114,7 +107,7 @@ class ClaudeCode(Format):
         found = branches(chain)
         lost = [branch for branch in found if branch.kind in LOST]
         apart = [branch for branch in found if branch.kind in LEFT]
-        history = _history(chain)
+        history = _history(chain, chain.order)
         transcript = Transcript(
             context,
             records,
@@ -132,10 +125,6 @@ class ClaudeCode(Format):
         transcript.findings = [*graph_findings(chain, lost, transcript)]
         return transcript
 
-    def dropped(self, transcript: Transcript) -> list[Dropped]:
-        chain, found = transcript.state
-        return [_dropped(chain, branch) for branch in found]
-
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         chain, found = transcript.state
         return claude_straighten.straighten(transcript, chain, found, ledger)
@@ -147,6 +136,9 @@ class ClaudeCode(Format):
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
         return claude_fork.fork(transcript, line)
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in _asides(*transcript.state) if one.history.messages]
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
         return claude_processes.users(path, session)
@@ -206,11 +198,26 @@ def _is_foreign(value: dict[str, Any]) -> bool:
     return "parts" in message or message.get("role") not in (*SPEAKERS, None)
 
 
-def _history(chain: Chain) -> History:
+def _asides(chain: Chain, found: Sequence[Branch]) -> Iterator[Aside]:
+    """Give the branches off the chain, and what stands before the compaction that is in force."""
+    away = {number for branch in found for number in branch.members}
+    sent = {*chain.order, *away}
+    numbers = [node.number for node in chain.graph.nodes if not node.aside]
+    earlier = [n for n in numbers if n < chain.boundary and n not in sent]
+    if earlier:
+        history = _history(chain, earlier)
+        yield Aside(COMPACTED, earlier[0], -1, history, "summed up by a compaction")
+    for branch in found:
+        kind = AGAINST_WILL if branch.kind in LOST else ON_PURPOSE
+        history = _history(chain, branch.members)
+        yield Aside(kind, branch.top, branch.attach, history, WHY[branch.kind])
+
+
+def _history(chain: Chain, numbers: Sequence[int]) -> History:
     history = History("anthropic", [], [], [])
     group = ""
     queued: list[int] = []
-    for number in chain.order:
+    for number in numbers:
         value = chain.value(number)
         if queued_words(value):
             queued.append(number)
@@ -289,20 +296,6 @@ def _left_on_purpose(chain: Chain, branch: Branch) -> str:
         f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
         f"--branch {line} -o FILE writes them as a session of their own"
     )
-
-
-def _dropped(chain: Chain, branch: Branch) -> Dropped:
-    history = History("anthropic", [], [], [])
-    group = ""
-    for number in sorted(branch.members):
-        value = chain.value(number)
-        words = queued_words(value)
-        if words:
-            history.add({"role": USER, "content": words}, [number], [QUEUED])
-        elif is_sent(value) and type(message_of(value).get("content")) in (list, str):
-            group = _enter(history, value, number, group)
-    place = f"line {chain.records[branch.top].place}"
-    return Dropped(place, WHY[branch.kind], history.messages, branch.kind in LEFT)
 
 
 def _is_split(found: Finding, transcript: Transcript) -> bool:

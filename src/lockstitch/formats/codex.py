@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import codex_repair, packed
-from lockstitch.formats.base import Context, Dropped, Format, Glimpse, Transcript
+from lockstitch.formats.base import Context, Format, Glimpse, Transcript
 from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
 from lockstitch.formats.codex_head import META, id_in
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of, texts_of
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import Aside, History, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, holding
-from lockstitch.formats.slots import enter
+from lockstitch.formats.slots import Home, enter
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
@@ -102,15 +102,8 @@ class Codex(Format):
         transcript.findings = [*store_findings(thread, transcript)]
         return transcript
 
-    def dropped(self, transcript: Transcript) -> list[Dropped]:
-        thread: Thread = transcript.state
-        records = transcript.records
-        items = [payload_of(records[number].value) for number in thread.hidden]
-        found = [item for item in items if type(item.get("type")) is str]
-        if not found:
-            return []
-        place = f"line {records[thread.hidden[0]].place}"
-        return [Dropped(place, "written before a second session_meta", found)]
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [*_asides(transcript.state)]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return codex_repair.straighten(transcript, ledger)
@@ -162,6 +155,16 @@ class Codex(Format):
 
 def _is_of_first_versions(value: dict[str, Any]) -> bool:
     return "record_type" in value or ("instructions" in value and "timestamp" in value)
+
+
+def _asides(thread: Thread) -> Iterator[Aside]:
+    for kind, reason, numbers in thread.unsent():
+        history = History("openai-responses", [], [], [])
+        for number in numbers:
+            enter(history, payload_of(thread.records[number].value), Home(number, ("payload",)))
+        if numbers:
+            behind = max((h.number for h in thread.homes if h.number < numbers[0]), default=-1)
+            yield Aside(kind, numbers[0], behind, history, reason)
 
 
 def _history(thread: Thread) -> History:

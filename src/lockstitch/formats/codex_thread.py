@@ -7,12 +7,14 @@ the summary; a rollback drops the last turns; and in a paginated file nothing be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from lockstitch.formats.codex_head import META, is_whole
 from lockstitch.formats.codex_items import is_readable
+from lockstitch.formats.history import COMPACTED as SUMMED_UP
+from lockstitch.formats.history import LEFT, LOST
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home
 from lockstitch.model.parts import Path
@@ -160,6 +162,24 @@ class Thread:
             for number, record in enumerate(self.records[: self.start])
             if record.is_record and record.value.get("type") in (ITEM, COMPACTED)
         ]
+
+    def unsent(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Give the records with items that are not sent, by why: hidden, summed up, rolled back."""
+        sent = {home.number for home in self.homes}
+        kinds = [r.value.get("type") if r.is_record else "" for r in self.records]
+        items = [n for n, kind in enumerate(kinds) if kind == ITEM and n not in sent]
+        last = max((n for n, kind in enumerate(kinds) if kind == COMPACTED), default=-1)
+        yield (
+            LOST,
+            "written before a second session_meta",
+            [number for number in items if number < self.start],
+        )
+        yield (
+            SUMMED_UP,
+            "summed up by a compaction",
+            [number for number in items if self.start <= number < last],
+        )
+        yield LEFT, "rolled back", [number for number in items if number >= max(self.start, last)]
 
     def _replay(self, number: int, value: dict[str, Any]) -> None:
         kind, payload = value.get("type"), payload_of(value)

@@ -16,14 +16,13 @@ from lockstitch.formats.base import (
     DOCUMENT,
     LINES,
     Context,
-    Dropped,
     Format,
     Glimpse,
     Transcript,
     find,
 )
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import LOST, Aside, History, Strand
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, working
 from lockstitch.repair.ledger import Ledger
@@ -96,16 +95,8 @@ class GeminiCli(Format):
         transcript.findings = [*_findings(chat)]
         return transcript
 
-    def dropped(self, transcript: Transcript) -> list[Dropped]:
-        chat: Chat = transcript.state
-        return [
-            Dropped(
-                f"line {chat.records[number].place}",
-                "hidden by a rewind to a message that is not there",
-                Chat([Record("", message.value) for message in hidden]).history.messages,
-            )
-            for number, hidden in chat.lost.items()
-        ]
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [*_asides(transcript.state)]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Take out rewinds that lead nowhere, which hide all before them, and empty records."""
@@ -171,6 +162,16 @@ def _findings(chat: Chat) -> Iterator[Finding]:
     for number, hidden in chat.lost.items():
         text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
         yield find("LS704", chat.records[number].place, text)
+
+
+def _asides(chat: Chat) -> Iterator[Aside]:
+    """Give the messages that a rewind to nowhere hides, as they stood before it."""
+    for number, hidden in chat.lost.items():
+        told = Chat([Record("", message.value) for message in hidden]).history
+        homes = [[number] * len(row) for row in told.sources]
+        history = History(told.dialect, told.messages, homes, told.paths)
+        reason = "hidden by a rewind to a message that is not there"
+        yield Aside(LOST, number, number - 1, history, reason)
 
 
 def _empty(chat: Chat) -> list[int]:

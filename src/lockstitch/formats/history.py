@@ -16,6 +16,7 @@ from lockstitch.model.parts import Path
 from lockstitch.unread import is_index
 
 NEW = -1
+LOST, LEFT, COMPACTED = "lost", "left", "compacted"
 
 
 class History(Struct):
@@ -56,6 +57,21 @@ class History(Struct):
         if len(sources) == 1 and paths[0][-1:] != ("content",):
             return sources[0], (*paths[0], *inner)
         return sources[0], ()
+
+
+class Aside(Struct):
+    """A piece of the conversation that stands in the store and that a resume does not send.
+
+    ``kind`` says why: ``LOST`` although nobody gave it up, ``LEFT`` on purpose, or ``COMPACTED``,
+    since a summary stands for it; ``reason`` says it in words. ``first`` is its first record,
+    ``behind`` the record of the conversation that it hangs on, -1 where it stands before all of it.
+    """
+
+    kind: str
+    first: int
+    behind: int
+    history: History
+    reason: str
 
 
 class Strand(Struct):

@@ -17,11 +17,11 @@ from msgspec import structs
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats import packed
-from lockstitch.formats.base import Context, Dropped, Transcript, find
-from lockstitch.formats.history import Strand
+from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.history import Aside, Strand
 from lockstitch.formats.lines import decode
 from lockstitch.formats.openclaw_tree import Tree
-from lockstitch.formats.pi_session import branches, is_prompt
+from lockstitch.formats.pi_session import is_prompt
 from lockstitch.formats.records import JSON, TORN, Record, as_str
 from lockstitch.formats.sqlite import bound
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, sorting
@@ -112,11 +112,8 @@ class OpenClaw(RowFormat):
             state=tree,
         )
 
-    def dropped(self, transcript: Transcript) -> list[Dropped]:
-        return [
-            Dropped(place, "on another branch of the tree", messages)
-            for place, messages in branches(transcript.state)
-        ]
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in transcript.state.asides() if one.history.messages]
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger

@@ -10,11 +10,11 @@ from typing import Any
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import pi_repair, pi_stitch
-from lockstitch.formats.base import Context, Dropped, Format, Glimpse, Transcript
-from lockstitch.formats.history import Strand
+from lockstitch.formats.base import Context, Format, Glimpse, Transcript
+from lockstitch.formats.history import Aside, Strand
 from lockstitch.formats.pi_blocks import message_of
 from lockstitch.formats.pi_head import id_in, is_header
-from lockstitch.formats.pi_session import Session, branches, is_prompt
+from lockstitch.formats.pi_session import Session, is_prompt
 from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.ledger import Ledger
 from lockstitch.rules import WARNING, Finding
@@ -102,11 +102,8 @@ class Pi(Format):
         name = re.sub(r"[/\\:]", "-", folder.lstrip("/\\"))
         return Path(path).parent.name == f"--{name}--"
 
-    def dropped(self, transcript: Transcript) -> list[Dropped]:
-        return [
-            Dropped(place, "on another branch of the tree", messages)
-            for place, messages in branches(transcript.state)
-        ]
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in transcript.state.asides() if one.history.messages]
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return pi_repair.straighten(transcript, ledger)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from lockstitch.formats.graph import CYCLE, DANGLING, Break, Graph, Node
-from lockstitch.formats.history import History
+from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
 from lockstitch.formats.pi_blocks import (
     ASSISTANT,
     RESULT,
@@ -143,6 +143,36 @@ class Session:
             results = is_result
         return history
 
+    def asides(self) -> Iterator[Aside]:
+        """Give what a compaction cut off, and the branches off the path, by where they hang."""
+        path = {*self.path}
+        kept = {*self.kept_before} if self.cut >= 0 else set()
+        earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
+        if earlier:
+            yield Aside(COMPACTED, earlier[0], -1, self._told(earlier), "summed up by a compaction")
+        pieces: dict[int, list[int]] = {}
+        tops: dict[int, int] = {}
+        for node in self.graph.nodes:
+            if node.number not in path:
+                parent = self.last.get(node.parent) if node.parent else None
+                tops[node.number] = tops.get(parent.number, node.number) if parent else node.number
+                pieces.setdefault(tops[node.number], []).append(node.number)
+        for top, numbers in pieces.items():
+            parent = self.last.get(self.graph.by_number[top].parent or "")
+            behind = parent.number if parent and parent.number in path else -1
+            kind = LOST if self.broken else LEFT
+            yield Aside(kind, top, behind, self._told(numbers), "on another branch of the tree")
+
+    def _told(self, numbers: list[int]) -> History:
+        """Build what entries say that are not sent."""
+        history = History("anthropic", [], [], [])
+        for number in numbers:
+            found = list(blocks_in(self.value(number)))
+            if found and role_of(self.value(number)):
+                message = {"role": role_of(self.value(number)), "content": [b for _, b in found]}
+                history.add(message, [number] * len(found), [path for path, _ in found])
+        return history
+
     def _model(self) -> str | None:
         for number in reversed(self.path):
             message = message_of(self.value(number))
@@ -171,28 +201,6 @@ class Session:
             for block in message["content"]
             if block.get("type") == "tool_use"
         }
-
-
-def branches(session: Session) -> list[tuple[str, list[Any]]]:
-    """Return the branches that a resume does not read: where each begins, and its messages."""
-    way = set(session.path)
-    away = [node for node in session.graph.nodes if node.number not in way]
-    parents = {node.parent for node in away}
-    found: list[tuple[str, list[Any]]] = []
-    seen: set[int] = set()
-    for leaf in reversed([node for node in away if node.id not in parents]):
-        numbers: list[int] = []
-        node: Node | None = leaf
-        while node is not None and node.number not in way | seen:
-            seen.add(node.number)
-            numbers.append(node.number)
-            node = session.last.get(node.parent) if node.parent else None
-        numbers.sort()
-        # what stands before the branch is sent: its own entries are one without a beginning
-        messages = Session([session.records[number] for number in numbers]).history.messages
-        if messages:
-            found.append((f"line {session.records[numbers[0]].place}", messages))
-    return found[::-1]
 
 
 def is_result(block: Block) -> bool:

@@ -22,6 +22,8 @@ from lockstitch.sessions.compacting import (
     shortened,
     shorter,
 )
+from lockstitch.sessions.differing import Difference, differences
+from lockstitch.sessions.exporting import encoded, exported, without_secrets
 from lockstitch.sessions.finding import opened, paths, psycopg_hint, searched, sources
 from lockstitch.sessions.listing import Summaries, listed, summarized
 from lockstitch.sessions.repairing import (
@@ -41,12 +43,14 @@ from lockstitch.sessions.undoing import (
     require_undoable,
     session_of,
     undo,
+    undo_threads,
     undoable,
 )
 
 __all__ = [
     "BUDGET",
     "COPY",
+    "Difference",
     "Mended",
     "Opened",
     "Options",
@@ -64,7 +68,10 @@ __all__ = [
     "condensed",
     "copied",
     "described",
+    "differences",
+    "encoded",
     "examined",
+    "exported",
     "listed",
     "opened",
     "outlook",
@@ -85,5 +92,7 @@ __all__ = [
     "sources",
     "summarized",
     "undo",
+    "undo_threads",
     "undoable",
+    "without_secrets",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
-from lockstitch import backups, manifests
+from lockstitch import backups, manifests, places
 from lockstitch.backups import Declined, Undone
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import snapshot
@@ -14,7 +15,7 @@ from lockstitch.formats import running
 from lockstitch.formats.base import SQLITE
 from lockstitch.formats.sources import Source, opened
 from lockstitch.manifests import Backup
-from lockstitch.sessions.finding import sources
+from lockstitch.sessions.finding import psycopg_hint, sources
 
 _NONE = "has no backup to go back to"
 _URL = "sqlite:///"
@@ -133,6 +134,32 @@ def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> U
     if backup.rows is None:
         _require_closed(backup.path)
     return backups.undo(backup.path, stem=backup.stem, force=force, restore=_restore, as_run=as_run)
+
+
+def undo_threads(
+    url: str, session: str | None = None, run: str | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Take repairs of LangGraph's threads in a PostgreSQL back: of a run, or of one thread.
+
+    Gives the name of each schema with what became of a thread there. Raises ``UsageError`` if
+    there is nothing to take back.
+    """
+    with psycopg_hint():
+        from lockstitch.formats.langgraph.postgres import undoing, work  # noqa: PLC0415 - as above
+        from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
+
+    done: list[UsageError] = []
+    count = 0
+    for task in work.tasks(url, places.public):
+        try:
+            with Database(task.url, task.home.schema) as database:
+                for one in undoing.undo(database, task.home, session=session, run=run):
+                    count += 1
+                    yield task.name, one
+        except UsageError as error:
+            done.append(error)
+    if not count:
+        raise UsageError(f"{places.public(url)}: {done[0]}")
 
 
 def _restore(backup: Backup, *, rehearse: bool = False) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from lockstitch.cli.rows import size
 from lockstitch.dialects.base import as_json, as_text
 from lockstitch.dialects.media import images_in
+from lockstitch.measures import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,131 @@
+"""``lockstitch ui``: the sessions of this machine, or of a store, on a page in the browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from lockstitch.cli import CLEAN, own_failure, terminal
+from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.targets import told
+from lockstitch.errors import UsageError
+from lockstitch.unread import is_index
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_HIGHEST_PORT = 65535
+_MISSING = "the page needs aiohttp, which is not installed: pip install 'lockstitch[ui]'"
+
+
+def run(*, target: str | None, port: str | None, no_browser: bool, as_json: bool) -> int:
+    """Serve until interrupted, and return the exit status."""
+    server = _server()
+    from lockstitch.inspector import actions
+
+    if target is not None:
+        with told(target):
+            actions.require(target)
+    inspector = server.Inspector(target, on_failure=_failed)
+    with ExitStack() as stack:
+
+        def ready(address: str) -> None:
+            _announce(address, as_json=as_json)
+            if not no_browser and not as_json:
+                _open(address, stack)
+
+        server.run(inspector, None if port is None else _number(port), ready)
+    if not as_json:
+        terminal.note("Ended.")
+    return CLEAN
+
+
+def _server() -> ModuleType:
+    try:
+        from lockstitch.inspector import server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "lockstitch":
+            raise
+        raise UsageError(_MISSING) from error
+    return server
+
+
+def _number(port: str) -> int:
+    if not is_index(port) or int(port) > _HIGHEST_PORT:
+        raise UsageError(f"--port takes a number from 0 to {_HIGHEST_PORT}")
+    return int(port)
+
+
+def _announce(address: str, *, as_json: bool) -> None:
+    if as_json:
+        from lockstitch.cli import machine
+
+        terminal.emit(machine.encode(url=address))
+    else:
+        terminal.say(f"Open {address}")
+        terminal.note("The address lets one browser in, once. Ctrl-C ends it.")
+    terminal.flush()
+
+
+def _failed(error: Exception) -> None:
+    terminal.complain(own_failure(error))
+
+
+def _open(address: str, stack: ExitStack) -> None:
+    """Open the browser with a file that only this user can read and that leads to the address.
+
+    The address itself would be seen by everybody who can list the processes of this machine.
+    """
+    import tempfile
+    import threading
+    import webbrowser
+    from pathlib import Path
+
+    if sys.platform == "linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
+    ):
+        return
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstitch-"))
+    path = Path(folder) / "open.html"
+    path.touch(0o600)
+    lead = f'<meta http-equiv="refresh" content="0; url={address}">'
+    path.write_text(f"<!doctype html><title>Lockstitch</title>{lead}\n", "utf-8")
+    threading.Thread(target=webbrowser.open, args=(path.as_uri(),), daemon=True).start()
+
+
+COMMAND = Command(
+    name="ui",
+    group="sessions",
+    run=run,
+    summary="Show sessions on a page in the browser: read, repair, undo, rewind, export.",
+    details=(
+        "Shows the sessions of this machine, or those of TARGET: a file, a folder, the id of a "
+        "session, a store of Lockstitch's own (sqlite:///, jsonl:///, postgresql://) or a "
+        "database of LangGraph's. A session is shown as a timeline in which each call stands with "
+        "its result and what a resume would drop is marked. Everything that changes a session "
+        "says first what it will change, and asks. The page is served on 127.0.0.1 only, to the "
+        "one browser that opens the printed address; secrets are masked until they are asked for. "
+        "Nothing leaves this machine. Ctrl-C ends it."
+    ),
+    examples=(
+        "lockstitch ui",
+        "lockstitch ui ~/.claude/projects",
+        "lockstitch ui sqlite:///agent.db --port 8500",
+        "lockstitch ui --no-browser",
+    ),
+    operand=Operand(
+        "target", "TARGET", "A file, a folder, an id or a store; else all of this machine."
+    ),
+    options=(
+        Option(
+            "port",
+            ("--port", "-p"),
+            "Port to listen on; 0 takes a free one (default: 8407, or a free one).",
+            metavar="PORT",
+        ),
+        Option("no_browser", ("--no-browser",), "Only print the address."),
+        JSON,
+    ),
+)

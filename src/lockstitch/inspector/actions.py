@@ -1,0 +1,190 @@
+"""What the page can do, through the calls that the command line makes: there is no other way.
+
+A session is named by a :class:`Subject`. Every action is first asked what it would do
+(:func:`planned`) and then done (:func:`perform`) only if it would still do exactly that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch import places, sessions, stored
+from lockstitch.errors import LockstitchError, Moved, Unreadable, UsageError
+from lockstitch.formats import doctor
+from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
+from lockstitch.formats.sources import Opened, Source
+from lockstitch.inspector import foreign, own, timeline
+from lockstitch.inspector.plans import Plan
+from lockstitch.inspector.timeline import Timeline
+from lockstitch.report import OWN, Report
+from lockstitch.session.salvaging import is_aside
+
+_CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
+_NO_SUCH = "there is no such session any more"
+
+
+class Subject(Struct, frozen=True):
+    """One session that is shown: the file or address that holds it, and its name there."""
+
+    target: str
+    session: str | None
+    is_own: bool
+
+    @property
+    def id(self) -> str:
+        """A name for links that tells nothing of the path, the same in every run."""
+        where = self.target if places.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
+        name = f"{where}\0{self.session}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(name).hexdigest()[:16]
+
+
+class Reading(Struct):
+    """A session that was read: what a check says of it, and its rows."""
+
+    report: Report
+    timeline: Timeline
+    actions: list[str]
+
+
+def require(target: str | None) -> None:
+    """Raise if a target is nothing that can be shown."""
+    if target is None or Path(target).is_dir():
+        return
+    if places.may_be(target) and places.place_of(target):
+        stored.opened(target)[0].close()
+    elif not places.is_postgres(target):
+        sessions.sources(target)
+
+
+def is_store(target: str | None) -> bool:
+    """Whether a target is a store of our own."""
+    if target is None or not (places.may_be(target) or Path(target).is_dir()):
+        return False
+    return places.place_of(target) is not None
+
+
+def scanned(target: str | None) -> Iterator[tuple[Subject, Report]]:
+    """Check every session of this machine, or of a target, one after the other."""
+    if target is not None and places.is_postgres(target):
+        for report in sessions.scan_database(target):
+            yield _found(target, report)
+        return
+    if target is not None and is_store(target):
+        for report in stored.check(target):
+            yield _found(target, report)
+        return
+    path = target and target.removeprefix("sqlite:///")
+    if path and not os.path.lexists(path):
+        for source in sessions.sources(path):
+            yield Subject(source.path, source.session, is_own=False), sessions.check(source)
+        return
+    for file in sessions.paths([path] if path else []):
+        for report in sessions.scan_file(file):
+            if not report.is_unknown:
+                yield _found(file, report)
+
+
+def _found(target: str, report: Report) -> tuple[Subject, Report]:
+    return Subject(target, _name(report), report.format == OWN), report
+
+
+def _name(report: Report) -> str | None:
+    """Give the name that tells a session from others of its file; a file of one needs none."""
+    is_many = report.format == OWN or report.target.endswith((".db", ".sqlite", ".sqlite3"))
+    return report.session if is_many or places.is_postgres(report.target) else None
+
+
+def checked(subject: Subject) -> Report:
+    """Check one session again."""
+    if subject.is_own:
+        return next(iter(stored.check(subject.target, subject.session)))
+    return sessions.check(source_of(subject))
+
+
+def source_of(subject: Subject) -> Source:
+    """Give the source of a session of another program."""
+    found = sessions.sources(subject.target, session=subject.session)
+    found = [one for one in found if one.session == subject.session] or found
+    if not found:
+        raise Unreadable(_NO_SUCH)
+    return found[0]
+
+
+def read(subject: Subject) -> Reading:
+    """Read a session whole; one that cannot be read has an error in its report and no rows."""
+    if subject.is_own:
+        journal = stored.read(subject.target, subject.session)
+        report = checked(subject)
+        made = timeline.of_journal(journal)
+        return Reading(report, made, own.actions(subject.target, journal, report))
+    source = source_of(subject)
+    if source.error is not None:
+        return Reading(sessions.check(source), Timeline([]), [])
+    try:
+        found = sessions.opened(source, follow_symlinks=True, search=True)
+    except LockstitchError:
+        return Reading(sessions.check(source), Timeline([]), ["undo"] if _has_undo(source) else [])
+    report = sessions.described(found)
+    report.findings = doctor.findings_of(source.form, found.transcript)
+    made = timeline.of_transcript(source.form, found.transcript, report.findings)
+    return Reading(report, made, foreign.actions(found, report, has_undo=_has_undo(source)))
+
+
+def _has_undo(source: Source) -> bool:
+    try:
+        if source.kind == POSTGRES:
+            return True
+        return bool(sessions.undoable(source.path, session=source.session))
+    except (LockstitchError, OSError):
+        return False
+
+
+def planned(subject: Subject, action: str, options: Mapping[str, Any]) -> Plan:
+    """Work an action out; changes nothing."""
+    if subject.is_own:
+        return own.planned(subject.target, str(subject.session), action, options)
+    return foreign.planned(source_of(subject), action, options)
+
+
+def perform(subject: Subject, action: str, options: Mapping[str, Any], stamp: str) -> list[str]:
+    """Do what was shown, and say what was done; raises ``Moved`` if it would be something else."""
+    plan = planned(subject, action, options)
+    if plan.preview.refusal:
+        raise UsageError(plan.preview.refusal)
+    if plan.preview.stamp != stamp:
+        raise Moved(_CHANGED)
+    return plan.apply()
+
+
+def exported(
+    subject: Subject, dialect: str | None, *, raw: bool = False, redact: str = ""
+) -> tuple[bytes, str]:
+    """Give a session as the messages of a request, and the name of the dialect."""
+    if subject.is_own:
+        journal = stored.read(subject.target, subject.session)
+        messages, name = journal.messages(dialect), dialect or journal.dialect
+    else:
+        found = sessions.opened(source_of(subject), follow_symlinks=True)
+        messages, name, _ = sessions.exported(found, dialect, raw=raw)
+    if redact:
+        messages, _ = sessions.without_secrets(messages, name, personal=redact == "all")
+    return sessions.encoded(messages), name
+
+
+def branch(subject: Subject, place: str) -> tuple[bytes, str]:
+    """Give a branch that a resume leaves behind as a session's file of its own, and its name."""
+    found: Opened = sessions.opened(source_of(subject), follow_symlinks=True)
+    data = found.source.form.fork(found.transcript, place)
+    stem = Path(found.source.path).name.partition(".")[0]
+    return data, f"{stem}-branch-{place}.jsonl"
+
+
+def is_put_aside(subject: Subject) -> bool:
+    """Whether a session is what a repair of a store put aside."""
+    return subject.is_own and is_aside(str(subject.session))

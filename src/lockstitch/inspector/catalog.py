@@ -1,0 +1,154 @@
+"""The list of sessions: filled by a scan in a thread, told to every page that looks on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch import places, sessions
+from lockstitch.errors import LockstitchError
+from lockstitch.inspector import actions
+from lockstitch.inspector.actions import Subject
+from lockstitch.inspector.plans import shown
+from lockstitch.redaction import redacted
+from lockstitch.report import OWN, Report
+
+# How long a session that was found waits for others to be told with, in seconds.
+_PATIENCE = 0.1
+# More than these are counted, and not listed.
+MOST = 50_000
+
+Event = dict[str, Any]
+
+
+class Entry(Struct):
+    """A session of the list: where it is, and what the list says of it."""
+
+    subject: Subject
+    row: dict[str, Any]
+
+
+class Catalog:
+    """All sessions that are known; all but ``scan`` is called in the loop's thread."""
+
+    def __init__(self, target: str | None) -> None:
+        self.target = target
+        self.is_store = actions.is_store(target)
+        self.entries: dict[str, Entry] = {}
+        self.state: Event = {"is_done": False, "count": 0, "error": "", "left_out": 0}
+        self._listeners: set[asyncio.Queue[Event]] = set()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._found: list[Entry] = []
+
+    def find(self, name: str) -> Subject | None:
+        """Return the session of a link."""
+        entry = self.entries.get(name)
+        return None if entry is None else entry.subject
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Queue[Event]]:
+        """Give a queue with all that is known, and then all that is new."""
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        queue.put_nowait({"reset": True})
+        rows = [entry.row for entry in self.entries.values()]
+        for start in range(0, len(rows), 500):
+            queue.put_nowait({"rows": rows[start : start + 500]})
+        queue.put_nowait({"state": self.state})
+        self._listeners.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)
+
+    def tell(self, event: Event) -> None:
+        """Tell every listener."""
+        for queue in self._listeners:
+            queue.put_nowait(event)
+
+    def put(self, found: list[Entry]) -> None:
+        """Take sessions in, or what is new of them."""
+        for entry in found:
+            self.entries[entry.subject.id] = entry
+        self.tell({"rows": [entry.row for entry in found]})
+
+    def set_state(self, **facts: Any) -> None:
+        """Say how far the scan is."""
+        self.state = {**self.state, **facts, "count": len(self.entries)}
+        self.tell({"state": self.state})
+
+    def close(self) -> None:
+        """Let the scan end."""
+        self._stop.set()
+
+    def scan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check all sessions, in a thread of its own; what is found goes to the loop."""
+        count, error = 0, ""
+        try:
+            for subject, report in actions.scanned(self.target):
+                if self._stop.is_set():
+                    return
+                count += 1
+                if count <= MOST:
+                    self._note(Entry(subject, row_of(subject, report)), loop)
+        except LockstitchError as failure:
+            error = str(failure)
+        except OSError as failure:
+            error = failure.strerror or type(failure).__name__
+        left_out = max(count - MOST, 0)
+        self._later(loop, lambda: self._end(error=error, left_out=left_out))
+
+    def _later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        if not self._stop.is_set():
+            loop.call_soon_threadsafe(call)
+
+    def _note(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep what was found for a moment: a page is told of several at once."""
+        with self._lock:
+            self._found.append(entry)
+            is_first = len(self._found) == 1
+        if is_first:
+            self._later(loop, lambda: loop.call_later(_PATIENCE, self._flush))
+
+    def _flush(self) -> None:
+        with self._lock:
+            found, self._found = self._found, []
+        if found:
+            self.put(found)
+
+    def _end(self, **facts: Any) -> None:
+        self._flush()
+        self.set_state(is_done=True, **facts)
+
+
+def row_of(subject: Subject, report: Report) -> dict[str, Any]:
+    """Say of a session what the list shows; secrets in its first words are masked."""
+    summary = sessions.summarized(report)
+    is_own = report.format == OWN
+    title = summary.title or (report.session if is_own else "") or ""
+    [title], _ = redacted([title])
+    return {
+        "id": subject.id,
+        "title": title,
+        "program": summary.program or report.format or "unknown",
+        "session": report.session or summary.session or "",
+        "project": shown(report.project or ""),
+        "target": shown(places.public(report.target)),
+        "updated": report.updated,
+        "size": report.size,
+        "messages": report.messages,
+        "turns": report.reachable,
+        "dropped": report.unreachable,
+        "records": report.records,
+        "level": summary.level,
+        "state": summary.state,
+        "notes": len(report.findings) if report.status == "notes" else 0,
+        "resume": summary.resume_line(),
+        "is_own": is_own,
+        "is_aside": summary.is_aside or actions.is_put_aside(subject),
+    }

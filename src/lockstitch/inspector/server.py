@@ -1,0 +1,382 @@
+"""The page's server: sockets on the loopback address, every request looked at by the guard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from lockstitch.dialects.profiles import DIALECTS, profile_named
+from lockstitch.errors import Conflict, LockstitchError, UsageError
+from lockstitch.inspector import actions, views
+from lockstitch.inspector.actions import Subject
+from lockstitch.inspector.catalog import Catalog, Entry, row_of
+from lockstitch.inspector.guarding import HEADER, HEADERS, JSON, NAMES, Guard
+from lockstitch.inspector.overview import overview
+from lockstitch.inspector.plans import shown
+from lockstitch.inspector.views import Shelf, View
+
+HOST = NAMES[0]
+_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+_LARGEST = 1 << 20
+_MOST_ROWS = 400
+_ALIVE = 15.0
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Failed = Callable[[Exception], None]
+
+
+class Inspector:
+    """One run of the page: what it may show, and to whom."""
+
+    def __init__(self, target: str | None, on_failure: Failed = lambda _: None) -> None:
+        self.catalog = Catalog(target)
+        self.guard = Guard()
+        self.shelf = Shelf()
+        self.on_failure = on_failure
+        # Sessions are read and changed one at a time: none of it is made for several threads.
+        self._one = asyncio.Lock()
+        self._scan: threading.Thread | None = None
+
+    def application(self) -> web.Application:
+        """The web application."""
+        app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
+        app.router.add_get("/", _page)
+        app.router.add_get("/assets/{name}", _asset)
+        app.router.add_post("/api/enter", self._enter)
+        app.router.add_get("/api/events", self._events)
+        app.router.add_get("/api/store", self._store)
+        app.router.add_post("/api/scan", self._rescan)
+        app.router.add_get("/api/session/{id}", self._session)
+        app.router.add_get("/api/session/{id}/rows", self._rows)
+        app.router.add_get("/api/session/{id}/find", self._find)
+        app.router.add_post("/api/session/{id}/plan", self._plan)
+        app.router.add_post("/api/session/{id}/do", self._do)
+        app.router.add_post("/api/session/{id}/export", self._export)
+        app.router.add_post("/api/session/{id}/branch", self._branch)
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse strangers, and give every answer its headers; no failure tells content."""
+        is_data = request.path.startswith("/api/")
+        why = self.guard.refusal(request.method, request.headers, is_data=is_data)
+        response: web.StreamResponse
+        if why:
+            response = _error(403, why)
+        elif is_data and request.path != "/api/enter" and not self._is_known(request):
+            response = _error(401, "open the address that lockstitch ui printed")
+        else:
+            response = await self._answered(request, handler)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    def _is_known(self, request: web.Request) -> bool:
+        cookie = request.cookies.get(self.guard.cookie_name)
+        return self.guard.knows(cookie, request.headers.get(HEADER))
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return _error(error.status, error.reason)
+        except Conflict as error:
+            return _error(409, str(error))
+        except LockstitchError as error:
+            return _error(422, str(error))
+        except ConnectionError:
+            raise
+        except OSError as error:
+            return _error(422, error.strerror or "cannot be read")
+        except Exception as error:  # noqa: BLE001 - an answer, not a dropped connection
+            self.on_failure(error)
+            return _error(500, f"internal error: {type(error).__name__}")
+
+    # Coming in
+
+    async def _enter(self, request: web.Request) -> web.Response:
+        given = await _fields(request)
+        if not self.guard.enters(given.get("token")):
+            return _error(403, "this address was used before, or is of another run")
+        response = _json({"token": self.guard.token})
+        name, value = self.guard.cookie_name, self.guard.cookie
+        response.set_cookie(name, value, httponly=True, samesite="Strict", path="/")
+        return response
+
+    # The list
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        headers = {**HEADERS, "Content-Type": "text/event-stream"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        hello = {"target": self._named(), "is_store": self.catalog.is_store}
+        with self.catalog.listening() as queue, suppress(ConnectionError):
+            await response.write(_event({"hello": {**hello, "dialects": DIALECTS}}))
+            while True:
+                try:
+                    event = await asyncio.wait_for(queue.get(), _ALIVE)
+                    await response.write(_event(event))
+                except TimeoutError:
+                    await response.write(b": still here\n\n")
+        return response
+
+    def _named(self) -> str:
+        from lockstitch.places import public  # noqa: PLC0415 - for the name alone
+
+        return "" if self.catalog.target is None else shown(public(self.catalog.target))
+
+    async def _store(self, _: web.Request) -> web.Response:
+        if not self.catalog.is_store:
+            raise UsageError("what is shown is no store of Lockstitch's own")
+        return _json(await self._alone(overview, str(self.catalog.target)))
+
+    async def _rescan(self, _: web.Request) -> web.Response:
+        self.scan()
+        return _json({})
+
+    def scan(self) -> None:
+        """Look for sessions, unless that is under way; must be called in the loop."""
+        if self._scan is not None and self._scan.is_alive():
+            return
+        self.catalog.set_state(is_done=False, error="")
+        loop = asyncio.get_running_loop()
+        self._scan = threading.Thread(target=self.catalog.scan, args=(loop,), daemon=True)
+        self._scan.start()
+
+    def close(self) -> None:
+        """Let a scan end, and wait for it."""
+        self.catalog.close()
+        if self._scan is not None:
+            self._scan.join(timeout=10)
+
+    # One session
+
+    def _subject(self, request: web.Request) -> Subject:
+        subject = self.catalog.find(request.match_info["id"])
+        if subject is None:
+            raise web.HTTPNotFound(reason="there is no such session, or it was not found yet")
+        return subject
+
+    async def _alone(self, call: Callable[..., T], *args: Any) -> T:
+        """Do what takes a while in a thread, one after the other."""
+        async with self._one:
+            return await asyncio.to_thread(call, *args)
+
+    async def _session(self, request: web.Request) -> web.Response:
+        subject = self._subject(request)
+        view = await self._alone(self.shelf.read, subject)
+        row = await self._alone(self._renewed, subject, view)
+        return _json(views.described(view, row))
+
+    def _renewed(self, subject: Subject, view: View) -> dict[str, Any]:
+        return row_of(subject, view.reading.report)
+
+    async def _rows(self, request: web.Request) -> web.Response:
+        view, query = await self._view(request), request.query
+        start = _number(query.get("from", "0"))
+        stop = start + min(_number(query.get("count", "100")), _MOST_ROWS)
+        rows = view.rows(reveal=query.get("reveal") == "1")
+        return _json({"rows": views.page(rows, start, stop, full=query.get("full") == "1")})
+
+    async def _find(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        rows = view.rows(reveal=request.query.get("reveal") == "1")
+        return _json(await self._alone(views.matches, rows, request.query.get("q", "")))
+
+    async def _view(self, request: web.Request) -> View:
+        view = self.shelf.view(self._subject(request), _number(request.query.get("version", "0")))
+        if view is None:
+            raise web.HTTPGone(reason="the session was read again since: look again")
+        return view
+
+    # What can be done with it
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        subject, given = self._subject(request), await _fields(request)
+        action, options = _asked(given)
+        plan = await self._alone(actions.planned, subject, action, options)
+        return _json(msgspec.to_builtins(plan.preview))
+
+    async def _do(self, request: web.Request) -> web.Response:
+        subject, given = self._subject(request), await _fields(request)
+        action, options = _asked(given)
+        stamp = str(given.get("stamp", ""))
+        says = await self._alone(actions.perform, subject, action, options, stamp)
+        report = await self._alone(actions.checked, subject)
+        self.catalog.put([Entry(subject, await self._alone(row_of, subject, report))])
+        if action in {"fork", "undo", "repair"} and subject.is_own:
+            self.scan()
+        return _json({"says": says})
+
+    async def _export(self, request: web.Request) -> web.Response:
+        subject, given = self._subject(request), await _fields(request)
+        dialect, redact = given.get("dialect"), given.get("redact")
+        wanted = profile_named(str(dialect)).full_name if dialect else None
+        data, name = await self._alone(
+            lambda: actions.exported(subject, wanted, redact=str(redact or ""))
+        )
+        return _download(data, f"{subject.session or subject.id}.{name.partition(':')[0]}.json")
+
+    async def _branch(self, request: web.Request) -> web.Response:
+        subject, given = self._subject(request), await _fields(request)
+        return _download(*await self._alone(actions.branch, subject, str(given.get("place", ""))))
+
+
+def _asked(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    options = given.get("options")
+    return str(given.get("action", "")), options if isinstance(options, dict) else {}
+
+
+async def _fields(request: web.Request) -> dict[str, Any]:
+    """Read the object that a request sends."""
+    try:
+        value = msgspec.json.decode(await request.read())
+    except ValueError:
+        raise web.HTTPBadRequest(reason="the body of a request must be JSON") from None
+    if not isinstance(value, dict):
+        raise web.HTTPBadRequest(reason="the body of a request must be a JSON object")
+    return value
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:  # noqa: PLR2004 - any number
+        raise web.HTTPBadRequest(reason="a number is expected")
+    return int(text)
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    # ASCII: a text may hold half a character, which UTF-8 cannot say
+    return web.Response(body=json.dumps(value).encode(), status=status, content_type=JSON)
+
+
+def _error(status: int, text: str) -> web.Response:
+    return _json({"error": text}, status)
+
+
+def _event(value: Any) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def _download(data: bytes, name: str) -> web.Response:
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    headers = {"Content-Disposition": f'attachment; filename="{safe}"'}
+    return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+
+
+# The assets
+
+
+async def _page(_: web.Request) -> web.Response:
+    return _served("index.html")
+
+
+async def _asset(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    if name not in ASSETS:
+        raise web.HTTPNotFound(reason="not found")
+    return _served(name)
+
+
+def _assets() -> dict[str, bytes]:
+    """Read the files of the page, once: nothing else on the disk is ever served."""
+    folder = files("lockstitch.inspector") / "assets"
+    return {
+        one.name: one.read_bytes()
+        for one in folder.iterdir()
+        if one.name.rpartition(".")[2] in _TYPES
+    }
+
+
+ASSETS = _assets()
+
+
+def _served(name: str) -> web.Response:
+    kind = _TYPES[name.rpartition(".")[2]]
+    return web.Response(body=ASSETS[name], content_type=kind, charset="utf-8")
+
+
+# Running it
+
+
+def run(inspector: Inspector, port: int | None, ready: Callable[[str], None]) -> None:
+    """Serve until the process is told to stop; ``ready`` is told the address."""
+    asyncio.run(_until_stopped(inspector, port, ready))
+
+
+async def _until_stopped(
+    inspector: Inspector, port: int | None, ready: Callable[[str], None]
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    runner = await started(inspector, port)
+    try:
+        with suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+        ready(inspector.guard.address())
+        await stop.wait()
+    finally:
+        inspector.close()
+        await runner.cleanup()
+
+
+DEFAULT_PORT = 8407
+
+
+async def started(inspector: Inspector, port: int | None) -> web.AppRunner:
+    """Start to serve and to scan; without a port on the usual one, or else on any that is free."""
+    runner = web.AppRunner(
+        inspector.application(), access_log=None, shutdown_timeout=1, handler_cancellation=True
+    )
+    await runner.setup()
+    try:
+        await _listen(runner, port)
+    except OSError as error:
+        await runner.cleanup()
+        raise UsageError(f"cannot listen on port {port}: it is taken or not allowed") from error
+    inspector.guard.port = runner.addresses[0][1]
+    inspector.scan()
+    return runner
+
+
+async def _listen(runner: web.AppRunner, port: int | None) -> None:
+    if port is None:
+        with suppress(OSError):
+            await web.TCPSite(runner, HOST, DEFAULT_PORT).start()
+            return
+    await web.TCPSite(runner, HOST, port or 0).start()
+
+
+@contextmanager
+def running(inspector: Inspector, port: int = 0) -> Iterator[str]:
+    """Serve from a thread of this process for as long as the block lasts; gives the address."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        runner = asyncio.run_coroutine_threadsafe(started(inspector, port), loop).result()
+        try:
+            yield inspector.guard.address()
+        finally:
+            inspector.close()
+            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

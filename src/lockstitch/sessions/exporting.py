@@ -1,0 +1,51 @@
+"""Sessions as the messages of a request: healed, in any dialect, without secrets if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lockstitch.formats.sources import Opened
+from lockstitch.lists import plan_stored
+from lockstitch.rules import Finding
+from lockstitch.sessions.repairing import planned
+from lockstitch.splices import dump
+
+if TYPE_CHECKING:
+    from lockstitch.redaction import Redaction
+
+
+def exported(
+    stored: Opened, wanted: str | None, *, raw: bool = False
+) -> tuple[list[Any], str, list[Finding]]:
+    """Give the messages of a session in a dialect, that dialect, and what is still wrong."""
+    transcript = stored.transcript if raw else planned(stored).after
+    history = transcript.history
+    messages: list[Any] = history.messages
+    dialect = wanted or history.dialect
+    if dialect.partition(":")[0] != history.dialect.partition(":")[0]:
+        from lockstitch.dialects.render import rendered  # noqa: PLC0415 - few need it
+
+        messages = rendered(messages, history.dialect, dialect)
+    if raw:
+        return messages, dialect, []
+    plan = plan_stored(messages, dialect, history.model)
+    return list(plan.plain), dialect, plan.remaining
+
+
+def without_secrets(
+    messages: list[Any], dialect: str, *, personal: bool = False
+) -> tuple[list[Any], list[Redaction]]:
+    """Give messages without secrets, still valid, and what was taken out of them."""
+    from lockstitch.redaction import redacted, without_broken_thinking  # noqa: PLC0415 - as above
+
+    clean, found = redacted(messages, personal=personal)
+    if dialect.startswith("anthropic"):
+        clean = without_broken_thinking(clean, found)
+    return list(plan_stored(clean, dialect, None).plain), found
+
+
+def encoded(messages: Sequence[Any]) -> bytes:
+    """Write a JSON list with a message a line."""
+    lines = ",\n".join(dump(message) for message in messages)
+    return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"

@@ -1,0 +1,270 @@
+"""A history for a person to read: turn by turn, every call joined with its result."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from lockstitch.dialects.base import Dialect, as_text
+from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.errors import UsageError
+from lockstitch.model.pairing import ANSWER, NOWHERE, ORPHAN
+from lockstitch.model.parts import (
+    ASSISTANT,
+    BROKEN,
+    CALL,
+    MEDIA,
+    REASONING,
+    RESULT,
+    SERVER_CALL,
+    SERVER_RESULT,
+    TEXT,
+    TOOL,
+    USER,
+    Message,
+    Part,
+    place_of,
+)
+from lockstitch.model.zones import Threads, thread
+from lockstitch.rules import Finding
+from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
+from lockstitch.transcript.layout import Layout
+from lockstitch.transcript.pieces import Note, called, media, other, thought, told
+from lockstitch.unread import is_index
+
+T = TypeVar("T")
+Marks = Mapping[str, Sequence[Finding]]
+_NO_RESULT = (ORPHAN_CALL.code, PARTIAL_BATCH.code)
+_TWINS = ("twin", "raw-twin")
+
+
+def tail(messages: Sequence[Any], dialect: str, count: int) -> range:
+    """Choose the messages of the last turns."""
+    if count < 0:
+        raise UsageError("the number of turns cannot be negative")
+    starts = starts_of(new_dialect(profile_named(dialect).dialect).read(messages))
+    start = len(messages) if count == 0 else starts[max(0, len(starts) - count)]
+    return range(start, len(messages))
+
+
+def around(messages: Sequence[Any], dialect: str, place: str | int, turns: int = 1) -> range:
+    """Choose the turn at a place (or message number), and some turns on both sides of it."""
+    at = _number(place)
+    if not 0 <= at < len(messages):
+        raise UsageError(f"no message {at}: there are {len(messages)}, counted from 0")
+    starts = starts_of(new_dialect(profile_named(dialect).dialect).read(messages))
+    turn = bisect_right(starts, at) - 1
+    behind = turn + turns + 1
+    stop = starts[behind] if behind < len(starts) else len(messages)
+    return range(starts[max(0, turn - turns)], stop)
+
+
+def _number(place: str | int) -> int:
+    steps = str(place).split(".")
+    number = next((step for step in steps[:2] if is_index(step)), None)
+    if number is None:
+        raise UsageError("a place starts with the number of a message: messages.29.content.1")
+    return int(number)
+
+
+def starts_of(view: Sequence[Message]) -> list[int]:
+    """Give where the turns start: at a prompt, once the turn before it has an answer."""
+    starts = [0]
+    answered = False
+    for position, message in enumerate(view):
+        if message.role in (ASSISTANT, TOOL) or message.has(RESULT):
+            answered = True
+        elif answered and message.role == USER:
+            starts.append(position)
+            answered = False
+    return starts
+
+
+class Show(Generic[T]):
+    """One list being shown: its view, its pairing, and what was found in it."""
+
+    def __init__(
+        self, messages: Sequence[Any], dialect: str, marks: Marks, page: Layout[T]
+    ) -> None:
+        profile = profile_named(dialect)
+        self.dialect: Dialect = new_dialect(profile.dialect)
+        self.view = self.dialect.read(messages)
+        self.key = profile.list_key
+        self.page = page
+        self.threads: Threads = thread(
+            self.view,
+            profile.layout,
+            self.dialect.keys,
+            self.dialect.is_placeholder,
+            self.dialect.same_result,
+        )
+        self.by_message, self.elsewhere = _sorted(marks, len(self.view))
+        self.chosen = range(len(self.view))
+
+    def lines(self, chosen: range | None) -> Iterator[T]:
+        """Give the chosen messages, turn by turn, with what lies before and behind them."""
+        self.chosen = self.chosen if chosen is None else chosen
+        for found in self.elsewhere:
+            yield from self.page.mark(found, "")
+        starts = starts_of(self.view)
+        yield from self._left_out(starts, range(self.chosen.start), "earlier")
+        turns = {start: number for number, start in enumerate(starts, 1)}
+        call = result = 0
+        for position, message in enumerate(self.view):
+            if position in self.chosen:
+                if position in turns:
+                    place = place_of(self.key, position)
+                    yield from self.page.turn(turns[position], place)
+                yield from self.message(message, call, result)
+            call += sum(part.kind == CALL for part in message.parts)
+            result += sum(part.kind == RESULT for part in message.parts)
+        yield from self._left_out(starts, range(self.chosen.stop, len(self.view)), "later")
+
+    def body(self) -> Iterator[T]:
+        """Give the messages alone, for a page that heads its turns itself."""
+        call = result = 0
+        for message in self.view:
+            yield from self.message(message, call, result)
+            call += sum(part.kind == CALL for part in message.parts)
+            result += sum(part.kind == RESULT for part in message.parts)
+
+    def _left_out(self, starts: list[int], left: range, word: str) -> Iterator[T]:
+        if left:
+            turns = max(1, sum(start in left for start in starts))
+            yield from self.page.left_out(f"{turns} {word} turn{'s' * (turns != 1)}")
+
+    def message(self, message: Message, call: int, result: int) -> Iterator[T]:
+        """Give one message; ``call`` and ``result`` number its first ones in the whole list."""
+        marks = self._marks(message)
+        page = self.page
+        notes = list(told(message))
+        if message.flaw:
+            notes.append(Note(f"[malformed message: {message.flaw}]", "yellow"))
+        elif not message.parts and not notes:
+            notes.append(Note("[empty message]", "dim"))
+        for note in notes:
+            yield from page.note(note)
+        for part in message.parts:
+            found = marks.pop(part.at, [])
+            if part.kind == CALL:
+                yield from self._call(part, call, found)
+                call += 1
+            elif part.kind == RESULT:
+                yield from self._result(part, result, found)
+                result += 1
+            else:
+                yield from self._part(message, part, is_marked=bool(found))
+                yield from self._found(found, "")
+        for left in marks.values():
+            yield from self._found(left, "")
+
+    def _marks(self, message: Message) -> dict[tuple[Any, ...], list[Finding]]:
+        """Give what was found in a message by the part it belongs to, the deepest that fits."""
+        marks: dict[tuple[Any, ...], list[Finding]] = {}
+        known = {part.at for part in message.parts}
+        for at, findings in self.by_message.get(message.index, ()):
+            home = next((at[:n] for n in range(len(at), -1, -1) if at[:n] in known), None)
+            marks.setdefault((None,) if home is None else home, []).extend(findings)
+        return marks
+
+    def _found(self, found: Sequence[Finding], indent: str) -> Iterator[T]:
+        for finding in found:
+            yield from self.page.mark(finding, indent)
+
+    def _part(self, message: Message, part: Part, *, is_marked: bool) -> Iterator[T]:
+        page = self.page
+        if part.kind == TEXT and part.text.strip():
+            yield from page.said(part.text, message.role)
+        elif part.kind == TEXT:
+            yield from page.note(Note("[empty text]", "dim")) if is_marked else ()
+        elif part.kind == REASONING:
+            yield from page.note(thought(part.raw))
+        elif part.kind == MEDIA:
+            yield from page.said(media(part), message.role)
+        elif part.kind in (SERVER_CALL, SERVER_RESULT):
+            yield from self._server(part)
+        elif part.kind == BROKEN:
+            yield from page.note(Note(f"[unreadable: {part.flavor}]", "yellow"))
+        elif part.flavor not in _TWINS:
+            yield from page.said(other(part), message.role)
+        elif any(part is twin for twin in unlisted_twins(message)):
+            yield from page.call(*called(self.dialect, part))
+
+    def _server(self, part: Part) -> Iterator[T]:
+        if part.kind == SERVER_CALL:
+            yield from self.page.call(*called(self.dialect, part), by=" by the provider")
+        else:
+            yield from self.page.result("result by the provider", _served(part.raw))
+
+    def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
+        yield from self.page.call(*called(self.dialect, part))
+        answer = self.threads.pairing.answers[number]
+        if answer == NOWHERE:
+            codes = [finding for finding in found if finding.code in _NO_RESULT]
+            yield from self.page.no_result(codes, part.id)
+            yield from self._found([one for one in found if one not in codes], "   ")
+            return
+        result = self.threads.results[answer]
+        where = ""
+        if answer in self.threads.pairing.displaced:
+            where = f", from {place_of(self.key, result.home, result.at)}"
+        home = self._marks(self.view[result.home]).get(result.at, [])
+        yield from self._answer(result, "result", where)
+        yield from self._found([*found, *home], "   ")
+
+    def _result(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
+        """Give a result that stands under no call shown here."""
+        pairing = self.threads.pairing
+        verdict, owner = pairing.verdicts[number], pairing.owners[number]
+        call = self.threads.calls[owner] if owner != NOWHERE else None
+        if verdict == ANSWER and call is not None and call.home in self.chosen:
+            return
+        name = self.page.named(call.name if call and call.name else "a call")
+        if verdict == ANSWER:
+            title = f"result of {name}, called elsewhere"
+        elif verdict == ORPHAN:
+            title = "result without a call"
+            title = self.page.broken(title, found) if found else title
+        else:
+            title = self.page.broken(f"second result of {name}", found)
+        yield from self.page.stray()
+        yield from self._answer(part, title, "")
+        yield from self._found(found, "   ")
+
+    def _answer(self, part: Part, title: str, where: str) -> Iterator[T]:
+        text = self.dialect.result_text(part)
+        pictures = [media(piece) for piece in self.dialect.result_media(part)]
+        yield from self.page.result(title, text, pictures, where, failed=_failed(part.raw))
+
+
+def _served(raw: dict[str, Any]) -> str:
+    """Give what a tool of the provider came back with."""
+    inner = raw.get("toolResult", raw)
+    return as_text(inner.get("content") if isinstance(inner, dict) else inner)
+
+
+def _failed(raw: Any) -> bool:
+    """Tell whether a result says of itself that it is an error."""
+    layers = [raw, *(raw.get(key) for key in ("toolResult", "data", "kwargs"))]
+    return any(
+        isinstance(layer, dict)
+        and (layer.get("is_error") is True or layer.get("status") in ("error", "failed"))
+        for layer in layers
+    )
+
+
+def _sorted(
+    marks: Marks, total: int
+) -> tuple[dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]], list[Finding]]:
+    """Sort marks by the message they are in; what is in none comes apart."""
+    by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
+    elsewhere: list[Finding] = []
+    for place, found in marks.items():
+        _key, *steps = [int(step) if is_index(step) else step for step in place.split(".")]
+        if steps and isinstance(steps[0], int) and steps[0] < total:
+            by_message.setdefault(steps[0], []).append((tuple(steps[1:]), found))
+        else:
+            elsewhere.extend(found)
+    return by_message, elsewhere
