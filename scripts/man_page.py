@@ -83,4 +83,6 @@ def _term(term: str, meaning: str) -> Iterator[str]:
 def _text(text: str) -> str:
     r"""Text in which roff sees nothing to obey: ``\``, ``-``, and a dot or quote that leads."""
     plain = text.replace("\\", r"\e").replace("-", r"\-").replace("`", r"\`")
+    # Terminals that show a man page in ASCII have no such sign.
+    plain = plain.replace("…", "...")
     return rf"\&{plain}" if plain[:1] in (".", "'") else plain

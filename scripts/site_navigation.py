@@ -1,32 +1,21 @@
-"""The order of the pages of the documentation site; mkdocs calls the functions named ``on_…``.
+"""The order of the pages of the documentation site; mkdocs calls ``on_config``.
 
-A page that is not listed here fails the build, and so does a listed one that is not there, but for
-``LATER``: pages on parts of Lockstitch that are not in every branch yet.
+A page that is not listed here fails the build, and so does a listed one that is not there.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 Entry = dict[str, Any]
 
-# Pages that may be missing.
-LATER = {
-    "proxy.md",
-    "recording.md",
-    "run.md",
-    "watch.md",
-    "provider.md",
-    "inspector.md",
-    "reference/testing.md",
-}
 NAVIGATION: list[Entry] = [
     {"Start": "index.md"},
     {"Tutorial": "tutorial.md"},
     {
         "How to": [
+            {"A dead session, back in a minute": "pick.md"},
             {"My Claude Code session is dead": "howto/claude-code.md"},
             {"My LangGraph app": "howto/langgraph.md"},
             {"My own agent loop": "howto/agent-loop.md"},
@@ -81,32 +70,17 @@ NAVIGATION: list[Entry] = [
 
 
 def on_config(config: Any) -> Any:
-    """Give mkdocs the pages that are there, every rule among them."""
+    """Give mkdocs the pages, every rule among them."""
     docs = Path(config["docs_dir"])
-    config["nav"] = [_present(entry, docs) for entry in NAVIGATION]
+    config["nav"] = [_with_rules(entry, docs) for entry in NAVIGATION]
     return config
 
 
-def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
-    """Leave the words of a link to a page that is not there yet, and take the link away."""
-    for name in sorted(LATER):
-        if not Path(config["docs_dir"], name).exists():
-            link = rf"\[([^\]]+)\]\((?:\.\./)*{re.escape(name)}(?:#[^)]*)?\)"
-            markdown = re.sub(link, r"\1", markdown)
-    return markdown
-
-
-def _present(entry: Entry, docs: Path) -> Entry:
+def _with_rules(entry: Entry, docs: Path) -> Entry:
     [(title, value)] = entry.items()
     if title == "Rules":
         codes = sorted(path.stem for path in docs.glob("rules/LS*.md"))
         return {title: [*value, *({code: f"rules/{code}.md"} for code in codes)]}
     if isinstance(value, str):
         return entry
-    inner = [_present(one, docs) for one in value if not _is_missing(one, docs)]
-    return {title: inner}
-
-
-def _is_missing(entry: Entry, docs: Path) -> bool:
-    [value] = entry.values()
-    return value in LATER and not (docs / value).exists() if isinstance(value, str) else False
+    return {title: [_with_rules(one, docs) for one in value]}

@@ -74,23 +74,6 @@ def _listed(docs: Path) -> set[str]:
     return inside(site_navigation.on_config({"docs_dir": str(docs)})["nav"])
 
 
-def test_a_page_of_a_part_that_is_not_there_is_left_out(tmp_path: Path) -> None:
-    without = _listed(tmp_path)
-    for name in site_navigation.LATER:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert _listed(tmp_path) - without == site_navigation.LATER
-
-
-def test_a_link_to_a_page_that_is_not_there_is_its_words(tmp_path: Path) -> None:
-    text = "See [the proxy](../proxy.md#tokens) and [the rules](rules/README.md)."
-    config = {"docs_dir": str(tmp_path)}
-    made = site_navigation.on_page_markdown(text, config=config)
-    assert made == "See the proxy and [the rules](rules/README.md)."
-    (tmp_path / "proxy.md").touch()
-    assert site_navigation.on_page_markdown(text, config=config) == text
-
-
 def test_the_pattern_knows_what_is_loaded() -> None:
     assert LOADED.search('<script src="https://cdn.example/x.js"></script>')
     assert LOADED.search("<link rel=stylesheet href=//fonts.example/css>")

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch import inputs
 from lockstitch.dialects.profiles import PROFILES
-from lockstitch.errors import Unreadable, UsageError, reason_of
+from lockstitch.errors import Unreadable, UsageError
 from lockstitch.proxy import routes
 from lockstitch.proxy.signing import AWS, region_of
 
@@ -134,9 +135,9 @@ def with_vendors(named: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
 def token_in(path: Path) -> str:
     """Return the token that a file holds."""
     try:
-        return path.read_text("utf-8").strip()
-    except OSError as error:
-        raise Unreadable(f"{path}: {reason_of(error)}") from error
+        return inputs.content(path).decode().strip()
+    except Unreadable as error:
+        raise Unreadable(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: holds no token, which is text") from error
 
