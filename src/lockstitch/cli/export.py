@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     out = Out(output, source.path, force, kind)
     out.check()
     stored = sessions.opened(source, follow_symlinks=True)
-    messages, dialect, left = exported(stored, wanted, raw=raw)
+    messages, dialect, left = exported(stored, wanted, raw=raw, is_told=True)
     if redact:
         messages = _redacted(messages, dialect, redact)
     out.put(_encoded(messages) if kind is None else _document(kind, stored, messages, redact))
@@ -161,10 +161,19 @@ def _redacted_lines(lines: list[bytes], redact: str) -> Iterator[bytes]:
 
 
 def exported(
-    stored: sessions.Opened, wanted: str | None, *, raw: bool
+    stored: sessions.Opened, wanted: str | None, *, raw: bool, is_told: bool = False
 ) -> tuple[list[Any], str, list[Finding]]:
-    """Give the messages of a session in a dialect, that dialect, and what is still wrong."""
-    transcript = stored.transcript if raw else sessions.planned(stored).after
+    """Give the messages of a session in a dialect, that dialect, and what is still wrong.
+
+    ``is_told`` says on stderr that they were healed.
+    """
+    transcript = stored.transcript
+    if not raw:
+        mended = sessions.planned(stored)
+        transcript = mended.after
+        if mended.changes and is_told:
+            count = several(len(mended.changes), "change")
+            terminal.note(f"Healed in {count}; --raw prints the messages as they are stored.")
     history = transcript.history
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect
