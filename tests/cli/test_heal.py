@@ -164,7 +164,7 @@ def test_what_cannot_be_healed_comes_out_as_it_was(
     result = (tmp_path / "out.json").read_bytes() if output else done.stdout
     assert result == path.read_bytes()
     assert b": error LS504 " in done.stderr
-    assert done.stderr.endswith(b"Not healed, the original stands. Left: 1 error.\n")
+    assert done.stderr.endswith(b"Not healed; the original is unchanged. Left: 1 error.\n")
 
 
 def test_beside_a_lone_surrogate_every_byte_is_kept(lockstitch: Any) -> None:
