@@ -140,7 +140,7 @@ def test_a_folder_that_others_can_read_is_closed(session: Path) -> None:
 def test_a_folder_that_is_a_link_is_not_followed(session: Path, tmp_path: Path) -> None:
     (tmp_path / "trap").mkdir()
     (tmp_path / ".lockstitch").symlink_to("trap")
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         repair(session)
     assert listed(session) == []
     assert list((tmp_path / "trap").iterdir()) == []

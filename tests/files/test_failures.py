@@ -214,7 +214,7 @@ def test_every_call_that_fails_leaves_the_old_file_or_the_new_with_its_backup(
                 backups.replace(files.snapshot(session), NEW, "run", {})
                 outcome = "done"
             except (LockstitchError, OSError) as error:
-                outcome = "mended" if "the file is mended" in str(error) else "refused"
+                outcome = "mended" if "the file is repaired" in str(error) else "refused"
         assert leftovers(session.parent) == [], failing.failed
         assert session.read_bytes() == (LINES if outcome == "refused" else NEW), failing.failed
         kept = backups.listed(session)

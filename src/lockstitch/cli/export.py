@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     out = Out(output, source.path, force, kind)
     out.check()
     stored = sessions.opened(source, follow_symlinks=True)
-    messages, dialect, left = sessions.exported(stored, wanted, raw=raw)
+    messages, dialect, left = sessions.exported(stored, wanted, raw=raw, on_heal=_healed)
     if redact:
         messages = _redacted(messages, dialect, redact)
     out.put(
@@ -158,6 +158,11 @@ def _redacted_lines(lines: list[bytes], redact: str) -> Iterator[bytes]:
     clean, found = redacted([*map(decode, lines)], personal=redact == "all")
     terminal.note(f"Redacted {several(len(found), 'place')}.")
     yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
+
+
+def _healed(changes: int) -> None:
+    count = several(changes, "change")
+    terminal.note(f"Healed in {count}; --raw prints the messages as they are stored.")
 
 
 def _redacted(messages: list[Any], dialect: str, redact: str) -> list[Any]:

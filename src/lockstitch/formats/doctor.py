@@ -120,16 +120,17 @@ def sent_findings(form: Format, transcript: Transcript) -> list[Finding]:
         found = (_unfixable(finding) for finding in found if not _is_asked(finding, last, views))
     return [
         structs.replace(
-            finding, severity=form.severity(finding, transcript), help=_stored_help(finding.help)
+            finding, severity=form.severity(finding, transcript), help=_help(form, finding.help)
         )
         for finding in found
         if finding.code not in form.tolerated
     ]
 
 
-def _stored_help(text: str) -> str:
-    """Return what helps, for a stored session: heal is for lists on their way out."""
-    return f"repair {text.removeprefix('heal ')}" if text.startswith("heal ") else text
+def _help(form: Format, text: str) -> str:
+    """Return what helps with the session of a program: heal is for lists on their way out."""
+    is_heal = bool(form.dialect) and text.startswith("heal ")
+    return f"repair {text.removeprefix('heal ')}" if is_heal else text
 
 
 def _is_asked(finding: Finding, last: int, views: Sequence[Message]) -> bool:

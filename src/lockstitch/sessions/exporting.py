@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.formats.sources import Opened
@@ -16,10 +16,22 @@ if TYPE_CHECKING:
 
 
 def exported(
-    stored: Opened, wanted: str | None, *, raw: bool = False
+    stored: Opened,
+    wanted: str | None,
+    *,
+    raw: bool = False,
+    on_heal: Callable[[int], None] | None = None,
 ) -> tuple[list[Any], str, list[Finding]]:
-    """Give the messages of a session in a dialect, that dialect, and what is still wrong."""
-    transcript = stored.transcript if raw else planned(stored).after
+    """Return the messages of a session in a dialect, that dialect, and what is still wrong.
+
+    ``on_heal`` is called with the number of changes if the session had to be healed.
+    """
+    transcript = stored.transcript
+    if not raw:
+        repair = planned(stored)
+        transcript = repair.after
+        if repair.changes and on_heal is not None:
+            on_heal(len(repair.changes))
     history = transcript.history
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect

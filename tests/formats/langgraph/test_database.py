@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec import structs
 
 from lockstitch import sessions
-from lockstitch.cli import scan
+from lockstitch.cli import checks
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context
@@ -167,7 +167,7 @@ def test_a_plan_is_told_as_a_plan(threads: Path, lockstitch: Run) -> None:
     for more in ((), ("--diff",)):
         _, printed = lockstitch(*words, *more)
         told = printed.index("planned, nothing is changed yet")
-        assert told < printed.index("brought back")
+        assert told < printed.index("will bring back")
     _, printed = lockstitch(*words, "--yes")
     assert "brought back" in printed
     assert "planned" not in printed
@@ -317,7 +317,7 @@ def test_a_large_database_is_scanned_on_all_cores(
     threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = decoded(lockstitch("scan", threads, "--json")[1])
-    monkeypatch.setattr(scan, "_WORTH_WORKERS", 1)
+    monkeypatch.setattr(checks, "WORTH_WORKERS", 1)
     shared = decoded(lockstitch("scan", threads, "--json", "--workers", "2")[1])
     assert shared["sessions"] != []
     by_name = {one["session"]: one for one in shared["sessions"]}
@@ -342,7 +342,10 @@ def test_a_folder_is_scanned_with_its_databases(threads: Path, lockstitch: Run) 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "no such|empty|no program"), (b"SQLite format 3\0" + b"\1" * 500, "no SQLite|damaged")],
+    [
+        (b"", "no such|empty|no program"),
+        (b"SQLite format 3\0" + b"\1" * 500, "not an SQLite|damaged"),
+    ],
     ids=["empty", "noise"],
 )
 def test_a_file_that_is_no_database_is_said(
