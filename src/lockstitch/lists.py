@@ -179,10 +179,9 @@ def _planned(given: Given, spared: frozenset[str] = NONE, *, sent: bool = False)
         return Plan(given, [], None)
     case = given.case()
     findings = examine(case)
-    if sent:
-        # to repair what is only odd would change bytes of a prefix that a cache holds
-        if not any(finding.severity == ERROR for finding in findings):
-            return Plan(given, findings, None)
+    # to repair what is only odd would change bytes of a prefix that a cache holds
+    if sent and not any(finding.severity == ERROR for finding in findings):
+        return Plan(given, findings, None)
     if not _closes_waiting(case) and not any(finding.fixable for finding in findings):
         return Plan(given, findings, None)
     outcome = mend(case, given.looked_at, findings, spared, only_errors=sent)

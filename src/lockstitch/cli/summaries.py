@@ -76,6 +76,10 @@ SUMMARIES: dict[str, tuple[str, str]] = {
         "",
         "Explain a code: what it is, what causes it, what heal does about it.",
     ),
+    "proxy": (
+        "requests",
+        "Heal requests on their way from any client to its provider.",
+    ),
     "provider": (
         "requests",
         "Run a strict provider on this machine, for tests and demos.",
