@@ -152,7 +152,11 @@ def litellm(python: str, url: str) -> Iterator[str]:
         config = Path(folder) / "config.yaml"
         config.write_text(json.dumps({"model_list": [model]}))
         command = [str(Path(python).with_name("litellm")), "--config", str(config)]
-        quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        quiet = {
+            "LITELLM_LOG": "ERROR",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        }
         with process(*command, "--port", str(port), **quiet) as made:
             threading.Thread(target=first_line, args=(made,), daemon=True).start()
             _wait_for(port)

@@ -208,16 +208,14 @@ def _planned(given: Given, spared: frozenset[str] = NONE, *, sent: bool = False)
         return Plan(given, [], None)
     case = given.case()
     findings = examine(case)
-    if sent:
-        # to repair what is only odd would change bytes of a prefix that a cache holds
-        refused = {finding.code for finding in findings if finding.severity == ERROR}
-        spared = frozenset(finding.code for finding in findings) - refused
-        if not refused:
-            return Plan(given, findings, None)
+    # to repair what is only odd would change bytes of a prefix that a cache holds
+    if sent and not any(finding.severity == ERROR for finding in findings):
+        return Plan(given, findings, None)
     if not _closes_waiting(case) and not any(finding.fixable for finding in findings):
         return Plan(given, findings, None)
-    outcome = mend(case, given.looked_at, findings, spared)
-    if given.excerpt is not None and (outcome.remaining or given.whole(outcome) is None):
+    outcome = mend(case, given.looked_at, findings, spared, only_errors=sent)
+    left = any(found.severity == ERROR or not sent for found in outcome.remaining)
+    if given.excerpt is not None and (left or given.whole(outcome) is None):
         given.excerpt = None
         return _planned(given, spared, sent=sent)
     return Plan(given, findings, outcome, spared)

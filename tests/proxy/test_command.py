@@ -94,7 +94,7 @@ def test_several_processes(upstream: Upstream) -> None:
         until(lambda: all(healed() == 8 for _ in range(40)))
         os.kill(first[0], signal.SIGKILL)
         until(lambda: len(set(children(process.pid)) - {first[0]}) == 2)
-        until(lambda: healed() == 8)
+        assert send(url, MESSAGES.path, BODY).status == 200
         process.terminate()
         assert process.wait(PATIENCE) == 0
         until(lambda: all(map(is_gone, first)))

@@ -242,7 +242,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=int(os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES", "40")))
 @given(data=st.data())
 def test_no_body_makes_the_proxy_fail(standing: Any, data: st.DataObject) -> None:
     proxied, upstream = standing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from base64 import b64encode
 from typing import Any
 
@@ -26,6 +27,7 @@ HISTORIES = {
     "gemini-snake": gemini.HISTORIES,
     "bedrock": bedrock.HISTORIES,
 }
+EXAMPLES = int(os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES", "20"))
 each_dialect = pytest.mark.parametrize("case", EACH_DIALECT, ids=lambda case: case.form)
 
 
@@ -57,7 +59,7 @@ def test_healthy_histories_arrive_as_they_were_sent() -> None:
 
 
 @each_dialect
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_what_the_quick_proof_passes_breaks_no_rule(case: Case, data: st.DataObject) -> None:
     made = data.draw(st.one_of(structured(case.dialect), mutated(case.dialect)))
@@ -80,7 +82,7 @@ def test_everyday_requests_are_proven() -> None:
 
 
 @each_dialect
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_healed_bytes_are_the_plan_and_the_rest_is_untouched(
     case: Case, data: st.DataObject

@@ -81,17 +81,29 @@ class Outcome(Struct):
 
 
 def mend(
-    case: Case, raw: Sequence[Any], findings: Sequence[Finding], spared: frozenset[str] = NONE
+    case: Case,
+    raw: Sequence[Any],
+    findings: Sequence[Finding],
+    spared: frozenset[str] = NONE,
+    *,
+    only_errors: bool = False,
 ) -> Outcome:
     """Repair a case; on success ``remaining`` holds at most what no repair is meant for.
 
     Rules in ``spared`` are not acted upon: what they find stays, and does not count as failure.
+    With ``only_errors`` neither is what the provider takes, as far as a repair can tell it apart.
     """
-    case, draft = _drafted(case, raw, [f for f in findings if f.code not in spared])
-    left = [finding for finding in findings if finding.fixable or finding.severity == ERROR]
+
+    def calls_for_repair(finding: Finding) -> bool:
+        if finding.code in spared:
+            return False
+        return finding.severity == ERROR or (finding.fixable and not only_errors)
+
+    case, draft = _drafted(case, raw, [f for f in findings if calls_for_repair(f)])
+    left = [*filter(calls_for_repair, findings)]
     rendered: list[Any] = list(raw)
     for _ in range(_ROUNDS):
-        codes = {finding.code for finding in left} - spared
+        codes = {finding.code for finding in left if calls_for_repair(finding)}
         if case.waiting:
             codes.add("LS101")
         for wanted, run in PASSES:
@@ -99,7 +111,7 @@ def mend(
                 run(draft)
         rendered = draft.render()
         left = _examined(draft, rendered)
-        if not any((f.fixable or f.severity == ERROR) and f.code not in spared for f in left):
+        if not any(map(calls_for_repair, left)):
             break
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]
