@@ -164,7 +164,7 @@ def test_a_locked_database_is_said_to_be_locked(
 
 def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(b"not a database at all, " * 100)
-    with pytest.raises(Unreadable, match="no SQLite database"):
+    with pytest.raises(Unreadable, match="not an SQLite database"):
         rows.tables(tmp_path / "a.db")
     with pytest.raises(Unreadable, match="no such file"):
         rows.tables(tmp_path / "b.db")
