@@ -110,6 +110,7 @@ bench:
 	.venv-bench/bin/python benchmarks/redaction.py --keep
 	.venv-bench/bin/python benchmarks/doubling.py --keep
 	.venv-bench/bin/python benchmarks/capacity.py --keep
+	.venv-bench/bin/python benchmarks/proxy.py --keep
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

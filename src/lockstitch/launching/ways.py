@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch import inputs
-from lockstitch.errors import LockstitchError
+from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.launching.commands import (
     CLAUDE,
     CODEX,
@@ -220,7 +220,10 @@ def _opencode(asked: CommandLine) -> ProxyWay:
     files = [config / "opencode.json", config / "opencode.jsonc"]
     files += [Path(named)] if named else []
     files += [asked.folder / "opencode.json", asked.folder / "opencode.jsonc"]
-    own = json.loads(asked.environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
+    try:
+        own = json.loads(asked.environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
+    except ValueError as error:
+        raise UsageError("OPENCODE_CONFIG_CONTENT holds no JSON; correct it, or unset it") from error
     providers: dict[str, str] = {}
     for found in [*map(_json, files), own]:
         for name, value in (_deep(found, "provider") or {}).items():

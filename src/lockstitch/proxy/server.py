@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -25,6 +26,8 @@ _LOGGER = logging.getLogger("lockstitch.proxy")
 _LONGEST_LINE = 64 << 10
 _MOST_HEADERS = 256
 _BUFFER = 1 << 20
+# Options of mallopt(3) by their numbers: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD.
+_KEPT = {-1: 64 << 20, -2: 4 << 20, -3: 32 << 20}
 
 Connect = Callable[[], Awaitable[Recorder]]
 Stop = Callable[[], None]
@@ -101,7 +104,19 @@ def serve(
     connect: Connect | None = None,
 ) -> None:
     """Serve until the process is told to stop (SIGINT, SIGTERM); ``ready`` is told the address."""
+    keep_memory()
     asyncio.run(until_stopped(Served(checked(settings), log, connect), ready))
+
+
+def keep_memory() -> None:
+    """Tell the C library to keep some memory that was freed, for the next large body.
+
+    It would give it back and fetch it again for each: that takes as long as to check the body.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        for option, size in _KEPT.items():
+            library.mallopt(option, size)
 
 
 async def until_stopped(

@@ -23,7 +23,7 @@ from lockstitch.errors import UsageError
 from lockstitch.processes import start
 from lockstitch.proxy.forwarding import Log
 from lockstitch.proxy.metrics import Metrics
-from lockstitch.proxy.server import Connect, Served, until_stopped
+from lockstitch.proxy.server import Connect, Served, keep_memory, until_stopped
 from lockstitch.proxy.settings import Settings, checked
 
 _SPAWN = get_context("spawn")
@@ -152,6 +152,7 @@ class _Supervisor:
 
 def _work(job: Job, line: Connection) -> None:
     """Serve in a process of its own, until it is told to stop or whoever started it is gone."""
+    keep_memory()
     asyncio.run(_served(job, line))
 
 
