@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.errors import UsageError
 from lockstitch.launching.commands import known
 from lockstitch.launching.ways import CommandLine, ProxyWay, led, way
 
@@ -111,6 +112,12 @@ def test_codex_with_an_account_is_led_to_where_that_is(tmp_path: Path) -> None:
     found = made(tmp_path, "codex", files={"home/.codex/auth.json": tokens})
     assert urls(found) == {"https://chatgpt.com/backend-api/codex"}
     assert led(found, URL, "")[0] == ["codex", "-c", f'openai_base_url="{URL}"']
+
+
+@pytest.mark.parametrize("given", ["{", "[]"])
+def test_settings_of_opencode_that_are_none_are_named(tmp_path: Path, given: str) -> None:
+    with pytest.raises(UsageError, match="OPENCODE_CONFIG_CONTENT"):
+        made(tmp_path, "opencode", environ={"OPENCODE_CONFIG_CONTENT": given})
 
 
 def test_the_providers_of_opencode_have_paths_of_their_own(tmp_path: Path) -> None:

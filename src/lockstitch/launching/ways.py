@@ -222,8 +222,10 @@ def _opencode(asked: CommandLine) -> ProxyWay:
     files += [asked.folder / "opencode.json", asked.folder / "opencode.jsonc"]
     try:
         own = json.loads(asked.environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
-    except ValueError as error:
-        raise UsageError("OPENCODE_CONFIG_CONTENT holds no JSON; correct it, or unset it") from error
+    except ValueError:
+        own = None
+    if not isinstance(own, dict):
+        raise UsageError("OPENCODE_CONFIG_CONTENT holds no JSON object: correct it, or unset it")
     providers: dict[str, str] = {}
     for found in [*map(_json, files), own]:
         for name, value in (_deep(found, "provider") or {}).items():
