@@ -25,7 +25,7 @@ def main() -> int:
     _say("Failed beside other tests, and run again alone:")
     for name in names:
         _say(f"  {name}")
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *names]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "--last-failed"]
     status = subprocess.run(command, check=False).returncode
     _say("They pass alone." if status == 0 else "They fail alone, too.")
     return status

@@ -91,7 +91,7 @@ def test_every_schema_is_looked_at_or_the_one_that_is_named(dsn: str) -> None:
         stage.ask(dsn, f'INSERT INTO "Other one".{table} SELECT * FROM {table}')  # noqa: S608
     scanned = stage.run("scan", dsn)
     assert "4 sessions: 2 healthy, 2 broken." in scanned.err
-    assert "schema=Other%20one:a-broken-one" in scanned.out
+    assert "?schema=Other%20one' --session a-broken-one" in scanned.out
     named = f"{dsn}?schema=Other%20one"
     by_path = f"{dsn}?options=-csearch_path%3Dpublic"
     assert "2 sessions: 1 healthy, 1 broken." in stage.run("scan", named).err
