@@ -117,6 +117,7 @@ def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
 
     def is_as_fast() -> bool:
         base = min(seconds(lambda: words.findall(text)) for _ in range(5))
-        return min(seconds(lambda: redacted(messages)) for _ in range(5)) < 1.5 * base
+        # 1.4 here; what looks at every word once more, or at every character, is far beyond.
+        return min(seconds(lambda: redacted(messages)) for _ in range(5)) < 3 * base
 
     assert any(is_as_fast() for _ in range(ATTEMPTS))
