@@ -321,6 +321,21 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         ),
         (),
     ),
+    "ids of calls that cannot be read here": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", "lost", "assistant", [call("toolu_1")], id="msg_1"),
+            claude("b", "a", "assistant", [call("toolu_2")], id="msg_2"),
+        ).replace(b'"toolu_1"', b"7" * 5000),
+        (),
+    ),
+    "a first reply with a NUL in it": (
+        "gemini-cli",
+        "it.jsonl",
+        lines({"id": "ef706e", "type": "gemini", "content": "nul \0 nul"}),
+        ("--format", "gemini-cli"),
+    ),
     "a message whose first line holds bare text": (
         "claude-code",
         "it.jsonl",

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lockstitch.formats.claude_times import seconds_between
 from lockstitch.formats.graph import Graph, Node, Walk
-from lockstitch.formats.records import Record
+from lockstitch.formats.records import Record, can_be_key
 
 USER, ASSISTANT, SYSTEM, ATTACHMENT = "user", "assistant", "system", "attachment"
 SPEAKERS = (USER, ASSISTANT)
@@ -68,7 +68,7 @@ def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
 def call_ids_in(value: dict[str, Any]) -> list[Any]:
     """Return the ids of the tool calls on a line, but for what can be no id."""
     names = [call.get("id") for call in calls_in(value)]
-    return [name for name in names if type(name) not in (list, dict)]
+    return [name for name in names if can_be_key(name)]
 
 
 def is_prompt(value: dict[str, Any]) -> bool:

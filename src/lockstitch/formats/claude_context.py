@@ -27,6 +27,7 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_times import seconds_between
+from lockstitch.formats.records import can_be_key
 from lockstitch.unread import is_index
 
 # The beginnings of what the client writes in a person's role.
@@ -205,7 +206,7 @@ def _begins_session(chain: Chain, number: int, past: Past, root: int) -> bool:
     if str(note.get("hookEvent") or note.get("hookName")).startswith("SessionStart"):
         return True
     owner = value.get("parentToolUseID") or note.get("toolUseID")
-    is_known = type(owner) not in (list, dict) and past.calls.get(owner, root) < root
+    is_known = can_be_key(owner) and past.calls.get(owner, root) < root
     return not is_known
 
 

@@ -27,7 +27,7 @@ from lockstitch.formats.claude_chain import (
 from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
 from lockstitch.formats.history import NEW, Strand
-from lockstitch.formats.records import Record, amended, new_record
+from lockstitch.formats.records import Record, amended, can_be_key, new_record
 from lockstitch.formats.slots import Earlier
 
 PROGRESS = "progress"
@@ -170,7 +170,7 @@ class _Stitcher:
             "toolUseResult": f"Error: {text}" if part.get("is_error") else text
         }
         call = part.get("tool_use_id")
-        source = self._call_homes.get(call) if type(call) not in (list, dict) else None
+        source = self._call_homes.get(call) if can_be_key(call) else None
         return {**fields, "sourceToolAssistantUUID": source} if source else fields
 
     @cached_property

@@ -58,6 +58,7 @@ class _Stitcher:
         self.chat: Chat = transcript.state
         self.old = transcript.history.messages
         self.order = {id(part): n for n, part in enumerate(self._old_parts())}
+        self.roles = {id(part): str(one.get("role")) for one in self.old for part in one["parts"]}
         self.owners = {message.place: message for message in self.chat.messages.values()}
         self.patches: dict[Place, Patch] = {}
         self.added: dict[Place | None, list[Part]] = {}
@@ -82,7 +83,9 @@ class _Stitcher:
         role = str(content.get("role"))
         for part in content["parts"]:
             place = self.chat.places.get(id(part))
-            before = _before(part, spare) if place is None else None
+            # Nobody's words become another's: what is new in front of them is not what they were.
+            same = [old for old in spare if self.roles[id(old)] == role]
+            before = _before(part, same) if place is None else None
             if before is None:
                 yield Slot(part, role, place)
                 continue

@@ -16,7 +16,7 @@ from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript,
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
 from lockstitch.formats.history import History, Strand
 from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, amended, as_str, raw_of
+from lockstitch.formats.records import Record, amended, as_str, can_be_key, raw_of
 from lockstitch.formats.salvage import substitute
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, put
 from lockstitch.repair.ledger import Ledger
@@ -205,7 +205,7 @@ def _answers_error(found: Finding, transcript: Transcript) -> bool:
         items = (item for turn in talk.turns for item in turn.items)
         requests = (i for i in items if type(i) is dict and i.get("type") == "toolRequest")
         names = (item.get("id") for item in requests)
-        talk.requests = {name for name in names if type(name) not in (list, dict)}
+        talk.requests = {name for name in names if can_be_key(name)}
     return own in talk.requests
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from lockstitch.splices import dump, splice
 
@@ -74,6 +74,11 @@ def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
     if isinstance(value, list) and isinstance(step, int):
         return [_with(v, rest, new) if n == step else v for n, v in enumerate(value)]
     return {**value, step: _with(value.get(step, {}), rest, new)}
+
+
+def can_be_key(value: Any) -> bool:
+    """Whether a value can be looked up: no list, no object, and nothing that is kept unread."""
+    return type(value) not in (list, dict, Raw)
 
 
 def as_str(value: Any) -> str | None:
