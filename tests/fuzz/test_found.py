@@ -321,6 +321,28 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         ),
         (),
     ),
+    "a compaction that names a line twice": (
+        "claude-code",
+        "it.jsonl",
+        lines(
+            claude("a", "lost", "assistant", [{"type": "text", "text": "I build."}], id="msg_1"),
+            claude("b", "a", "assistant", [call("toolu_1")], id="msg_1"),
+            {
+                **claude("c", None, "system", ""),
+                "subtype": "compact_boundary",
+                "compactMetadata": {
+                    "preservedSegment": {"headUuid": "a", "anchorUuid": "d", "tailUuid": "b"},
+                    "preservedMessages": {
+                        "anchorUuid": "d",
+                        "uuids": ["b", "a", "b"],
+                        "allUuids": ["a", "b"],
+                    },
+                },
+            },
+            {**claude("d", "c", "user", "We looked."), "isCompactSummary": True},
+        ),
+        (),
+    ),
     "ids of calls that cannot be read here": (
         "claude-code",
         "it.jsonl",

@@ -374,9 +374,9 @@ class Chain:
         messages, segment = metadata.get("preservedMessages"), metadata.get("preservedSegment")
         if type(messages) is dict and type(messages.get("uuids")) is list:
             found = [self.graph.by_id.get(str(name)) for name in messages["uuids"]]
-            # the program keeps all of them or none
-            kept = [node.number for node in found if node is not None]
-            return str(messages.get("anchorUuid")), kept if len(kept) == len(found) else []
+            # the program keeps all of them or none; a line that is named twice is one line
+            kept = [*dict.fromkeys(node.number for node in found if node is not None)]
+            return str(messages.get("anchorUuid")), [] if None in found else kept
         if type(segment) is not dict:
             return "", []
         return str(segment.get("anchorUuid")), self._segment(segment)
