@@ -136,16 +136,25 @@ def _class(value: type, level: int) -> Iterator[str]:
         yield table(["Field", "Type", "Default"], rows)
     for name, member in members_of(value):
         title = f"{'#' * (level + 1)} {value.__name__}.{name}"
-        yield f"{title}\n\n{_member(name, member)}"
+        yield f"{title}\n\n{_member(name, member, value)}"
 
 
-def _member(name: str, member: _Member) -> str:
+def _member(name: str, member: _Member, owner: type) -> str:
     if isinstance(member, property) or not inspect.isfunction(member):
         getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
         kind = getattr(getter, "__annotations__", {}).get("return", "")
         return f"```python\n{name}: {kind}\n```\n\n{prose(getattr(getter, '__doc__', ''))}"
-    told = prose(inspect.getdoc(member)) or "As LangGraph's `BaseCheckpointSaver` has it."
+    told = _contract(name, owner) or "As LangGraph's `BaseCheckpointSaver` has it."
     return f"```python\n{signature(name, member)}\n```\n\n{told}"
+
+
+def _contract(name: str, owner: type) -> str:
+    """Return what we say of a method, on its class or on a base of ours; never another's words."""
+    for base in owner.__mro__:
+        doc = getattr(vars(base).get(name), "__doc__", None)
+        if doc and base.__module__.partition(".")[0] == "lockstitch":
+            return prose(doc)
+    return ""
 
 
 def fields_of(value: type) -> list[tuple[str, str, str]]:

@@ -6,10 +6,11 @@ A process is told by its number and the moment it started, since numbers are use
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 _SCRIPT_WORDS = 2  # the interpreter and the script
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _PS_TIME = "%a %b %d %H:%M:%S %Y"
 
 
@@ -35,6 +37,25 @@ def namespace() -> str:
     with suppress(OSError):
         return str(Path("/proc/self/ns/pid").readlink())
     return ""
+
+
+def ending_with(parent: int) -> Callable[[], None] | None:
+    """Return what makes the process that calls it end when its parent does; only Linux has that.
+
+    A parent that is gone by then counts as well.
+    """
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415 - few need it, and it takes a while to load
+
+    library = ctypes.CDLL(None, use_errno=True)
+
+    def prepare() -> None:
+        library.prctl(_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return prepare
 
 
 def start(pid: int) -> str | None:

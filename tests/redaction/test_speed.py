@@ -108,7 +108,8 @@ def test_many_secrets_take_time_in_proportion() -> None:
 
 
 def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
-    source = Path(lockstitch.__file__).parent
+    # Ordinary code: what speaks of keys and tokens on every page is looked at more closely.
+    source = Path(lockstitch.__file__).parent / "formats"
     text = "\n".join(path.read_text("utf-8") for path in source.rglob("*.py"))
     messages = [
         {"role": "user", "content": text[at : at + 4000]} for at in range(0, len(text), 4000)
@@ -117,7 +118,6 @@ def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
 
     def is_as_fast() -> bool:
         base = min(seconds(lambda: words.findall(text)) for _ in range(5))
-        # 1.4 here; what looks at every word once more, or at every character, is far beyond.
-        return min(seconds(lambda: redacted(messages)) for _ in range(5)) < 3 * base
+        return min(seconds(lambda: redacted(messages)) for _ in range(5)) < 1.5 * base
 
     assert any(is_as_fast() for _ in range(ATTEMPTS))

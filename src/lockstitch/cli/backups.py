@@ -205,7 +205,7 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
 
 
 def described(backup: Backup, now: float, width: int, *, full: bool = False) -> Iterator[str]:
-    """Give what is known of a backup: when, of what, what was changed, and what is set aside."""
+    """Return what is known of a backup: when, of what, what was changed, and what is set aside."""
     yield terminal.paint(pasted(backup.path), "bold")
     kind = "an undo" if backups.is_undo(backup) else "a repair"
     age = ago(now - backup.time.timestamp())

@@ -77,7 +77,7 @@ class Asked(Struct, frozen=True):
         return cls(style, _codes(select, "--select"), _codes(ignore, "--ignore"), statistics)
 
     def over(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Give reports with the findings that are asked for."""
+        """Return reports with the findings that are asked for."""
         for report in reports:
             if self.select or self.ignore:
                 wanted = [found for found in report.findings if self.wants(found.code)]
@@ -158,7 +158,7 @@ def _emit_statistics(reports: Iterable[Report], wanted: str) -> None:
 
 
 def listed(report: Report) -> Iterator[str]:
-    """Give the findings of a session for people; of many that are alike, the first ones."""
+    """Return the findings of a session for people; of many that are alike, the first ones."""
     name = text.named(report)
     counts: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], Finding] = {}

@@ -67,7 +67,7 @@ class Total(Struct):
     noted: int = 0
 
     def over(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Give reports on, and count them."""
+        """Pass reports on, and count them."""
         for report in reports:
             base = places.is_postgres(report.target)
             folder = report.target if base else os.path.dirname(report.target)  # noqa: PTH120
@@ -154,7 +154,7 @@ def command_for(one: Summary, short: Mapping[Key, str]) -> str:
 
 
 def entry(one: Summary, now: float, width: int, command: str) -> Iterator[str]:
-    """Give the lines of one session: which one it is, what is wrong, and what to type next."""
+    """Return the lines of one session: which one it is, what is wrong, and what to type next."""
     level = f"{one.level:<{_LEVEL}} "
     age = one.age(now)
     room = max(width - len(level) - cells(age) - 2, 8)
@@ -174,7 +174,7 @@ def entry(one: Summary, now: float, width: int, command: str) -> Iterator[str]:
 
 
 def table(found: Sequence[Row], width: int, own: str) -> Iterator[str]:
-    """Give the table, in the columns there are: projects are cut, or rows become two lines."""
+    """Return the table, in the columns there are: projects are cut, or rows become two lines."""
     now = time.time()
     lines = [_HEADS, *(_cells_of(row, now, own) for row in found)]
     if width < WIDE:

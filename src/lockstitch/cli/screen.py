@@ -61,7 +61,7 @@ def can_move() -> bool:
 
 
 def keys_in(text: str) -> Iterator[str]:
-    """Give the keys in what a terminal sent: names for those that are no characters."""
+    """Return the keys in what a terminal sent: names for those that are no characters."""
     at = 0
     while at < len(text):
         char = text[at]
@@ -121,7 +121,7 @@ class Screen:
         self.wake()
 
     def __exit__(self, *error: object) -> None:
-        """Give the terminal back as it was."""
+        """Put the terminal back as it was."""
         import termios
 
         for number, before in self.handlers:

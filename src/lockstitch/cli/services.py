@@ -23,7 +23,7 @@ _LINE = re.compile(r"(\d+)(?:\.|$)")
 
 
 def github(report: Report) -> Iterator[str]:
-    """Give the findings as workflow commands, which GitHub shows beside the file."""
+    """Return the findings as workflow commands, which GitHub shows beside the file."""
     file = _property(public(report.target))
     if report.error is not None:
         yield f"::error file={file},title=lockstitch::{_data(report.error)}"

@@ -95,7 +95,7 @@ def _found(target: str, report: Report) -> tuple[Subject, Report]:
 
 
 def _name(report: Report) -> str | None:
-    """Give the name that tells a session from others of its file; a file of one needs none."""
+    """Return the name that tells a session from others of its file; a file of one needs none."""
     is_many = report.format == OWN or report.target.endswith((".db", ".sqlite", ".sqlite3"))
     return report.session if is_many or places.is_postgres(report.target) else None
 
@@ -108,7 +108,7 @@ def checked(subject: Subject) -> Report:
 
 
 def source_of(subject: Subject) -> Source:
-    """Give the source of a session of another program."""
+    """Return the source of a session of another program."""
     found = sessions.sources(subject.target, session=subject.session)
     found = [one for one in found if one.session == subject.session] or found
     if not found:

@@ -71,7 +71,7 @@ def kept(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
 
 
 def compared(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
-    """Give the records that change, the first of them, line by line beside each other."""
+    """Return the records that change, the first of them, line by line beside each other."""
     in_order = sorted(found, key=lambda one: (place_order(one.place), one.before is None))
     shown = in_order[:MOST_RECORDS]
     values = [[_decoded(one.before), _decoded(one.after)] for one in shown]

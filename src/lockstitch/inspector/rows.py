@@ -49,7 +49,7 @@ class Parts:
         yield {"kind": "text", "text": text, "role": role}
 
     def note(self, note: Note) -> Iterator[Part]:
-        """Give what stands beside the conversation."""
+        """Return what stands beside the conversation."""
         yield {"kind": "note", "text": note.text, "is_warning": note.style == "yellow"}
 
     def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[Part]:
@@ -85,7 +85,7 @@ class Parts:
         return name
 
     def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Give the title; what was found is marked beside it."""
+        """Return the title; what was found is marked beside it."""
         return title
 
     def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[Part]:
@@ -143,7 +143,7 @@ class Placed(Struct):
 def messages_as_rows(
     history: History, transcript: Transcript, marks: Mapping[str, Sequence[Finding]]
 ) -> Iterator[Placed]:
-    """Give the messages of a history; one that holds nothing but answers is with its calls."""
+    """Return the messages of a history; one that holds nothing but answers is with its calls."""
     show = Show(history.messages, history.dialect, marks, Parts())
     starts = {start: number for number, start in enumerate(starts_of(show.view), 1)}
     call = result = 0

@@ -58,7 +58,7 @@ class Timeline(Struct):
     places: dict[str, int] = field(default_factory=dict)
 
     def row_of(self, place: str) -> int | None:
-        """Give the row that a place is shown in; None if it is in none."""
+        """Return the row that a place is shown in; None if it is in none."""
         steps = place.split(".")
         for length in range(len(steps), 0, -1):
             row = self.places.get(".".join(steps[:length]))
@@ -68,7 +68,7 @@ class Timeline(Struct):
 
 
 def of_transcript(form: Format, transcript: Transcript, findings: Sequence[Finding]) -> Timeline:
-    """Give the timeline of a session of another program."""
+    """Return the timeline of a session of another program."""
     history, records = transcript.history, transcript.records
     known = {(found.code, found.place) for found in findings}
     marks: dict[str, list[Finding]] = {}
@@ -99,7 +99,7 @@ def _rows(history: History, transcript: Transcript) -> list[Row]:
 
 
 def of_journal(journal: Journal) -> Timeline:
-    """Give the timeline of a session of a store of our own, with what rewinds left."""
+    """Return the timeline of a session of a store of our own, with what rewinds left."""
     main = list(journal_as_rows(journal))
     hidden = [at for at, one in enumerate(main) if one.row and "is_summed_up" in one.row]
     if hidden:
@@ -114,7 +114,7 @@ def of_journal(journal: Journal) -> Timeline:
 
 
 def _rewound(journal: Journal) -> Iterator[Piece]:
-    """Give what each rewind took out of the conversation."""
+    """Return what each rewind took out of the conversation."""
     if journal.thread is not None:
         return
     kept = {fact.seq for fact in journal.line()}

@@ -7,7 +7,6 @@ passed on.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,9 +16,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from lockstitch.errors import UsageError
+from lockstitch.processes import ending_with
 
 _SIGNALLED = 128
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 # The terminal sends these to everybody in the foreground, so that the program has them already.
 _FROM_KEYS = ("SIGINT", "SIGQUIT")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -41,7 +40,7 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
             process = subprocess.Popen(  # noqa: S603 - the command that a person gave
                 words,
                 env=environ,
-                preexec_fn=_dies_with_us(os.getpid()),  # noqa: PLW1509 - there are no threads
+                preexec_fn=ending_with(os.getpid()),  # noqa: PLW1509 - there are no threads
             )
         except OSError as error:
             raise UsageError(f"{words[0]} cannot be started: {error.strerror}") from error
@@ -70,20 +69,6 @@ def _handled(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[None]
 
 def _leave_to_the_program(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the program got the signal, too, and decides."""
-
-
-def _dies_with_us(parent: int) -> Callable[[], None] | None:
-    """Return what makes the program end when this process is killed; Linux has that."""
-    if sys.platform != "linux":
-        return None
-    library = ctypes.CDLL(None, use_errno=True)
-
-    def prepare() -> None:
-        library.prctl(_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return prepare
 
 
 def _waited(process: subprocess.Popen[bytes]) -> int:

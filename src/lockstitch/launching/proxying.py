@@ -7,9 +7,7 @@ is killed; on Linux, it is told by a signal, too.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.processes import ending_with
 
 if TYPE_CHECKING:
     from lockstitch.proxy.forwarding import Event
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _MISSING = "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
 _PATIENCE = 60.0
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class Heard(Struct):
@@ -125,8 +123,9 @@ def main() -> None:
     from lockstitch.proxy.server import Served, recorder_at, until_stopped  # noqa: PLC0415 - heavy
     from lockstitch.proxy.settings import Settings, checked  # noqa: PLC0415 - as above
 
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+    prepare = ending_with(int(sys.argv[1]))
+    if prepare is not None:
+        prepare()
     settings = checked(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
     if os.getppid() != int(sys.argv[1]):
         return

@@ -70,7 +70,7 @@ def _read(path: str, environ: Mapping[str, str]) -> Iterator[Source]:
 
 
 def _rows(path: str, environ: Mapping[str, str], folder: str = "") -> Iterator[Source]:
-    """Give the sessions of a database, the one that was changed last first."""
+    """Return the sessions of a database, the one that was changed last first."""
     from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     try:

@@ -71,7 +71,7 @@ def _answers(again: Decision, before: Decision, code: str, found: re.Match[str])
 
 
 def _readings(refusal: _Refusal, profile: str, model: str | None) -> Iterator[Reading]:
-    """Give the ways to look again, the nearest first."""
+    """Return the ways to look again, the nearest first."""
     if not is_plain(refusal.profile) and refusal.profile != profile:
         if is_plain(profile):
             yield Reading(refusal.profile, model, strict=False)

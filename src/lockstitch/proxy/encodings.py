@@ -76,7 +76,7 @@ class _Zlib:
         return bool(self.decoder.eof)
 
     def pieces(self, data: bytes) -> Any:
-        """Give what the data holds, in pieces of a bounded size."""
+        """Return what the data holds, in pieces of a bounded size."""
         if self.name == "deflate" and not self.has_begun and data and data[0] & 0x0F != 8:  # noqa: PLR2004
             self.decoder = zlib.decompressobj(-zlib.MAX_WBITS)
         self.has_begun = self.has_begun or bool(data)
@@ -101,7 +101,7 @@ class _Zstd:
         self.is_done = False
 
     def pieces(self, data: bytes) -> Any:
-        """Give what the data holds, in pieces."""
+        """Return what the data holds, in pieces."""
         # a block of a few bytes can stand for 128 KB, so that few are read at a time
         step = 512
         try:

@@ -434,7 +434,7 @@ def _plain(data: bytes, encoding: str, most: int) -> bytes | None:
 
 
 async def _streamed(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:
-    """Give the chunks of a request's body within its limits of size and time."""
+    """Return the chunks of a request's body within its limits of size and time."""
     size = 0
     patience = settings.client_timeout
     loop = asyncio.get_running_loop()

@@ -51,7 +51,7 @@ class Replayed:
 
 
 async def chunks(source: Source) -> AsyncIterator[bytes]:
-    """Give the chunks of a body as they arrive."""
+    """Return the chunks of a body as they arrive."""
     while chunk := await source.readany():
         yield chunk
 
@@ -87,7 +87,7 @@ class Passage:
         self.is_kept = False
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Give the chunks as they may go to the client."""
+        """Return the chunks as they may go to the client."""
         has_ended = False
         while True:
             try:

@@ -251,7 +251,7 @@ def _value_at(value: Any, path: Path) -> Any:
 
 
 def _located(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
-    """Give the path of every part of a value whose identity is wanted."""
+    """Return the path of every part of a value whose identity is wanted."""
     rest: list[tuple[Path, Any]] = [(at, value)]
     while rest:
         path, one = rest.pop()

@@ -26,7 +26,7 @@ class Difference(Struct, frozen=True):
 
 
 def differences(mended: Mended) -> Iterator[Difference]:
-    """Give the records that a repair changes and takes out, then those that it adds."""
+    """Return the records that a repair changes and takes out, then those that it adds."""
     if not mended.changed:
         return
     after = {record.start: record for record in mended.after.records if not record.is_new}

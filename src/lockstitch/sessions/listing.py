@@ -24,7 +24,7 @@ _DOCUMENT = 1 << 22
 
 
 def listed(paths: Iterable[str], *, environ: Mapping[str, str] | None = None) -> Iterator[Summary]:
-    """Give the sessions in some files, not checked, the one that was used last first.
+    """Return the sessions in some files, not checked, the one that was used last first.
 
     Each file is read when its turn comes, so that the first ones are there at once.
     """
@@ -47,7 +47,7 @@ def _time(path: str) -> float:
 
 
 def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[Summary]:
-    """Give the sessions of one file; those of a program that is not known are left out."""
+    """Return the sessions of one file; those of a program that is not known are left out."""
     where = os.environ if environ is None else environ
     try:
         if is_many(path):

@@ -87,7 +87,7 @@ def around(journal: Journal, seq: int) -> range:
 
 
 def _starts(items: Sequence[Item]) -> list[int]:
-    """Give where the turns start: at a prompt, once the turn before it has a reply."""
+    """Return where the turns start: at a prompt, once the turn before it has a reply."""
     starts: list[int] = []
     is_answered = True
     for number, item in enumerate(items):

@@ -28,7 +28,7 @@ class Layout(Protocol[T_co]):
         """Give words, and who said them."""
 
     def note(self, note: Note) -> Iterator[T_co]:
-        """Give what stands beside the conversation."""
+        """Return what stands beside the conversation."""
 
     def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[T_co]:
         """Give a call."""

@@ -70,7 +70,7 @@ def _number(place: str | int) -> int:
 
 
 def starts_of(view: Sequence[Message]) -> list[int]:
-    """Give where the turns start: at a prompt, once the turn before it has an answer."""
+    """Return where the turns start: at a prompt, once the turn before it has an answer."""
     starts = [0]
     answered = False
     for position, message in enumerate(view):
@@ -104,7 +104,7 @@ class Show(Generic[T]):
         self.chosen = range(len(self.view))
 
     def lines(self, chosen: range | None) -> Iterator[T]:
-        """Give the chosen messages, turn by turn, with what lies before and behind them."""
+        """Return the chosen messages, turn by turn, with what lies before and behind them."""
         self.chosen = self.chosen if chosen is None else chosen
         for found in self.elsewhere:
             yield from self.page.mark(found, "")
@@ -123,7 +123,7 @@ class Show(Generic[T]):
         yield from self._left_out(starts, range(self.chosen.stop, len(self.view)), "later")
 
     def body(self) -> Iterator[T]:
-        """Give the messages alone, for a page that heads its turns itself."""
+        """Return the messages alone, for a page that heads its turns itself."""
         call = result = 0
         for message in self.view:
             yield from self.message(message, call, result)
@@ -161,7 +161,7 @@ class Show(Generic[T]):
             yield from self._found(left, "")
 
     def _marks(self, message: Message) -> dict[tuple[Any, ...], list[Finding]]:
-        """Give what was found in a message by the part it belongs to, the deepest that fits."""
+        """Return what was found in a message by the part it belongs to, the deepest that fits."""
         marks: dict[tuple[Any, ...], list[Finding]] = {}
         known = {part.at for part in message.parts}
         for at, findings in self.by_message.get(message.index, ()):
@@ -240,13 +240,13 @@ class Show(Generic[T]):
 
 
 def _served(raw: dict[str, Any]) -> str:
-    """Give what a tool of the provider came back with."""
+    """Return what a tool of the provider came back with."""
     inner = raw.get("toolResult", raw)
     return as_text(inner.get("content") if isinstance(inner, dict) else inner)
 
 
 def _failed(raw: Any) -> bool:
-    """Tell whether a result says of itself that it is an error."""
+    """Whether a result says of itself that it is an error."""
     layers = [raw, *(raw.get(key) for key in ("toolResult", "data", "kwargs"))]
     return any(
         isinstance(layer, dict)

@@ -26,7 +26,7 @@ class WatchedDatabase(Struct):
     seen: set[str] = field(default_factory=set)
 
     def changed(self) -> Iterator[Source]:
-        """Give the sessions that changed since the last look; none if nothing was written.
+        """Return the sessions that changed since the last look; none if nothing was written.
 
         Reading a database may make and remove its log, which is no change.
         """

@@ -32,7 +32,7 @@ class SessionPlace(Struct, frozen=True):
         return len(self.steps) != 1
 
     def files(self) -> Iterator[str]:
-        """Give the files there now."""
+        """Return the files there now."""
         if self.is_deep:
             found: Iterator[str] = files_below(self.folder)
         else:
