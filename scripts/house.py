@@ -10,6 +10,7 @@ module directly under ``lockstitch``.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -40,7 +41,8 @@ class Way:
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         """Note a call; what is compiled for a comprehension or a class body is no function."""
         code = frame.f_code
-        if event == "call" and code not in self.seen and not code.co_name.startswith("<"):
+        is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
+        if event == "call" and is_function and code not in self.seen:
             path = code.co_filename
             if path.startswith(str(SOURCE)):
                 module = path.removeprefix(f"{SOURCE}{os.sep}").removesuffix(".py")
