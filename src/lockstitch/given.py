@@ -7,10 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.dialects.detect import dialect_of, new_dialect
-from lockstitch.dialects.models import traits_of
-from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.quick import narrowed
+from lockstitch.dialects.fast import narrow
+from lockstitch.dialects.profiles import Profile, profile_named, traits_of
+from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import UsageError
 from lockstitch.kinds import Freeze, is_plain, thaw
 from lockstitch.model.handed import Messages
@@ -68,7 +67,7 @@ class Given:
             return None
         ends = not self.stored and (body is not None or model is not None)
         dialect = new_dialect(profile.dialect)
-        found = narrowed(dialect, profile, raw, with_ends=ends, clean=self.clean)
+        found = narrow(dialect, profile, raw, with_ends=ends, clean=self.clean)
         if found is None or not is_plain([raw[number] for number in found.numbers]):
             return None
         return found

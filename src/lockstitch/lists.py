@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.dialects.detect import dialect_of
+from lockstitch.dialects.registry import dialect_of
 from lockstitch.errors import Unhealed, UsageError
 from lockstitch.given import Given
 from lockstitch.kinds import is_plain, thaw

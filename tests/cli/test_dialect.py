@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.dialects.detect import CLASSES, confirmed
+from lockstitch.dialects.registry import CLASSES, confirm_dialect
 from lockstitch.errors import UsageError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -26,11 +26,13 @@ def test_every_example_is_taken_for_its_own_dialect_only(example: Path, dialect:
     value = json.loads(example.read_text())
     own = example.stem.startswith(dialect)
     if own or (dialect == "langchain" and example.stem.startswith("openai-chat")):
-        assert confirmed(value, dialect) == dialect
+        assert confirm_dialect(value, dialect) == dialect
     else:
         with pytest.raises(UsageError, match=f"not {dialect}"):
-            confirmed(value, dialect)
+            confirm_dialect(value, dialect)
 
 
 def test_a_list_without_marks_is_what_it_is_called() -> None:
-    assert confirmed([{"role": "user", "content": "hi"}], "anthropic:kimi") == "anthropic:kimi"
+    assert (
+        confirm_dialect([{"role": "user", "content": "hi"}], "anthropic:kimi") == "anthropic:kimi"
+    )

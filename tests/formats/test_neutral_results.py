@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.claude_code import ClaudeCode

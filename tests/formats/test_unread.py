@@ -14,7 +14,7 @@ import pytest
 
 import lockstitch
 from lockstitch import unread
-from lockstitch.dialects.models import traits_of
+from lockstitch.dialects.profiles import traits_of
 from lockstitch.formats import lines
 from lockstitch.formats.base import DOCUMENT, LINES
 from lockstitch.formats.claude_code import ClaudeCode

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch.dialects import render_script as script
+from lockstitch.dialects import script
 from lockstitch.dialects.profiles import PROFILES, profile_named
-from lockstitch.dialects.render import written
-from lockstitch.dialects.render_writing import WRITERS
+from lockstitch.dialects.render import write_turns
 from lockstitch.dialects.replies import messages_in
+from lockstitch.dialects.script import WRITERS
 from lockstitch.journal import projection
 from lockstitch.journal.events import (
     Finished,
@@ -76,7 +76,7 @@ ODD_REPLIES: tuple[Any, ...] = (
 @given(text=st.text(min_size=1).filter(lambda text: not text.isspace()))
 def test_words_are_spelled_as_by_the_writer(name: str, text: str) -> None:
     spelled = SPELLINGS[profile_named(name).dialect].spoken(text)
-    assert json.dumps([spelled]) == json.dumps(written([script.said(USER, text)], name))
+    assert json.dumps([spelled]) == json.dumps(write_turns([script.text_turn(USER, text)], name))
 
 
 @pytest.mark.parametrize("dialect", SPELLINGS)
@@ -106,10 +106,10 @@ def test_results_are_written_as_by_the_writer(results: list[Result], dialect: st
     writer = WRITERS[dialect](profile_named(dialect))
     writer.results(
         [
-            script.Answer(
-                script.Call(result.id, result.name, None),
+            script.NeutralResult(
+                script.NeutralCall(result.id, result.name, None),
                 0,
-                [script.Words(result.text)],
+                [script.TextPiece(result.text)],
                 result.failed,
             )
             for result in results
@@ -123,7 +123,7 @@ def test_results_are_written_as_by_the_writer(results: list[Result], dialect: st
 def _the_long_way(view: View, profile: str, **options: Any) -> list[Any]:
     """A request for which nothing is everyday: each payload decoded alone, all rules run."""
     slow = {
-        name: Spelling(lambda text, name=name: written([script.said(USER, text)], name)[0])
+        name: Spelling(lambda text, name=name: write_turns([script.text_turn(USER, text)], name)[0])
         for name in SPELLINGS
     }
     with (

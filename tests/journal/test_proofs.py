@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.dialects.detect import new_dialect
-from lockstitch.dialects.models import traits_of
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.proofs import PROOFS
+from lockstitch.dialects.fast import PROOFS
+from lockstitch.dialects.profiles import profile_named, traits_of
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import project, wanted
 from lockstitch.rules import Case, Request, examine

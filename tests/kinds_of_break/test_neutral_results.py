@@ -8,9 +8,9 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects import placeholders
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.placeholders import PARTIAL, is_placeholder, vendor_of
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.importing import imported
 from lockstitch.model.parts import RESULT
 from tests.dump import dump

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import lockstitch
 from lockstitch import given as opened
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.fast import narrow
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.quick import narrowed
+from lockstitch.dialects.registry import new_dialect
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 
@@ -79,7 +79,7 @@ def test_excerpt_and_whole_agree(dialect: str, data: st.DataObject) -> None:
     messages = data.draw(lists(dialect))
     before = copy.deepcopy(messages)
     by_excerpt = lockstitch.plan(messages, dialect)
-    with mock.patch.object(opened, "narrowed", return_value=None):
+    with mock.patch.object(opened, "narrow", return_value=None):
         whole = lockstitch.plan(messages, dialect)
     assert by_excerpt.findings == whole.findings
     assert by_excerpt.messages == whole.messages
@@ -91,9 +91,9 @@ def test_excerpt_and_whole_agree(dialect: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_what_is_proven_fine_has_no_finding(dialect: str, data: st.DataObject) -> None:
     messages = data.draw(lists(dialect))
-    found = narrowed(new_dialect(dialect), profile_named(dialect), messages)
+    found = narrow(new_dialect(dialect), profile_named(dialect), messages)
     if found is not None and not found.numbers:
-        with mock.patch.object(opened, "narrowed", return_value=None):
+        with mock.patch.object(opened, "narrow", return_value=None):
             assert lockstitch.check(messages, dialect) == []
 
 
@@ -106,7 +106,7 @@ def test_a_long_list_is_looked_at_in_part() -> None:
     call = {"type": "tool_use", "id": "a", "name": "t", "input": {}}
     broken = {"role": "assistant", "content": [call]}
     messages = [*quiet, {"role": "user", "content": "go"}, broken, *quiet]
-    found = narrowed(new_dialect("anthropic"), profile_named("anthropic"), messages)
+    found = narrow(new_dialect("anthropic"), profile_named("anthropic"), messages)
     assert found is not None
     assert len(found.numbers) < 20
     healed = lockstitch.heal(messages, "anthropic")

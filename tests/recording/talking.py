@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lockstitch.dialects.event_stream import encode_event
+from lockstitch.dialects.bedrock.event_stream import encode_event
 from lockstitch.proxy.recording.recorder import StoreExchange, StoreRecorder
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend

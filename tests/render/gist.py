@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 import lockstitch
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.model.pairing import NOWHERE
 from lockstitch.model.parts import TEXT, Part
 from lockstitch.model.zones import thread

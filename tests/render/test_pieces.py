@@ -12,7 +12,7 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.profiles import DIALECTS, PROFILES
-from lockstitch.dialects.render import left_out, rendered
+from lockstitch.dialects.render import find_left_out, render
 from tests.dump import dump
 from tests.healthy import anthropic, bedrock, gemini, langchain, openai_chat, openai_responses
 from tests.property.pieces import PIXEL
@@ -26,7 +26,7 @@ NOTE = "[image/png, 70 bytes, left out]"
 def _to(target: str, messages: list[Any], source: str = "anthropic") -> list[Any]:
     """The list in another dialect, found valid on both sides."""
     assert lockstitch.check(messages, source) == []
-    made = rendered(messages, source, target)
+    made = render(messages, source, target)
     assert lockstitch.check(made, target) == []
     return made
 
@@ -66,7 +66,7 @@ def test_a_picture_goes_everywhere(source: str, target: str) -> None:
     made = _to(target, messages, source)
     if source != target:
         assert PIXEL in dump(made)
-    assert left_out(messages, source, target) == []
+    assert find_left_out(messages, source, target) == []
 
 
 @every_target
@@ -75,11 +75,11 @@ def test_a_picture_in_a_result(target: str) -> None:
     made = _to(target, messages)
     if target == "openai-chat":
         assert made[-1]["content"] == f"Here\n{NOTE}\nit is"
-        assert left_out(messages, "anthropic", target) == ["messages.2.content.0"]
+        assert find_left_out(messages, "anthropic", target) == ["messages.2.content.0"]
     elif target != "anthropic":
         assert PIXEL in dump(made)
         assert gist(made, target).calls[0][2] == "Here\nit is"
-        assert left_out(messages, "anthropic", target) == []
+        assert find_left_out(messages, "anthropic", target) == []
 
 
 def test_an_error_with_a_picture_is_text_for_anthropic() -> None:
@@ -88,14 +88,14 @@ def test_an_error_with_a_picture_is_text_for_anthropic() -> None:
     messages.append(bedrock.user(failed))
     [result] = _to("anthropic", messages, "bedrock")[-1]["content"]
     assert (result["content"], result["is_error"]) == (f"no\n{NOTE}", True)
-    assert left_out(messages, "bedrock", "anthropic") == ["messages.2.content.0"]
+    assert find_left_out(messages, "bedrock", "anthropic") == ["messages.2.content.0"]
 
 
 def test_what_the_assistant_draws_is_named() -> None:
     messages = [gemini.user("Draw"), gemini.model(gemini.PICTURE), gemini.user("Thanks")]
     made = _to("openai-chat", messages, "gemini")
     assert made[1] == {"role": "assistant", "content": NOTE}
-    assert left_out(messages, "gemini", "openai-chat") == ["contents.1.parts.0"]
+    assert find_left_out(messages, "gemini", "openai-chat") == ["contents.1.parts.0"]
 
 
 @every_target
@@ -106,7 +106,7 @@ def test_a_picture_by_its_address(target: str) -> None:
     assert "https://example.org/a.png" in dump(made)
     noted = "[image at https://example.org/a.png, left out]" in dump(made)
     assert noted == (target in ("gemini", "bedrock"))
-    assert bool(left_out(messages, "anthropic", target)) == noted
+    assert bool(find_left_out(messages, "anthropic", target)) == noted
 
 
 def test_other_media_are_named() -> None:
@@ -116,7 +116,7 @@ def test_other_media_are_named() -> None:
     [message] = _to("openai-chat", messages)
     words = [part["text"] for part in message["content"]]
     assert words == ["[application/pdf, 5 bytes, left out]", "[image at file_1, left out]"]
-    assert left_out(messages, "anthropic", "openai-chat") == [
+    assert find_left_out(messages, "anthropic", "openai-chat") == [
         "messages.0.content.0",
         "messages.0.content.1",
     ]
@@ -126,7 +126,7 @@ def test_a_document_of_words_is_words() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "MARK"}
     messages = [anthropic.user({"type": "document", "source": source})]
     assert _to("gemini", messages)[0]["parts"] == [{"text": "[document]\nMARK"}]
-    assert left_out(messages, "anthropic", "gemini") == []
+    assert find_left_out(messages, "anthropic", "gemini") == []
 
 
 def _png(side: int, weight: int = 0) -> str:
@@ -145,14 +145,14 @@ def test_a_picture_that_is_too_large_there() -> None:
     messages = _shown(_png(9000), _png(10))
     kinds = [block["type"] for block in _to("anthropic", messages, "openai-chat")[0]["content"]]
     assert kinds == ["text", "image"]
-    assert left_out(messages, "openai-chat", "anthropic") == ["messages.0.content.0"]
-    assert left_out(messages, "openai-chat", "gemini") == []
+    assert find_left_out(messages, "openai-chat", "anthropic") == ["messages.0.content.0"]
+    assert find_left_out(messages, "openai-chat", "gemini") == []
 
 
 def test_many_pictures_must_be_smaller() -> None:
     messages = _shown(*[_png(10)] * 20, _png(3000))
-    assert left_out(messages, "openai-chat", "anthropic") == ["messages.0.content.20"]
-    assert left_out(messages[:20], "openai-chat", "bedrock") == []
+    assert find_left_out(messages, "openai-chat", "anthropic") == ["messages.0.content.20"]
+    assert find_left_out(messages[:20], "openai-chat", "bedrock") == []
     _to("anthropic", messages, "openai-chat")
 
 
@@ -163,7 +163,7 @@ def test_a_list_that_is_too_heavy_there_loses_its_oldest_pictures() -> None:
     kinds = [block["type"] for block in made[0]["content"]]
     assert kinds == ["input_text"] * 2 + ["input_image"] * 3
     gone = ["messages.0.content.0", "messages.0.content.1"]
-    assert left_out(messages, "openai-chat", target) == gone
+    assert find_left_out(messages, "openai-chat", target) == gone
 
 
 # Calls and results -------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_names_fit(name: str, target: str) -> None:
 def test_arguments_of_every_kind(text: str, target: str) -> None:
     calls = [openai_chat.call("call_1", arguments=text)]
     messages = [openai_chat.said("user", "Go"), openai_chat.said("assistant", "", tool_calls=calls)]
-    made = rendered([*messages, openai_chat.tool("call_1")], "openai-chat", target)
+    made = render([*messages, openai_chat.tool("call_1")], "openai-chat", target)
     assert lockstitch.check(made, target) == []
     [(_, given, _)] = gist(made, target).calls
     value = json.loads(text.replace("\\u0000", "\ufffd"))
@@ -287,7 +287,7 @@ def test_a_result_whose_call_lies_at_the_provider_is_text(target: str) -> None:
     if target != "openai-responses":
         assert ("user", "[tool result call_1]") in gist(made, target).texts
         gone = ["input.1", "input.2"]
-        assert left_out(messages, "openai-responses", target) == gone
+        assert find_left_out(messages, "openai-responses", target) == gone
 
 
 # What only one dialect has -----------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_server_tools_become_labelled_text(target: str) -> None:
         assert "[web_search_tool_result] " in made
         assert "https://example.org/weather" in made
         assert "EqgfCioIARgB" not in made
-        assert left_out(messages, "anthropic", target) == ["messages.1.content.2"]
+        assert find_left_out(messages, "anthropic", target) == ["messages.1.content.2"]
 
 
 REASONING = {
@@ -331,7 +331,7 @@ def test_reasoning_is_left_out_and_named(source: str, target: str) -> None:
     key = PROFILES[source].list_key
     _to(target, messages, source)
     wanted = [] if source == target else [f"{key}.{place}" for place in places]
-    assert left_out(messages, source, target) == wanted
+    assert find_left_out(messages, source, target) == wanted
 
 
 @every_target
@@ -384,7 +384,7 @@ def test_payloads_in_other_items_are_named_by_size() -> None:
     messages = [openai_responses.user(), item, openai_responses.answer()]
     made = _to("anthropic", messages, "openai-responses")
     assert "[3750 bytes, left out]" in made[1]["content"][0]["text"]
-    assert left_out(messages, "openai-responses", "anthropic") == ["input.1"]
+    assert find_left_out(messages, "openai-responses", "anthropic") == ["input.1"]
 
 
 # Turns -------------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def test_empty_words() -> None:
 def test_unknown_names_are_refused() -> None:
     for names in (("anthropic", "esperanto"), ("esperanto", "anthropic")):
         with pytest.raises(lockstitch.UsageError):
-            rendered([], *names)
+            render([], *names)
 
 
 def _deep(levels: int, key: str | None = None) -> Any:
@@ -461,8 +461,8 @@ def test_depth_does_no_harm(source: str, target: str) -> None:
         messages += [{"type": "function_call", "call_id": "1", "arguments": pit}]
         messages += [{"type": "function_call_output", "call_id": "1", "output": pit}]
         messages += [{"type": "web_search_call", "action": pit}]
-    rendered(messages, source, target)
-    left_out(messages, source, target)
+    render(messages, source, target)
+    find_left_out(messages, source, target)
 
 
 def test_deep_arguments_are_still_arguments() -> None:
@@ -488,4 +488,4 @@ def test_odd_values_do_no_harm(source: str, target: str) -> None:
             {"type": "ai", "content": [value], "additional_kwargs": value, "tool_calls": value},
             {"type": "custom_tool_call", "call_id": "1", "name": value, "input": value},
         ]
-    assert isinstance(rendered(messages, source, target), list)
+    assert isinstance(render(messages, source, target), list)

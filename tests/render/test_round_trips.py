@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lockstitch
 from lockstitch.dialects.profiles import DIALECTS
-from lockstitch.dialects.render import rendered
+from lockstitch.dialects.render import render as rendered
 from tests.kinds_of_break.render import FORMS
 from tests.property.strategies import bent, mutated, structured
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import lockstitch
 from lockstitch.dialects.profiles import DIALECTS, PROFILES
-from lockstitch.dialects.render import left_out, rendered
+from lockstitch.dialects.render import find_left_out
+from lockstitch.dialects.render import render as rendered
 from tests.kinds_of_break.pairs import pairs
 from tests.kinds_of_break.render import FORMS
 from tests.oracles import problems
@@ -52,7 +53,7 @@ def test_rendered_is_valid_and_says_the_same(source: str, data: st.DataObject) -
         assert said - marks(made) == set()
         if target != source and thoughts:
             assert not thoughts & marks(made)
-            assert left_out(messages, source, target)
+            assert find_left_out(messages, source, target)
 
 
 def _said_and_thought(messages: list[Any], source: str) -> tuple[set[str], set[str]]:
@@ -99,7 +100,7 @@ def test_real_histories(source: str, target: str) -> None:
 def test_the_same_name_gives_the_same_object(name: str) -> None:
     for messages in histories(name.partition(":")[0]).values():
         assert rendered(messages, name, name) is messages
-        assert left_out(messages, name, name) == []
+        assert find_left_out(messages, name, name) == []
 
 
 @every_source
@@ -112,7 +113,7 @@ def test_broken_lists_do_no_harm(source: str, data: st.DataObject) -> None:
         made = rendered(messages, source, target)
         assert isinstance(made, list)
         assert rendered(messages, source, target) == made
-        assert all(isinstance(place, str) for place in left_out(messages, source, target))
+        assert all(isinstance(place, str) for place in find_left_out(messages, source, target))
     assert messages == before
 
 

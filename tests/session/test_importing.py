@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 import lockstitch
-from lockstitch.dialects.render import rendered, scripted
+from lockstitch.dialects.render import read_turns, render
 from lockstitch.errors import Held, UsageError
 from lockstitch.session.companions import AUDIT
 from lockstitch.session.store import Store
@@ -62,7 +62,7 @@ def memory() -> Iterator[Store]:
 def told(messages: list[Any], dialect: str) -> Any:
     """What a list says in no dialect's spelling, neighbours of one speaker as one."""
     turns: list[tuple[str, list[Any]]] = []
-    for turn in scripted(messages, dialect):
+    for turn in read_turns(messages, dialect):
         said = [getattr(p, "text", None) or getattr(p, "note", p) for p in turn.pieces]
         said += [("call", c.name, c.arguments) for c in turn.calls]
         said += [
@@ -78,7 +78,7 @@ def told(messages: list[Any], dialect: str) -> Any:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_it_says_the_same_in_its_own_dialect(dialect: str, memory: Store) -> None:
-    messages = rendered(TALK, "anthropic", dialect)
+    messages = render(TALK, "anthropic", dialect)
     before = copy.deepcopy(messages)
     done = memory.import_messages("s", messages, dialect)
     assert messages == before

@@ -9,9 +9,10 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.replies import calls_in, messages_in
+from lockstitch.dialects.streaming_registry import accumulator_for
+from lockstitch.dialects.streams import Accumulator
 from lockstitch.errors import UsageError
 from lockstitch.session.received import received
-from lockstitch.session.streams import Accumulator, accumulator_for
 
 from .spoken import SPEAKERS, Asked, Said, Thought
 

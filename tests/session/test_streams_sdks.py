@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from langchain_core import messages as langchain
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
+from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
+from lockstitch.dialects.streams import Accumulator
 from lockstitch.provider.replies import Call, Reply
 from lockstitch.session.received import plain_of
-from lockstitch.session.streams import Accumulator, accumulator_for, dialect_of_event
 from tests.conftest import EXAMPLES
 from tests.provider.conftest import BASH, Running, provider  # noqa: F401 - a fixture
 

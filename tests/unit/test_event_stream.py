@@ -9,15 +9,22 @@ from botocore.eventstream import EventStreamBuffer  # type: ignore[import-untype
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.dialects.event_stream import Decoder, Frame, encode, encode_event
+from lockstitch.dialects.bedrock.event_stream import (
+    EventDecoder,
+    EventFrame,
+    encode_event,
+    encode_frame,
+)
 from lockstitch.errors import Unreadable
 
 names = st.text("abc:-é", min_size=1, max_size=20)
-frames = st.builds(Frame, st.dictionaries(names, st.text(max_size=50)), st.binary(max_size=300))
+frames = st.builds(
+    EventFrame, st.dictionaries(names, st.text(max_size=50)), st.binary(max_size=300)
+)
 
 
-def read(data: bytes, size: int) -> list[Frame]:
-    decoder = Decoder()
+def read(data: bytes, size: int) -> list[EventFrame]:
+    decoder = EventDecoder()
     found = [
         frame for at in range(0, len(data), size) for frame in decoder.feed(data[at : at + size])
     ]
@@ -26,15 +33,15 @@ def read(data: bytes, size: int) -> list[Frame]:
 
 
 @given(st.lists(frames, max_size=5), st.integers(1, 400))
-def test_what_is_written_is_read_however_it_is_cut(sent: list[Frame], size: int) -> None:
-    data = b"".join(encode(frame.headers, frame.payload) for frame in sent)
+def test_what_is_written_is_read_however_it_is_cut(sent: list[EventFrame], size: int) -> None:
+    data = b"".join(encode_frame(frame.headers, frame.payload) for frame in sent)
     assert read(data, size) == sent
 
 
 @given(frames)
-def test_botocore_reads_the_same(frame: Frame) -> None:
+def test_botocore_reads_the_same(frame: EventFrame) -> None:
     buffer = EventStreamBuffer()
-    buffer.add_data(encode(frame.headers, frame.payload))
+    buffer.add_data(encode_frame(frame.headers, frame.payload))
     (read,) = buffer
     assert (read.headers, read.payload) == (frame.headers, frame.payload)
 
@@ -52,10 +59,10 @@ def test_headers_of_every_type_are_stepped_over() -> None:
         b"\x09" + bytes(16),
         b"\x07\x00\x02ok",
     ]
-    plain = encode({}, b"{}")
+    plain = encode_frame({}, b"{}")
     head = b"".join(b"\x01" + bytes([97 + n]) + value for n, value in enumerate(values))
     frame = _with_head(plain, head)
-    assert read(frame, 7) == [Frame({"j": "ok"}, b"{}")]
+    assert read(frame, 7) == [EventFrame({"j": "ok"}, b"{}")]
     buffer = EventStreamBuffer()
     buffer.add_data(frame)
     assert next(iter(buffer)).headers["j"] == "ok"
@@ -76,7 +83,7 @@ def test_a_changed_byte_is_noticed(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(frame) - 1))
     frame[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Unreadable, match="event stream"):
-        list(Decoder().feed(bytes(frame)))
+        list(EventDecoder().feed(bytes(frame)))
 
 
 @pytest.mark.parametrize(
@@ -85,12 +92,12 @@ def test_a_changed_byte_is_noticed(data: st.DataObject) -> None:
 )
 def test_headers_that_are_none(head: bytes) -> None:
     with pytest.raises(Unreadable, match="headers cannot be read"):
-        list(Decoder().feed(_with_head(encode({}, b""), head)))
+        list(EventDecoder().feed(_with_head(encode_frame({}, b""), head)))
 
 
 def test_half_a_frame_waits() -> None:
     frame = encode_event("messageStop", b"{}")
-    decoder = Decoder()
+    decoder = EventDecoder()
     assert list(decoder.feed(frame[:-1])) == []
     assert decoder.pending == len(frame) - 1
     (read,) = decoder.feed(frame[-1:])

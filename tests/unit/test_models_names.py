@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstitch.dialects.models import same_model
+from lockstitch.dialects.profiles import same_model
 
 SAME = [
     ("claude-sonnet-4-5", "claude-sonnet-4-5-20250929"),

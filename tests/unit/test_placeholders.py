@@ -6,10 +6,10 @@ import time
 import pytest
 
 from lockstitch.dialects.placeholders import (
-    KNOWN,
+    KNOWN_PLACEHOLDERS,
     UNKNOWN_OUTCOME,
     WAITING,
-    Known,
+    KnownPlaceholder,
     is_placeholder,
     vendor_of,
 )
@@ -63,10 +63,10 @@ REAL = [
 
 @pytest.mark.parametrize(
     "known",
-    [known for known in KNOWN if known.match != "regex"],
+    [known for known in KNOWN_PLACEHOLDERS if known.match != "regex"],
     ids=lambda known: f"{known.vendor}-{known.match}",
 )
-def test_every_listed_text_is_recognised_as_its_vendors(known: Known) -> None:
+def test_every_listed_text_is_recognised_as_its_vendors(known: KnownPlaceholder) -> None:
     assert vendor_of(known.text) == known.vendor
     assert is_placeholder(f"\n {known.text}\t\n")
 
@@ -95,16 +95,16 @@ def test_our_own_texts_are_marked_as_ours_and_claim_no_cause() -> None:
 
 
 def test_the_table_is_free_of_repeats_and_names_its_sources() -> None:
-    assert len({known.text for known in KNOWN}) == len(KNOWN)
-    assert all(known.source.strip() for known in KNOWN)
+    assert len({known.text for known in KNOWN_PLACEHOLDERS}) == len(KNOWN_PLACEHOLDERS)
+    assert all(known.source.strip() for known in KNOWN_PLACEHOLDERS)
 
 
 def test_no_text_is_hidden_by_the_length_limit() -> None:
-    assert max(len(known.text) for known in KNOWN) < 512
+    assert max(len(known.text) for known in KNOWN_PLACEHOLDERS) < 512
 
 
 def test_prefixes_are_long_enough_not_to_meet_a_real_output() -> None:
-    assert min(len(known.text) for known in KNOWN if known.match == "prefix") >= 60
+    assert min(len(known.text) for known in KNOWN_PLACEHOLDERS if known.match == "prefix") >= 60
 
 
 def test_a_long_output_costs_nothing() -> None:

@@ -25,9 +25,9 @@ from lockstitch.cli.databases import reports as threads
 from lockstitch.cli.reading import STDIN
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import is_own, last_used, own_below, stored
-from lockstitch.dialects.detect import confirmed
-from lockstitch.dialects.detect import listed as listed_in
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import confirm_dialect
+from lockstitch.dialects.registry import messages_of as listed_in
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.places import brief, pasted, public
 from lockstitch.report import OWN, Report
@@ -174,7 +174,7 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
             like = "" if dialect else doubt_of(document.value)
             if like:
                 return Report(target, error=unknown(like))
-            dialect = confirmed(document.value, dialect)
+            dialect = confirm_dialect(document.value, dialect)
             findings = lockstitch.check(document.value, dialect, model=model)
     except (Unreadable, UsageError) as error:
         return Report(target, error=str(error))

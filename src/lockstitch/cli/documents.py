@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from lockstitch.cli.terminal import harmless
 from lockstitch.dialects.base import as_json
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.model.pairing import ANSWER, NOWHERE
 from lockstitch.model.parts import (
     ASSISTANT,

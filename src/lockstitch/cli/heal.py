@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import lockstitch
 from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
 from lockstitch.cli.arguments import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
-from lockstitch.dialects.detect import confirmed
+from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.splices import dump
 
@@ -44,7 +44,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     try:
         document = _read(target)
         with reading.limits():
-            named = confirmed(document.value, dialect)
+            named = confirm_dialect(document.value, dialect)
             plan = lockstitch.plan(document.value, named, model=model)
             data = writing.encode(document, plan.messages)
             shown = _shown(document, plan, data, diff=diff, as_json=as_json)

@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from lockstitch.dialects.render_script import Answer, Call, Piece, Turn, Words, arguments_text
+from lockstitch.dialects.script import (
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Piece,
+    TextPiece,
+    arguments_text,
+)
 from lockstitch.journal.projection import each_turn
 from lockstitch.journal.state import Item, View
 from lockstitch.model.parts import USER
@@ -43,7 +50,7 @@ def told(view: View, items: Iterable[Item], blobs: Mapping[str, bytes] | None = 
     ]
 
 
-def _lines(seq: int, turn: Turn) -> Iterator[Told]:
+def _lines(seq: int, turn: NeutralTurn) -> Iterator[Told]:
     words = _text(turn.pieces)
     if words.strip():
         yield Told(seq, "user" if turn.role == USER else "assistant", words)
@@ -53,16 +60,16 @@ def _lines(seq: int, turn: Turn) -> Iterator[Told]:
         yield _answered(seq, answer)
 
 
-def _called(seq: int, call: Call) -> Told:
+def _called(seq: int, call: NeutralCall) -> Told:
     return Told(seq, "call", arguments_text(call.arguments), call.name, call.arguments)
 
 
-def _answered(seq: int, answer: Answer) -> Told:
+def _answered(seq: int, answer: NeutralResult) -> Told:
     return Told(seq, "result", _text(answer.pieces), answer.call.name, failed=answer.failed)
 
 
 def _text(pieces: Iterable[Piece]) -> str:
-    return "\n".join(piece.text if isinstance(piece, Words) else piece.note for piece in pieces)
+    return "\n".join(piece.text if isinstance(piece, TextPiece) else piece.note for piece in pieces)
 
 
 def shortened(text: str, limit: int) -> str:

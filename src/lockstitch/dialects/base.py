@@ -107,7 +107,7 @@ class Dialect(ABC):
 
     def with_payload(self, part: Part, payload: Any) -> Part:
         """Give a copy of a result that carries something else."""
-        return reseat(part, {**part.raw, "content": payload})
+        return copy_part(part, {**part.raw, "content": payload})
 
     def is_payload(self, value: Any) -> bool:
         """Tell whether this format lets a result carry a value of this kind."""
@@ -204,7 +204,7 @@ NO_CALLS = "no-calls"
 CALLS_ELSEWHERE = "calls-elsewhere"
 
 
-def broken(raw: Any, at: Path, home: int, why: str) -> Part:
+def broken_part(raw: Any, at: Path, home: int, why: str) -> Part:
     """A block nothing can be made of; ``flavor`` says why."""
     return Part(BROKEN, raw, at, home, flavor=why)
 
@@ -267,18 +267,18 @@ def as_json(value: Any) -> str:
         return f"<{type(value).__name__}, nested too deeply>"
 
 
-def replaced(raw: Any, path: Path, value: Any) -> Any:
+def replace_at(raw: Any, path: Path, value: Any) -> Any:
     """Copy nested dicts and lists with one value replaced; everything else is shared."""
     if not path:
         return value
     if isinstance(raw, list):
         at = int(path[0])
-        return [*raw[:at], replaced(raw[at], path[1:], value), *raw[at + 1 :]]
+        return [*raw[:at], replace_at(raw[at], path[1:], value), *raw[at + 1 :]]
     fields = raw if isinstance(raw, dict) else {}
-    return {**fields, path[0]: replaced(fields.get(path[0]), path[1:], value)}
+    return {**fields, path[0]: replace_at(fields.get(path[0]), path[1:], value)}
 
 
-def replaced_all(raw: Any, values: Sequence[tuple[Path, Any]]) -> Any:
+def replace_all_at(raw: Any, values: Sequence[tuple[Path, Any]]) -> Any:
     """Copy nested dicts and lists with some values replaced, one after the other; see above."""
     grown: dict[str | int, list[tuple[Path, Any]]] = {}
     for path, value in values:
@@ -290,9 +290,9 @@ def replaced_all(raw: Any, values: Sequence[tuple[Path, Any]]) -> Any:
     if not grown:
         return raw
     if isinstance(raw, list):
-        return [replaced_all(item, grown.get(at, ())) for at, item in enumerate(raw)]
+        return [replace_all_at(item, grown.get(at, ())) for at, item in enumerate(raw)]
     fields = raw if isinstance(raw, dict) else {}
-    fresh = {step: replaced_all(fields.get(step), below) for step, below in grown.items()}
+    fresh = {step: replace_all_at(fields.get(step), below) for step, below in grown.items()}
     return {**fields, **fresh}
 
 
@@ -330,7 +330,7 @@ def media_blocks(content: Any, kinds: tuple[str, ...]) -> list[Part]:
     ]
 
 
-def reseat(part: Part, raw: Any, **changes: Any) -> Part:
+def copy_part(part: Part, raw: Any, **changes: Any) -> Part:
     """Copy a part over new raw data; it keeps its home, so that edits can name it."""
     fields = {
         "kind": part.kind,

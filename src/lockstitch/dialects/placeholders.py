@@ -29,7 +29,7 @@ FAILED = "[lockstitch] This tool call failed, and this is the error that was rec
 PARTIAL = "[lockstitch] The tool was still running when this was recorded. Its outcome is unknown."
 
 
-class Known(NamedTuple):
+class KnownPlaceholder(NamedTuple):
     """One text: whose it is, how to compare it (a regex must match all of it), where it stood."""
 
     vendor: str
@@ -38,236 +38,244 @@ class Known(NamedTuple):
     source: str
 
 
-KNOWN: tuple[Known, ...] = (
-    Known("lockstitch", "exact", UNKNOWN_OUTCOME, "this file"),
-    Known("lockstitch", "prefix", FAILED, "this file"),
-    Known("lockstitch", "exact", WAITING, "this file"),
-    Known("lockstitch", "exact", NOT_STARTED, "this file"),
-    Known("lockstitch", "exact", RUNNING, "this file"),
-    Known("lockstitch", "exact", CANCELLED, "this file"),
-    Known("lockstitch", "exact", TIMED_OUT, "this file"),
-    Known("lockstitch", "exact", PARTIAL, "this file"),
-    Known(
+KNOWN_PLACEHOLDERS: tuple[KnownPlaceholder, ...] = (
+    KnownPlaceholder("lockstitch", "exact", UNKNOWN_OUTCOME, "this file"),
+    KnownPlaceholder("lockstitch", "prefix", FAILED, "this file"),
+    KnownPlaceholder("lockstitch", "exact", WAITING, "this file"),
+    KnownPlaceholder("lockstitch", "exact", NOT_STARTED, "this file"),
+    KnownPlaceholder("lockstitch", "exact", RUNNING, "this file"),
+    KnownPlaceholder("lockstitch", "exact", CANCELLED, "this file"),
+    KnownPlaceholder("lockstitch", "exact", TIMED_OUT, "this file"),
+    KnownPlaceholder("lockstitch", "exact", PARTIAL, "this file"),
+    KnownPlaceholder(
         "claude-code",
         "prefix",
         "[Tool call interrupted: the session ended before this call's result was recorded, "
         "so its outcome is unknown.",
         "npm @anthropic-ai/claude-code 2.1.325",
     ),
-    Known(
+    KnownPlaceholder(
         "claude-code",
         "prefix",
         "[Tool call result not in this copy: this session was copied from another session "
         "before that session recorded this call's result.",
         "npm @anthropic-ai/claude-code 2.1.325",
     ),
-    Known(
+    KnownPlaceholder(
         "claude-code",
         "prefix",
         "[Agent call interrupted: the process running this conversation stopped before this "
         "agent finished, so it returned no result.",
         "npm @anthropic-ai/claude-code 2.1.325",
     ),
-    Known(
+    KnownPlaceholder(
         "claude-code",
         "exact",
         "[Tool result missing due to internal error]",
         "npm @anthropic-ai/claude-code 2.1.325",
     ),
-    Known(
+    KnownPlaceholder(
         "codex", "exact", "aborted", "openai/codex codex-rs/core/src/context_manager/normalize.rs"
     ),
-    Known("opencode", "exact", "[Tool execution was interrupted]", "npm opencode-ai 1.18.33"),
-    Known("opencode", "exact", "Tool execution interrupted", "npm opencode-ai 1.18.33"),
-    Known("opencode", "exact", "Tool execution aborted", "npm opencode-ai 1.18.33"),
-    Known("opencode", "exact", "Provider did not return a tool result", "npm opencode-ai 1.18.33"),
-    Known(
+    KnownPlaceholder(
+        "opencode", "exact", "[Tool execution was interrupted]", "npm opencode-ai 1.18.33"
+    ),
+    KnownPlaceholder("opencode", "exact", "Tool execution interrupted", "npm opencode-ai 1.18.33"),
+    KnownPlaceholder("opencode", "exact", "Tool execution aborted", "npm opencode-ai 1.18.33"),
+    KnownPlaceholder(
+        "opencode", "exact", "Provider did not return a tool result", "npm opencode-ai 1.18.33"
+    ),
+    KnownPlaceholder(
         "pi",
         "exact",
         "No result provided",
         "npm @mariozechner/pi-ai 0.73.1, @earendil-works/pi-ai 1.5.0",
     ),
-    Known(
+    KnownPlaceholder(
         "openclaw",
         "exact",
         "[openclaw] missing tool result in session history; "
         "inserted synthetic error result for transcript repair.",
         "npm openclaw 2026.9.6",
     ),
-    Known(
+    KnownPlaceholder(
         "qwen-code",
         "exact",
         "Tool result missing from saved history; "
         "the previous run likely ended before this tool completed.",
         "npm @qwen-code/qwen-code 0.24.4",
     ),
-    Known(
+    KnownPlaceholder(
         "qwen-code",
         "exact",
         "Tool execution result was not recorded \N{EM DASH} likely interrupted by network "
         "failure, abort, or process exit. Treat as failure and retry if needed.",
         "npm @qwen-code/qwen-code 0.24.4",
     ),
-    Known(
+    KnownPlaceholder(
         "gemini-cli",
         "exact",
         "The tool execution result was lost due to context management truncation.",
         "npm @google/gemini-cli-core 0.61.0 utils/historyHardening.js",
     ),
-    Known(
+    KnownPlaceholder(
         "google-adk",
         "exact",
         "Error: Missing tool result (tool execution may have been interrupted "
         "before a response was recorded).",
         "google-adk 2.13.0 models/lite_llm.py",
     ),
-    Known(
+    KnownPlaceholder(
         "turnsafe",
         "exact",
         "Error: this tool call was not executed, or its result was lost from the conversation "
         "history. Do not assume it succeeded.",
         "turnsafe 0.1.0 repair.py",
     ),
-    Known(
+    KnownPlaceholder(
         "deepagents",
         "regex",
         r"Tool call [^\n]+ with id [^\n]+ was cancelled - "
         r"another message came in before it could be completed\.",
         "deepagents 0.2.0 to 0.7.16, npm deepagents 1.14.1",
     ),
-    Known(
+    KnownPlaceholder(
         "deepagents",
         "regex",
         r"Tool call [^\n]+ with id [^\n]+ did not complete - no result was recorded\. "
         r"It may have been cancelled or interrupted\.",
         "deepagents 0.7.24 to 0.7.32",
     ),
-    Known(
+    KnownPlaceholder(
         "deer-flow",
         "exact",
         "[Tool call was interrupted and did not return a result.]",
         "bytedance/deer-flow agents/middlewares/dangling_tool_call_middleware.py",
     ),
-    Known(
+    KnownPlaceholder(
         "litellm",
         "prefix",
         "[System: Tool execution skipped/interrupted by user. No result provided for tool '",
         "litellm 1.83.0 to 1.108.4 prompt_templates/factory.py",
     ),
-    Known("strands", "exact", "Tool was interrupted.", "strands-agents 1.30.0 to 1.62.0"),
-    Known(
+    KnownPlaceholder(
+        "strands", "exact", "Tool was interrupted.", "strands-agents 1.30.0 to 1.62.0"
+    ),
+    KnownPlaceholder(
         "pydantic-ai",
         "exact",
         "The tool call was interrupted before a result was produced.",
         "pydantic-ai-slim 2.66.0 messages.py",
     ),
-    Known("tau", "exact", "Tool call interrupted by user", "tau-ai 0.4.8 tool_history.py"),
-    Known(
+    KnownPlaceholder(
+        "tau", "exact", "Tool call interrupted by user", "tau-ai 0.4.8 tool_history.py"
+    ),
+    KnownPlaceholder(
         "hermes",
         "exact",
         "[Result unavailable \N{EM DASH} see context summary above]",
         "hermes-agent 0.19.0 agent/agent_runtime_helpers.py",
     ),
-    Known(
+    KnownPlaceholder(
         "hermes",
         "exact",
         "[Orphan recovery: interrupted side-effecting tool may have executed; "
         "its effect is UNKNOWN. Inspect state before retrying.]",
         "hermes-agent 0.19.0 agent/replay_cleanup.py",
     ),
-    Known(
+    KnownPlaceholder(
         "hermes",
         "exact",
         "[Orphan recovery: interrupted read-only tool did not complete.]",
         "hermes-agent 0.19.0 agent/replay_cleanup.py",
     ),
-    Known(
+    KnownPlaceholder(
         "openhands",
         "exact",
         "Tool call interrupted before completion. The conversation was paused.",
         "openhands-sdk 1.58.2 conversation/impl/local_conversation.py",
     ),
-    Known(
+    KnownPlaceholder(
         "librefang",
         "exact",
         "[Tool execution was interrupted or lost]",
         "librefang/librefang crates/librefang-runtime/src/session_repair.rs",
     ),
-    Known(
+    KnownPlaceholder(
         "librefang",
         "exact",
         "[tool interrupted: turn aborted before this call could execute]",
         "librefang/librefang crates/librefang-runtime/src/agent_loop/tool_call.rs",
     ),
-    Known(
+    KnownPlaceholder(
         "cline",
         "exact",
         "Tool execution was interrupted before a result was produced.",
         "npm @cline/core 0.0.86",
     ),
-    Known(
+    KnownPlaceholder(
         "cline",
         "regex",
         r"Tool execution was interrupted before a result was produced\. Tool: [^\n]+\.",
         "cline/cline sdk/packages/core/src/session/services/message-builder.ts",
     ),
-    Known(
+    KnownPlaceholder(
         "cline",
         "exact",
         "[import] Tool result was not captured in the source session history.",
         "npm @cline/core 0.0.86",
     ),
-    Known(
+    KnownPlaceholder(
         "cline",
         "exact",
         "[migration] Tool result missing in legacy conversation history.",
         "cline/cline apps/vscode/src/sdk/initial-message-sanitizer.ts",
     ),
-    Known(
+    KnownPlaceholder(
         "roo-code",
         "exact",
         "Tool execution was interrupted before completion.",
         "RooCodeInc/Roo-Code src/core/task/validateToolResultIds.ts",
     ),
-    Known(
+    KnownPlaceholder(
         "roo-code",
         "exact",
         "Task was interrupted before this tool call could be completed.",
         "RooCodeInc/Roo-Code src/core/task/Task.ts",
     ),
-    Known(
+    KnownPlaceholder(
         "crush",
         "exact",
         "tool call was interrupted and did not produce a result, "
         "you may retry this call if the result is still needed",
         "charmbracelet/crush internal/agent/agent.go",
     ),
-    Known(
+    KnownPlaceholder(
         "mistral-vibe",
         "exact",
         "<user_cancellation>Tool execution interrupted - no response available</user_cancellation>",
         "mistral-vibe 1.0.0 to 2.0.0",
     ),
-    Known(
+    KnownPlaceholder(
         "livekit",
         "exact",
         "The tool call is still in progress.",
         "livekit-agents 1.8.9 voice/generation.py",
     ),
-    Known(
+    KnownPlaceholder(
         "livekit",
         "prefix",
         "The tool call is still in progress. It keeps running in the background, "
         "and its result will be delivered to you automatically when it finishes.",
         "livekit-agents 1.8.9 voice/generation.py",
     ),
-    Known(
+    KnownPlaceholder(
         "amplifier",
         "prefix",
         "[SYSTEM ERROR: Tool result missing from conversation history]\n\nTool:",
         "microsoft/amplifier-module-provider-vllm __init__.py",
     ),
-    Known(
+    KnownPlaceholder(
         "antigravity-manager",
         "exact",
         "Tool execution interrupted. No result provided.",
@@ -277,11 +285,11 @@ KNOWN: tuple[Known, ...] = (
 
 # No listed text comes near this length, so a longer output is real without a closer look.
 _LONGEST = 1024
-_EXACT = {known.text: known.vendor for known in KNOWN if known.match == "exact"}
-_PREFIX = {known.text: known.vendor for known in KNOWN if known.match == "prefix"}
+_EXACT = {known.text: known.vendor for known in KNOWN_PLACEHOLDERS if known.match == "exact"}
+_PREFIX = {known.text: known.vendor for known in KNOWN_PLACEHOLDERS if known.match == "prefix"}
 _PREFIXES = tuple(_PREFIX)
 _REGEXES = tuple(
-    (re.compile(known.text), known.vendor) for known in KNOWN if known.match == "regex"
+    (re.compile(known.text), known.vendor) for known in KNOWN_PLACEHOLDERS if known.match == "regex"
 )
 
 

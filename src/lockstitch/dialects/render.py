@@ -3,24 +3,443 @@
 Words, calls, results and which result answers which call are carried over, images where both
 sides know them. Reasoning is bound to who issued it and stays behind; what a provider ran itself
 becomes labelled text. A list without findings gives a list without findings, whoever receives it.
+
+Read a list of any dialect as a conversation in none, by way of its view.
+
+Media as pieces of a conversation: sound images are carried, documents read, the rest named.
 """
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from lockstitch.dialects.detect import new_dialect
+import msgspec
+from msgspec import UNSET
+
+from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
+from lockstitch.dialects.fast import encoded_size
+from lockstitch.dialects.fitting import Ids, drop_pictures, fit_turns
+from lockstitch.dialects.langchain import fields_of, prefix_of, type_of
+from lockstitch.dialects.media import ACCEPTED, head_of, images_in, is_decodable, sniff
 from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.quick import encoded_size
-from lockstitch.dialects.render_fitting import Ids, fitted, shed
-from lockstitch.dialects.render_reading import Reader
-from lockstitch.dialects.render_script import Turn, Words, is_blank
-from lockstitch.dialects.render_writing import WRITERS
-from lockstitch.model.parts import USER
+from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.script import (
+    NOT_CARRIED,
+    UNNAMED,
+    WRITERS,
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Picture,
+    Piece,
+    TextPiece,
+    inline_size,
+    is_blank_text,
+    joined,
+)
+from lockstitch.model.pairing import NOWHERE
+from lockstitch.model.parts import (
+    ASSISTANT,
+    BROKEN,
+    CALL,
+    MEDIA,
+    REASONING,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    USER,
+    Message,
+    Part,
+    Path,
+    place_of,
+)
+from lockstitch.model.zones import FLAT, thread
+
+_IMAGES = ("image", "image_url", "input_image")
+_DOCUMENT = "[document]\n{text}"
+_LABELS = ("media_type", "mimeType", "mime_type", "format")
+_PAYLOADS = ("data", "bytes", "base64", "file_data")
+_ADDRESSES = ("url", "uri", "fileUri", "file_uri", "file_id", "image_url", "file_url")
+_WEB = ("https://", "http://")
+_NESTED = 3
 
 
-def rendered(raw: Sequence[Any], source: str, target: str) -> list[Any]:
+def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
+    """Give a media part as a piece, and whether anything but its name is kept."""
+    raw = part.raw if isinstance(part.raw, dict) else {}
+    data = _inline(part, raw)
+    kind = _kind_of(data)
+    if kind:
+        return Picture(place=place, kind=kind, data=_as_base64(data)), True
+    fields = _flat(raw, _NESTED)
+    url = _address(fields) if part.flavor in _IMAGES and not data else ""
+    if url.startswith(_WEB):
+        return Picture(place=place, url=url), True
+    text = _document_text(raw)
+    if text:
+        return TextPiece(_DOCUMENT.format(text=text)), True
+    return TextPiece(NOT_CARRIED.format(what=_described(part.flavor, fields))), False
+
+
+def _inline(part: Part, raw: dict[str, Any]) -> str | bytes:
+    """Give the payload of an image, in every dialect's spelling and LangChain's two own ones."""
+    for image in images_in(part):
+        return image.data
+    if part.flavor != "image":
+        return ""
+    data = raw.get("base64") or (raw.get("data") if raw.get("source_type") == "base64" else "")
+    return data if isinstance(data, str) else ""
+
+
+def _kind_of(data: str | bytes) -> str:
+    """Tell what image a payload really is, "" if it is none that providers take."""
+    kind = sniff(head_of(data)) if data else ""
+    return kind if kind in ACCEPTED and is_decodable(data) else ""
+
+
+def _as_base64(data: str | bytes) -> str:
+    return b64encode(data).decode() if isinstance(data, bytes) else "".join(data.split())
+
+
+def _flat(value: dict[str, Any], depth: int) -> dict[Any, Any]:
+    """Give the fields of a block and of the objects in it, the outer ones first."""
+    inner = [field for field in value.values() if isinstance(field, dict)] if depth else []
+    fields = {key: field for key, field in value.items() if not isinstance(field, dict)}
+    for nested in inner:
+        fields = {**_flat(nested, depth - 1), **fields}
+    return fields
+
+
+def _address(fields: dict[Any, Any]) -> str:
+    return next((fields[key] for key in _ADDRESSES if isinstance(fields.get(key), str)), "")
+
+
+def _document_text(raw: dict[str, Any]) -> str:
+    """Give the words of a document that is text."""
+    inner = raw.get("document")
+    source = (inner if isinstance(inner, dict) else raw).get("source")
+    if not isinstance(source, dict):
+        return ""
+    text = source.get("data") if source.get("type") == "text" else source.get("text")
+    content = source.get("content")
+    return text if isinstance(text, str) else text_of_blocks(content or None)
+
+
+def _described(flavor: str, fields: dict[Any, Any]) -> str:
+    """Name media by their type and size, or by where they are."""
+    label = next((fields[key] for key in _LABELS if isinstance(fields.get(key), str)), flavor)
+    payload = next(
+        (fields[key] for key in _PAYLOADS if isinstance(fields.get(key), str | bytes)), ""
+    )
+    if payload:
+        return f"{label}, {inline_size(payload)}"
+    address = _address(fields)
+    return f"{label} at {address}" if address and not address.startswith("data:") else label
+
+
+_DECODE = msgspec.json.Decoder().decode
+_NUL = re.compile("\x00")
+# State that only its issuer can read, and marks that say nothing to a model.
+_BOUND = ("item_reference", "compaction_trigger")
+_MARKS = ("cachePoint",)
+_UNSAID = ("type", "cache_control")
+_SIGNATURES = ("thoughtSignature", "thought_signature")
+_SEALED = ("encrypted_content", "encrypted_index", "signature", *_SIGNATURES)
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{4096,}")
+_SPOKEN = ("refusal", "citationsContent", "guardContent")
+_NATURAL_NAMES = {
+    "local_shell_call": "local_shell",
+    "shell_call": "shell",
+    "apply_patch_call": "apply_patch",
+    "computer_call": "computer",
+    "tool_search_call": "tool_search",
+}
+_NATIVE_ARGUMENTS = ("action", "operation", "arguments", "actions")
+
+
+class TurnReader:
+    """Reads one list; ``turns`` is what it says, ``gone`` the places of what is left out."""
+
+    def __init__(self, dialect: Dialect, list_key: str, raw: Sequence[Any]) -> None:
+        self.dialect = dialect
+        self.list_key = list_key
+        self.messages = dialect.read(raw)
+        self.threads = thread(
+            self.messages,
+            dialect.layout,
+            dialect.keys,
+            dialect.is_placeholder,
+            dialect.same_result,
+        )
+        self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
+        answers = self.threads.pairing.answers
+        self.answering = {id(self.threads.results[a]) for a in answers if a != NOWHERE}
+        self.turns: list[NeutralTurn] = []
+        self.gone: list[str] = []
+
+    def run(self) -> list[NeutralTurn]:
+        """Read all of the list."""
+        for message in self.messages:
+            self._message(message)
+        for turn in self.turns:
+            turn.answers.sort(key=lambda answer: answer.order)
+        return self.turns
+
+    def _message(self, message: Message) -> None:
+        if message.flaw and not message.parts:
+            self._misfit(message)
+            return
+        role, label = speaker_of(message, self.dialect.name)
+        pieces: list[Piece] = [TextPiece(label)] if label else []
+        for part in message.parts:
+            if part.kind != CALL and id(part) not in self.answering:
+                pieces += self._pieces(part, message)
+        pieces += self._beside(message)
+        calls = [part for part in message.parts if part.kind == CALL]
+        if calls:
+            self._calling(pieces, calls)
+        elif pieces or not message.parts:
+            self.turns.append(NeutralTurn(role, pieces))
+
+    def _misfit(self, message: Message) -> None:
+        """Keep what is at least a text of something that is no message."""
+        if isinstance(message.raw, str):
+            self.turns.append(NeutralTurn(USER, [TextPiece(message.raw)]))
+        else:
+            self._leave_out(message.index, ())
+
+    def _calling(self, pieces: list[Piece], parts: list[Part]) -> None:
+        """Put calls into the turn they belong to: a batch may span several messages."""
+        zone = self.threads.call_zone[self.numbers[id(parts[0])]]
+        turn = self.turns[-1] if self.turns else None
+        if turn is None or not self._continues(turn, zone):
+            turn = NeutralTurn(ASSISTANT, [])
+            self.turns.append(turn)
+        turn.zone = zone
+        turn.pieces += pieces
+        for part in parts:
+            call = self._call(part)
+            turn.calls.append(call)
+            answer = self.threads.pairing.answers[self.numbers[id(part)]]
+            if answer != NOWHERE:
+                turn.answers.append(self._answer(call, answer))
+
+    def _continues(self, turn: NeutralTurn, zone: int) -> bool:
+        if turn.role != ASSISTANT:
+            return False
+        return turn.zone == zone if turn.calls else self.dialect.layout == FLAT
+
+    def _call(self, part: Part) -> NeutralCall:
+        name = part.name or _NATURAL_NAMES.get(part.flavor, UNNAMED)
+        self._note_signature(part)
+        return NeutralCall(part.id or "", name, arguments_of(self.dialect, part))
+
+    def _answer(self, call: NeutralCall, number: int) -> NeutralResult:
+        part = self.threads.results[number]
+        return NeutralResult(
+            call, number, joined(self._carried(part)), is_failed(self.dialect, part)
+        )
+
+    def _carried(self, part: Part) -> list[Piece]:
+        """Give what a result carries: its blocks if it has some, else its text and its media."""
+        payload = self.dialect.payload(part)
+        if not isinstance(payload, list):
+            media = [self._media(inner, part) for inner in self.dialect.result_media(part)]
+            text = self.dialect.result_text(part)
+            return [TextPiece(text), *media] if text or not media else media
+        blocks = self.dialect.read([{"role": "user", "content": payload}])[0].parts
+        return [piece for block in blocks for piece in self._in_result(block, part)]
+
+    def _in_result(self, block: Part, part: Part) -> list[Piece]:
+        if block.kind == TEXT:
+            return [TextPiece(block.text)]
+        if block.kind == MEDIA:
+            return [self._media(block, part)]
+        return self._told(block, part)
+
+    def _told(self, part: Part, holder: Part) -> list[Piece]:
+        text, is_whole = describe_block(part)
+        if not is_whole:
+            self._leave_out(holder.home, holder.at)
+        return [TextPiece(text)]
+
+    def _pieces(self, part: Part, message: Message) -> list[Piece]:
+        if part.kind == TEXT:
+            self._note_signature(part)
+            return [TextPiece(part.text)]
+        if part.kind == MEDIA:
+            return [self._media(part, part)]
+        if part.kind == RESULT:
+            return [TextPiece(f"[tool result {part.id or ''}]"), *self._carried(part)]
+        if part.flavor in _MARKS or _is_twin(part, message):
+            return []
+        if part.kind in (REASONING, BROKEN) or _is_bound(part):
+            self._leave_out(part.home, part.at)
+            return []
+        return self._told(part, part)
+
+    def _media(self, part: Part, holder: Part) -> Piece:
+        piece, kept = piece_of_media(part, place_of(self.list_key, holder.home, holder.at))
+        if not kept:
+            self._leave_out(holder.home, holder.at)
+        return piece
+
+    def _leave_out(self, home: int, at: Path) -> None:
+        self.gone.append(place_of(self.list_key, home, at))
+
+    def _note_signature(self, part: Part) -> None:
+        """Gemini puts a thought's signature on the part it led to."""
+        if self.dialect.name == "gemini" and isinstance(part.raw, dict):
+            for key in _SIGNATURES:
+                if part.raw.get(key):
+                    self._leave_out(part.home, (*part.at, key))
+
+    def _beside(self, message: Message) -> list[Piece]:
+        """Give what OpenAI's assistant says beside the content; LangChain keeps it apart."""
+        fields, path = _beside_fields(message, self.dialect.name)
+        pieces: list[Piece] = []
+        if isinstance(fields.get("refusal"), str) and fields["refusal"]:
+            pieces.append(TextPiece(fields["refusal"]))
+        if isinstance(fields.get("function_call"), dict):
+            pieces.append(TextPiece(f"[function_call] {as_json(fields['function_call'])}"))
+        if fields.get("audio"):
+            pieces.append(TextPiece(NOT_CARRIED.format(what="audio")))
+        for key in ("audio", "reasoning_content"):
+            if fields.get(key):
+                self._leave_out(message.index, (*path, key))
+        return pieces
+
+
+def _beside_fields(message: Message, dialect: str) -> tuple[dict[str, Any], Path]:
+    raw = message.raw
+    if message.role != ASSISTANT or not isinstance(raw, dict):
+        return {}, ()
+    if dialect == "openai-chat":
+        return raw, ()
+    kwargs = fields_of(raw).get("additional_kwargs") if dialect == "langchain" else None
+    path = (*prefix_of(raw), "additional_kwargs")
+    return (kwargs, path) if isinstance(kwargs, dict) else ({}, ())
+
+
+def speaker_of(message: Message, dialect: str) -> tuple[str, str]:
+    """Tell who speaks, and give a label where that is none of the three everybody knows.
+
+    What a tool or an unknown speaker said never becomes a system message.
+    """
+    raw = message.raw if isinstance(message.raw, dict) else {}
+    if message.role in (USER, ASSISTANT):
+        return message.role, ""
+    if message.role != SYSTEM or (dialect == "openai-responses" and "role" not in raw):
+        return USER, ""
+    kind = type_of(raw) if dialect == "langchain" else raw.get("role")
+    if kind in ("function", "FunctionMessageChunk", "chat", "ChatMessageChunk"):
+        fields = fields_of(raw)
+        name = fields.get("name") or fields.get("role")
+        return USER, f"[{kind} {name if isinstance(name, str) else ''}]"
+    return SYSTEM, ""
+
+
+def arguments_of(dialect: Dialect, part: Part) -> Any:
+    """Give a call's arguments, decoded; free text and native actions as an object."""
+    value = dialect.arguments(part)
+    if value is UNSET:
+        return _native_arguments(part.raw)
+    if part.flavor == "invalid_tool_calls":
+        value = part.raw.get("args")
+    if not isinstance(value, str):
+        return value
+    try:
+        decoded = _DECODE(value)
+        return _without_nul(decoded) if "\\u0000" in value else decoded
+    except (ValueError, RecursionError, UnicodeError):
+        return value
+
+
+def _native_arguments(raw: dict[str, Any]) -> Any:
+    custom = raw.get("custom")
+    text = custom.get("input") if isinstance(custom, dict) else raw.get("input")
+    if text is not None:
+        return {"input": text}
+    found = next((key for key in _NATIVE_ARGUMENTS if raw.get(key)), None)
+    value = raw[found] if found else {}
+    return value if isinstance(value, dict) else {found: value}
+
+
+def _without_nul(value: Any) -> Any:
+    """Copy decoded JSON with every NUL, which no object may hold, replaced."""
+    if isinstance(value, str):
+        return _NUL.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_without_nul(key): _without_nul(inner) for key, inner in value.items()}
+    return [_without_nul(inner) for inner in value] if isinstance(value, list) else value
+
+
+def is_failed(dialect: Dialect, part: Part) -> bool:
+    """Tell whether a result says that its call failed."""
+    outcome = dialect.outcome(part)
+    if outcome.get("is_error") is True or outcome.get("status") in ("error", "failed"):
+        return True
+    response = outcome.get("response")
+    return isinstance(response, dict) and list(response) == ["error"]
+
+
+def _is_twin(part: Part, message: Message) -> bool:
+    """LangChain's content repeats the calls that ``tool_calls`` lists."""
+    if part.flavor not in ("twin", "raw-twin"):
+        return False
+    return any(other.kind == CALL and other.id == part.id for other in message.parts)
+
+
+def _is_bound(part: Part) -> bool:
+    """Tell whether an item is state of its issuer's, with no words of its own."""
+    raw = part.raw if isinstance(part.raw, dict) else {}
+    sealed = bool(raw.get("encrypted_content")) and not isinstance(raw.get("content"), str)
+    return part.flavor in _BOUND or sealed
+
+
+def describe_block(part: Part) -> tuple[str, bool]:
+    """Give a block that no other format has as text, and whether that says all of it.
+
+    That is its words, or its fields under its name.
+    """
+    raw = part.raw if isinstance(part.raw, dict) else {}
+    value = raw.get(part.flavor, raw)
+    if part.flavor == "json":
+        return as_json(value), True
+    if isinstance(raw.get("text"), str):
+        return raw["text"], True
+    cut: list[str] = []
+    try:
+        words = _words_in(value) if part.flavor in _SPOKEN else ""
+        return words or f"[{part.flavor}] {as_text(_slim(value, cut))}", not cut
+    except RecursionError:
+        return f"[{part.flavor}]", False
+
+
+def _words_in(value: Any) -> str:
+    if isinstance(value, dict):
+        return _words_in(value.get("content", value.get("text")))
+    return text_of_blocks(value)
+
+
+def _slim(value: Any, cut: list[str]) -> Any:
+    """Copy a value without what is sealed, and with payloads named by their size."""
+    if isinstance(value, dict):
+        cut += [key for key in value if key in _SEALED]
+        unsaid = (*_UNSAID, *_SEALED)
+        return {key: _slim(inner, cut) for key, inner in value.items() if key not in unsaid}
+    if isinstance(value, list):
+        return [_slim(inner, cut) for inner in value]
+    if isinstance(value, bytes) or (isinstance(value, str) and _ENCODED.fullmatch(value)):
+        cut.append(NOT_CARRIED.format(what=inline_size(value)))
+        return cut[-1]
+    return value
+
+
+def render(raw: Sequence[Any], source: str, target: str) -> list[Any]:
     """Render a list of dialect ``source`` as a list of dialect ``target``.
 
     The same name on both sides gives the same list; another profile of the same dialect is
@@ -31,21 +450,21 @@ def rendered(raw: Sequence[Any], source: str, target: str) -> list[Any]:
     return _rendered(raw, source, target)[0]
 
 
-def left_out(raw: Sequence[Any], source: str, target: str) -> list[str]:
+def find_left_out(raw: Sequence[Any], source: str, target: str) -> list[str]:
     """Name the places of what ``rendered`` leaves out or only tells the size of."""
     if source == target:
         return []
     return _rendered(raw, source, target)[1]
 
 
-def scripted(raw: Sequence[Any], source: str) -> list[Turn]:
+def read_turns(raw: Sequence[Any], source: str) -> list[NeutralTurn]:
     """Read a list of dialect ``source`` as turns in no dialect's spelling."""
     issuer = profile_named(source)
-    return Reader(new_dialect(issuer.dialect), issuer.list_key, raw).run()
+    return TurnReader(new_dialect(issuer.dialect), issuer.list_key, raw).run()
 
 
-def written(
-    turns: list[Turn], target: str, *, opens: bool = True, ids: Ids | None = None
+def write_turns(
+    turns: list[NeutralTurn], target: str, *, opens: bool = True, ids: Ids | None = None
 ) -> list[Any]:
     """Write turns for dialect ``target``; those that do not open a list may begin anyhow.
 
@@ -55,33 +474,33 @@ def written(
     if len(turns) == 1 and _is_plain(turns[0]):
         return _written(turns, receiver)
     gone: list[str] = []
-    return _within_limit(fitted(turns, receiver, gone, opens=opens, ids=ids), receiver, gone)
+    return _within_limit(fit_turns(turns, receiver, gone, opens=opens, ids=ids), receiver, gone)
 
 
-def _is_plain(turn: Turn) -> bool:
+def _is_plain(turn: NeutralTurn) -> bool:
     """Tell whether a turn is a user's words alone, which every receiver takes as they are."""
     if turn.role != USER or len(turn.pieces) != 1:
         return False
     words = turn.pieces[0]
-    return isinstance(words, Words) and not is_blank(words.text)
+    return isinstance(words, TextPiece) and not is_blank_text(words.text)
 
 
 def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:
     issuer, receiver = profile_named(source), profile_named(target)
-    reader = Reader(new_dialect(issuer.dialect), issuer.list_key, raw)
-    turns = fitted(reader.run(), receiver, reader.gone)
+    reader = TurnReader(new_dialect(issuer.dialect), issuer.list_key, raw)
+    turns = fit_turns(reader.run(), receiver, reader.gone)
     return _within_limit(turns, receiver, reader.gone), list(dict.fromkeys(reader.gone))
 
 
-def _within_limit(turns: list[Turn], receiver: Profile, gone: list[str]) -> list[Any]:
+def _within_limit(turns: list[NeutralTurn], receiver: Profile, gone: list[str]) -> list[Any]:
     """Write turns, with fewer pictures if the list would be too large."""
     written = _written(turns, receiver)
     over = encoded_size(written) - receiver.max_bytes if receiver.max_bytes else 0
     if over <= 0:
         return written
-    shed(turns, over, gone)
+    drop_pictures(turns, over, gone)
     return _written(turns, receiver)
 
 
-def _written(turns: list[Turn], receiver: Profile) -> list[Any]:
+def _written(turns: list[NeutralTurn], receiver: Profile) -> list[Any]:
     return WRITERS[receiver.dialect](receiver).write(turns)

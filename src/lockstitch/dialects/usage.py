@@ -40,7 +40,7 @@ class Tokens(Struct, frozen=True):
         )
 
 
-class _Spelling(Struct, frozen=True):
+class _UsageSpelling(Struct, frozen=True):
     """Where a response has its usage, and the counts that add up to each number.
 
     Counts below another field go by their path, and the first of several that is there is taken.
@@ -57,7 +57,7 @@ class _Spelling(Struct, frozen=True):
 
 _SPELLINGS = (
     # Anthropic and OpenAI Responses; what the other one has beside it is not there.
-    _Spelling(
+    _UsageSpelling(
         "usage",
         ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
         ("output_tokens",),
@@ -68,35 +68,35 @@ _SPELLINGS = (
             ("output_tokens_details", "thinking_tokens"),
         ),
     ),
-    _Spelling(
+    _UsageSpelling(
         "usage",
         ("prompt_tokens",),
         ("completion_tokens",),
         cached=(("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",)),
         reasoning=(("completion_tokens_details", "reasoning_tokens"),),
     ),
-    _Spelling(
+    _UsageSpelling(
         "usage",
         ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens"),
         ("outputTokens",),
         cached=(("cacheReadInputTokens",),),
         cache_write=(("cacheWriteInputTokens",),),
     ),
-    _Spelling(
+    _UsageSpelling(
         "usageMetadata",
         ("promptTokenCount", "toolUsePromptTokenCount"),
         ("candidatesTokenCount", "thoughtsTokenCount"),
         cached=(("cachedContentTokenCount",),),
         reasoning=(("thoughtsTokenCount",),),
     ),
-    _Spelling(
+    _UsageSpelling(
         "usage_metadata",
         ("prompt_token_count", "tool_use_prompt_token_count"),
         ("candidates_token_count", "thoughts_token_count"),
         cached=(("cached_content_token_count",),),
         reasoning=(("thoughts_token_count",),),
     ),
-    _Spelling(
+    _UsageSpelling(
         "usage_metadata",
         ("input_tokens",),
         ("output_tokens",),
@@ -128,7 +128,7 @@ def tokens_in(response: Any) -> Tokens | None:
     return None
 
 
-def _is_spelled(spelling: _Spelling, usage: Fields) -> bool:
+def _is_spelled(spelling: _UsageSpelling, usage: Fields) -> bool:
     marks = (spelling.input[0], spelling.output[0])
     return any(_count(usage, (mark,)) is not None for mark in marks)
 

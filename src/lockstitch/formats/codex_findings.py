@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript, find
 from lockstitch.formats.codex_head import META, id_in, opening, rebuilt
 from lockstitch.formats.codex_thread import (

@@ -14,9 +14,8 @@ from msgspec import Struct, structs
 from lockstitch.compaction.counting import Counter, estimate, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
 from lockstitch.compaction.plan import Budget, Cost
-from lockstitch.dialects.detect import new_dialect
-from lockstitch.dialects.models import traits_of
-from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.profiles import profile_named, traits_of
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import without_reasoning
 from lockstitch.errors import Unmet
 from lockstitch.formats.compacting_results import less_of_results

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats import lines, loss
 from lockstitch.formats.base import Context, Format, Transcript, find
 from lockstitch.formats.history import NEW, History, weave

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lockstitch import unread
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import History
 from lockstitch.formats.records import DOCUMENT, Record, encode, raw_of

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.dialects.detect import ENOUGH, dialect_of, marks_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.shapes import doubt
+from lockstitch.dialects.registry import ENOUGH, dialect_of, find_doubt, marks_of, new_dialect
 from lockstitch.errors import AmbiguousDialect
 from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.formats.history import History, Strand
@@ -147,7 +146,7 @@ def doubt_of(value: Any) -> str:
     if len(marks) != 1:
         return f"has marks of {' and '.join(sorted(marks))}" if marks else ""
     [dialect] = marks
-    why = doubt(messages[:ENOUGH], dialect)
+    why = find_doubt(messages[:ENOUGH], dialect)
     return why and f"looks like messages of {dialect}, but {why}"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.compacting import Shortened, Sorting, Story
 from lockstitch.formats.doctor import LOSSY

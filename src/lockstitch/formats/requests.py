@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.dialects.detect import dialect_of, listed
+from lockstitch.dialects.registry import dialect_of, messages_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.formats import doctor
 from lockstitch.formats.base import LINES, Context, Format, Transcript
@@ -46,7 +46,7 @@ class Requests(Format):
         return next((why for value in values if found and (why := doubt_of(value))), "")
 
     def is_record(self, value: dict[str, Any]) -> bool:
-        return "role" not in value and any(type(one) is dict for one in listed(value))
+        return "role" not in value and any(type(one) is dict for one in messages_of(value))
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         values = [record.value for record in records if record.is_record]

@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.dialects import render_script as script
+from lockstitch.dialects import script
 from lockstitch.dialects.base import Dialect, as_text
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.placeholders import (
     CANCELLED,
     NOT_STARTED,
@@ -20,10 +19,10 @@ from lockstitch.dialects.placeholders import (
     WAITING,
 )
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.render import scripted
-from lockstitch.dialects.render_script import Piece, Words
-from lockstitch.dialects.render_writing import WRITERS
+from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.render import read_turns
 from lockstitch.dialects.replies import call_parts
+from lockstitch.dialects.script import WRITERS, Piece, TextPiece
 from lockstitch.journal.events import Denied, Finished
 from lockstitch.journal.everyday import SPELLINGS, Result
 from lockstitch.journal.large import WIDEST, Large, text_ends
@@ -117,14 +116,14 @@ def _ends(limit: int) -> tuple[int, int]:
 def late_pieces(call: Call, answer: Answer) -> list[Piece]:
     """Tell of a result that came when its call was answered already."""
     label = " to ".join(part for part in (call.id, call.name) if part) or "without a name"
-    return [Words(LATE.format(label=label)), *_pieces(answer)]
+    return [TextPiece(LATE.format(label=label)), *_pieces(answer)]
 
 
 def _pieces(answer: Answer) -> list[Piece]:
     """Return an answer in no dialect's spelling."""
     if not answer.dialect:
-        return [Words(answer.text)]
-    turns = scripted([said_as(answer.dialect, answer.content)], answer.dialect)
+        return [TextPiece(answer.text)]
+    turns = read_turns([said_as(answer.dialect, answer.content)], answer.dialect)
     return [piece for turn in turns for piece in turn.pieces]
 
 
@@ -174,7 +173,9 @@ def _written(name: str, ids: Sequence[str], answers: Sequence[Answer]) -> list[A
     writer = WRITERS[name](profile_named(name))
     writer.results(
         [
-            script.Answer(script.Call(call, "", None), 0, [Words(answer.text)], answer.failed)
+            script.NeutralResult(
+                script.NeutralCall(call, "", None), 0, [TextPiece(answer.text)], answer.failed
+            )
             for call, answer in pairs
         ]
     )
@@ -202,4 +203,4 @@ def _result(dialect: Dialect, call: Part, answer: Answer) -> Part | None:
 
 
 def _words(piece: Piece) -> str:
-    return piece.text if isinstance(piece, Words) else piece.note
+    return piece.text if isinstance(piece, TextPiece) else piece.note

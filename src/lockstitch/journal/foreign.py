@@ -12,8 +12,15 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.dialects.render_fitting import Ids
-from lockstitch.dialects.render_script import Answer, Call, Piece, Turn, Words, is_blank
+from lockstitch.dialects.fitting import Ids
+from lockstitch.dialects.script import (
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Piece,
+    TextPiece,
+    is_blank_text,
+)
 from lockstitch.journal.everyday import SPELLINGS
 from lockstitch.model.parts import ASSISTANT
 
@@ -27,11 +34,13 @@ Asked = tuple[Any, Any, Any]
 Said = tuple[list[Any], list[Asked]]
 
 
-class PlainTurn(Turn):
+class PlainTurn(NeutralTurn):
     """A turn that every receiver takes as it is, but for ids that were used before."""
 
 
-def turn_of(issuer: str, value: Any, results: Sequence[tuple[str, str, str, bool]]) -> Turn | None:
+def turn_of(
+    issuer: str, value: Any, results: Sequence[tuple[str, str, str, bool]]
+) -> NeutralTurn | None:
     """Read a reply; None if it takes a longer look.
 
     ``results`` are the id and name of each call as they were noted, the text of its result, and
@@ -47,26 +56,26 @@ def turn_of(issuer: str, value: Any, results: Sequence[tuple[str, str, str, bool
         return None
     if len(asked) != len(results) or not (words or asked) or not all(map(_is_said, words)):
         return None
-    pieces: list[Piece] = [Words(text) for text in words]
-    calls: list[Call] = []
-    answers: list[Answer] = []
+    pieces: list[Piece] = [TextPiece(text) for text in words]
+    calls: list[NeutralCall] = []
+    answers: list[NeutralResult] = []
     for (number, name, arguments), (known, called, text, failed) in zip(
         asked, results, strict=True
     ):
-        if number != known or name != called or type(arguments) is not dict or is_blank(text):
+        if number != known or name != called or type(arguments) is not dict or is_blank_text(text):
             return None
         if not _PLAIN(number) or not _PLAIN(name):
             return None
-        call = Call(number, name, arguments)
+        call = NeutralCall(number, name, arguments)
         calls.append(call)
         is_told = failed and issuer in MARKS_FAILURES
-        answers.append(Answer(call, len(answers), [Words(text)], is_told))
+        answers.append(NeutralResult(call, len(answers), [TextPiece(text)], is_told))
     return PlainTurn(ASSISTANT, pieces, calls, answers)
 
 
-def may_stay(turns: Sequence[Turn | str], ids: Ids) -> bool:
+def may_stay(turns: Sequence[NeutralTurn | str], ids: Ids) -> bool:
     """Whether turns can be written as they are, and note the ids in them."""
-    calls = [call.id for turn in turns if isinstance(turn, Turn) for call in turn.calls]
+    calls = [call.id for turn in turns if isinstance(turn, NeutralTurn) for call in turn.calls]
     if len(set(calls)) != len(calls):
         return False
     if ids.profile.ids_unique and any(call in ids.seen for call in calls):
@@ -79,7 +88,7 @@ def may_stay(turns: Sequence[Turn | str], ids: Ids) -> bool:
 
 
 def _is_said(text: Any) -> bool:
-    return type(text) is str and not is_blank(text)
+    return type(text) is str and not is_blank_text(text)
 
 
 def _anthropic(messages: list[Any]) -> Said:

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.dialects.base import Dialect, as_text
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.render_reading import is_failed
+from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.render import is_failed
 from lockstitch.dialects.replies import calls_in, provider_of
 from lockstitch.journal.events import Asked, Event, Finished, Replied, Said, text_payload
 from lockstitch.model.pairing import NOWHERE

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.fast import PROOFS, QuickProof, encoded_size
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
-from lockstitch.dialects.models import traits_of
-from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.proofs import PROOFS, Proof
-from lockstitch.dialects.quick import encoded_size
+from lockstitch.dialects.profiles import Profile, profile_named, traits_of
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.given import Given
 from lockstitch.model.parts import MEDIA, Message, sort_parts
 from lockstitch.model.stretches import Excerpt, Walker, excerpt
@@ -52,7 +50,7 @@ class Judge:
         self.size = 0
         self._is_exact = True
         self._bound: int | None = None
-        self._proof: Proof | None = None
+        self._proof: QuickProof | None = None
         self._odd: list[Message] = []
 
     @property

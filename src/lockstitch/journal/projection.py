@@ -14,14 +14,19 @@ from typing import Any, TypeGuard
 from msgspec import Struct, structs
 
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.models import Traits, same_model, traits_of
-from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.quick import encoded_size
-from lockstitch.dialects.render import scripted, written
-from lockstitch.dialects.render_fitting import Ids
-from lockstitch.dialects.render_script import Turn, Words, all_pictures, is_blank, said
-from lockstitch.dialects.render_writing import WRITERS
+from lockstitch.dialects.fast import encoded_size
+from lockstitch.dialects.fitting import Ids
+from lockstitch.dialects.profiles import Profile, Traits, profile_named, same_model, traits_of
+from lockstitch.dialects.render import read_turns, write_turns
 from lockstitch.dialects.replies import messages_in, without_reasoning
+from lockstitch.dialects.script import (
+    WRITERS,
+    NeutralTurn,
+    TextPiece,
+    all_pictures,
+    is_blank_text,
+    text_turn,
+)
 from lockstitch.errors import Unreadable
 from lockstitch.journal import everyday, foreign
 from lockstitch.journal.answers import (
@@ -183,7 +188,7 @@ def each_item(
 
 def each_turn(
     view: View, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
-) -> Iterator[tuple[Item, list[Turn]]]:
+) -> Iterator[tuple[Item, list[NeutralTurn]]]:
     """Return items in no dialect's spelling: words, calls with their arguments, and results."""
     projector = Projector(view, receiver_of(view, "anthropic", None, None), Large(blobs or {}))
     for item in items:
@@ -268,7 +273,7 @@ class Projector:
         summary = view.summary
         self.changed = summary.seq if summary is not None else 0
         self.ids = Ids(receiver.profile)
-        self._turns: list[Turn | str] = []
+        self._turns: list[NeutralTurn | str] = []
         profile = receiver.profile
         self.name = profile.dialect
         self.joins = profile.layout == GROUPED and profile.dialect != "gemini"
@@ -398,7 +403,7 @@ class Projector:
             if spelling.needs_ids and not call.id:
                 return []
             text = value_of(fact)
-            if type(text) is not str or not (spelling.takes_blank or not is_blank(text)):
+            if type(text) is not str or not (spelling.takes_blank or not is_blank_text(text)):
                 return []
             results.append(everyday.Result(call.id, call.name, text, fact.outcome != "ok"))
         self.changed = max(self.changed, *[call.changed for call in reply.calls])
@@ -415,14 +420,14 @@ class Projector:
         """Return an item that is nothing but words of the user's."""
         if isinstance(item, Spoken) and not item.event.dialect:
             text = self.value.of(item.event)
-            return [text] if type(text) is str and not is_blank(text) else []
+            return [text] if type(text) is str and not is_blank_text(text) else []
         return []
 
     def _is_unbound(self, reply: Reply) -> bool:
         """Whether the model, which minds that, gets to see another past than it replied to."""
         return self.receiver.traits.binds_reasoning and self.changed > reply.after
 
-    def _turns_of(self, item: Item) -> list[Turn]:
+    def _turns_of(self, item: Item) -> list[NeutralTurn]:
         """Return an item in no dialect's spelling, an everyday reply at once."""
         if type(item) is Reply and not self._is_shortened(item.seq):
             issuer = known(item.event.dialect)
@@ -449,35 +454,35 @@ class Projector:
             told.append((call.id, call.name, text, fact.outcome != "ok"))
         return told
 
-    def turns(self, item: Item | str) -> list[Turn]:
+    def turns(self, item: Item | str) -> list[NeutralTurn]:
         """Return an item in no dialect's spelling."""
         self._is_everyday = False
         if isinstance(item, str):
-            return [said(USER, item)]
+            return [text_turn(USER, item)]
         if isinstance(item, Late):
             answer = answer_in(item.fact, self.value.of(item.fact))
-            return [Turn(USER, late_pieces(item.call, answer))]
+            return [NeutralTurn(USER, late_pieces(item.call, answer))]
         if isinstance(item, Spoken):
             return self._said(item)
         issuer = known(item.event.dialect)
         if not issuer:
             return self._unknown(item)
         messages = messages_in(issuer, self.value.of(item.event))
-        return scripted(self._with_results(item, messages, issuer), issuer)
+        return read_turns(self._with_results(item, messages, issuer), issuer)
 
-    def _unknown(self, reply: Reply) -> list[Turn]:
+    def _unknown(self, reply: Reply) -> list[NeutralTurn]:
         """Tell of a reply that this version cannot read, and of what its calls gave."""
-        turns = [said(ASSISTANT, UNREADABLE)]
+        turns = [text_turn(ASSISTANT, UNREADABLE)]
         for call in reply.calls:
             answer = answer_to(call, self._outcome(call))
-            turns.append(Turn(USER, late_pieces(call, answer)))
+            turns.append(NeutralTurn(USER, late_pieces(call, answer)))
         return turns
 
-    def _said(self, item: Spoken) -> list[Turn]:
+    def _said(self, item: Spoken) -> list[NeutralTurn]:
         content, dialect = self.value.of(item.event), known(item.event.dialect)
         if not dialect or isinstance(content, str) or content is None:
-            return [said(USER, as_text(content))]
-        turns = scripted([said_as(dialect, content)], dialect)
+            return [text_turn(USER, as_text(content))]
+        turns = read_turns([said_as(dialect, content)], dialect)
         return _without_media(turns) if self._is_shortened(item.seq) else turns
 
     def _with_results(self, reply: Reply, messages: list[Any], name: str) -> list[Any]:
@@ -511,20 +516,20 @@ class Projector:
             self._is_everyday = False
         return value
 
-    def _spelled(self, turns: Sequence[Turn | str], *, opens: bool = True) -> list[Any]:
+    def _spelled(self, turns: Sequence[NeutralTurn | str], *, opens: bool = True) -> list[Any]:
         """Write turns for the receiver; a string is a turn of the user's that is words alone."""
         if len(turns) == 1 and isinstance(turns[0], str):
             return [self.everyday.spoken(turns[0])]
         if self._are_plain(turns, opens=opens):
             return WRITERS[self.name](self.receiver.profile).write(
-                said(USER, turn) if isinstance(turn, str) else turn for turn in turns
+                text_turn(USER, turn) if isinstance(turn, str) else turn for turn in turns
             )
         self._is_everyday = self._is_everyday and not turns
-        whole = [said(USER, turn) if isinstance(turn, str) else turn for turn in turns]
+        whole = [text_turn(USER, turn) if isinstance(turn, str) else turn for turn in turns]
         name = self.receiver.profile.full_name
-        return written(whole, name, opens=opens, ids=self.ids) if whole else []
+        return write_turns(whole, name, opens=opens, ids=self.ids) if whole else []
 
-    def _are_plain(self, turns: Sequence[Turn | str], *, opens: bool) -> bool:
+    def _are_plain(self, turns: Sequence[NeutralTurn | str], *, opens: bool) -> bool:
         """Whether turns can be written without being fitted to their receiver.
 
         That is an everyday reply, and words behind it, for a dialect's own profile.
@@ -548,24 +553,24 @@ class Projector:
                 messages.append(message)
 
 
-def _without_media(turns: list[Turn]) -> list[Turn]:
+def _without_media(turns: list[NeutralTurn]) -> list[NeutralTurn]:
     """Put notes in the place of media."""
     for pieces, slot, picture in list(all_pictures(turns)):
-        pieces[slot] = Words(picture.note)
+        pieces[slot] = TextPiece(picture.note)
     return turns
 
 
-def _begins(turns: Sequence[Turn | str]) -> bool:
+def _begins(turns: Sequence[NeutralTurn | str]) -> bool:
     """Whether turns begin with something that the assistant says or calls."""
     first = turns[0] if turns else None
-    if not isinstance(first, Turn) or first.role != ASSISTANT:
+    if not isinstance(first, NeutralTurn) or first.role != ASSISTANT:
         return False
     return bool(first.calls) or any(
-        not isinstance(piece, Words) or not is_blank(piece.text) for piece in first.pieces
+        not isinstance(piece, TextPiece) or not is_blank_text(piece.text) for piece in first.pieces
     )
 
 
-def _ends(turn: Turn | str) -> bool:
+def _ends(turn: NeutralTurn | str) -> bool:
     """Whether what the assistant says behind a turn is another turn."""
     return isinstance(turn, str) or turn.role == USER or bool(turn.answers)
 

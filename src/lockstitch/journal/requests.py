@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from lockstitch.dialects.render_fitting import Ids
+from lockstitch.dialects.fitting import Ids
 from lockstitch.journal.events import Partial, Replied
 from lockstitch.journal.judging import Judge
 from lockstitch.journal.large import Large

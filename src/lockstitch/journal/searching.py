@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import messages_in
 from lockstitch.errors import UsageError
 from lockstitch.journal.answers import known, said_as

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.dialects.quick import encoded_size
+from lockstitch.dialects.fast import encoded_size
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.large import Large
 from lockstitch.journal.state import Item, Late, Reply

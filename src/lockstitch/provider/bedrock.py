@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstitch.dialects.event_stream import MEDIA_TYPE, encode_event
+from lockstitch.dialects.bedrock.event_stream import MEDIA_TYPE, encode_event
 from lockstitch.provider.wire import (
     ANSWER,
     STREAM,

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import LockstitchError
 from lockstitch.model.parts import TEXT, USER
 from lockstitch.provider.delivery import End

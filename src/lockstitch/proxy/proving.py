@@ -12,9 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.dialects.models import traits_of
-from lockstitch.dialects.proofs import PROOFS
-from lockstitch.dialects.walkers import is_blank
+from lockstitch.dialects.fast import PROOFS, is_blank
+from lockstitch.dialects.profiles import traits_of
 from lockstitch.proxy import routes
 from lockstitch.rules.content import markers_outside
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, replaced, reseat
+from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, copy_part, replace_at
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.model.parts import (
     ASSISTANT,
@@ -224,7 +224,7 @@ def _without_blank_blocks(draft: Draft, part: Part) -> Part:
     note = "a blank text block in a result was removed"
     draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
     fresh = blocks or [draft.dialect.note_block(EMPTY_RESULT)]
-    return reseat(part, replaced(part.raw, path, fresh))
+    return copy_part(part, replace_at(part.raw, path, fresh))
 
 
 def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lockstitch.dialects.quick import narrowed
+from lockstitch.dialects.fast import narrow
 from lockstitch.model.parts import CHANGED, REASONING, Message, Part
 from lockstitch.model.zones import FLAT
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
@@ -186,5 +186,5 @@ def _origins(draft: Draft) -> list[int]:
 
 
 def _is_proven(draft: Draft, rendered: list[Any]) -> bool:
-    found = narrowed(draft.dialect, draft.profile, rendered)
+    found = narrow(draft.dialect, draft.profile, rendered)
     return found is not None and not found.numbers and not draft.origin.traits.known

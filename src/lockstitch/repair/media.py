@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstitch.dialects.base import replaced, replaced_all
+from lockstitch.dialects.base import replace_all_at, replace_at
+from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.media import Image, head_of, pixels, sniff
-from lockstitch.dialects.quick import encoded_size
 from lockstitch.model.parts import MEDIA, RESULT, Message, Part, Path
 from lockstitch.repair.draft import Draft
 from lockstitch.rules import media as rules
@@ -69,7 +69,7 @@ def _judge(draft: Draft, image: Image, limit: int) -> Any:
 def _relabelled(image: Image, kind: str) -> Any:
     if image.label_at:
         label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
-        return replaced(image.block, image.label_at, label)
+        return replace_at(image.block, image.label_at, label)
     url = image.block["image_url"]
     old = url["url"] if isinstance(url, dict) else url
     fresh = f"data:{kind};base64,{old.partition(';base64,')[2]}"
@@ -91,7 +91,7 @@ def _swap(draft: Draft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
 
 
 def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
-    raw = replaced_all(part.raw, swaps)
+    raw = replace_all_at(part.raw, swaps)
     if raw is part.raw:
         return part
     if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstitch.dialects.base import reseat, without_id
+from lockstitch.dialects.base import copy_part, without_id
 from lockstitch.dialects.gemini import Gemini
-from lockstitch.dialects.models import issuer_of
+from lockstitch.dialects.profiles import issuer_of
 from lockstitch.model.parts import ASSISTANT, REASONING, Message, Part
 from lockstitch.model.zones import FLAT
 from lockstitch.repair.draft import Draft
@@ -149,7 +149,7 @@ def _fit_summary(draft: Draft, message: Message, part: Part) -> None:
     if before is not None:
         draft.ledger.set_aside(rules.REASONING_SHAPE, draft.place(part), before)
     fresh = {**part.raw, "summary": rules.whole_summary(part)}
-    draft.keep_parts(message, [reseat(part, fresh)])
+    draft.keep_parts(message, [copy_part(part, fresh)])
     note = "an empty summary was added" if before is None else "only texts stay in the summary"
     draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
 

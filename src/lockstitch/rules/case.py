@@ -10,9 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.models import Traits
-from lockstitch.dialects.profiles import Profile
-from lockstitch.dialects.quick import encoded_size
+from lockstitch.dialects.fast import encoded_size
+from lockstitch.dialects.profiles import Profile, Traits
 from lockstitch.model.parts import Message, Part, Path, Sorted, place_of, sort_parts
 from lockstitch.model.zones import Threads, thread
 from lockstitch.rules.rule import Finding, Rule, shown

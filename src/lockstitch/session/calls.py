@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import call_parts, messages_in
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Denied, Event, Finished, Partial, Replied, value_of

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.detect import dialect_of, new_dialect
+from lockstitch.dialects.fitting import SYSTEM_LABEL
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.render_fitting import SYSTEM_LABEL
+from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
 from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import (

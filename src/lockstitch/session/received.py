@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Raw
 
 from lockstitch import unread
-from lockstitch.dialects.detect import confirmed, dialect_of, new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import confirm_dialect, dialect_of, new_dialect
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import Asked, Replied, payload_of, value_of
@@ -198,7 +198,11 @@ def _agreed(dialect: str | None, shaped: str | None, value: Any, likely: str) ->
     named = profile_named(dialect).dialect
     if shaped is not None and shaped != named:
         raise UsageError(f"this is a reply in {shaped}, not in {named}; name that one")
-    return dialect if shaped else confirmed(value if isinstance(value, list) else [value], dialect)
+    return (
+        dialect
+        if shaped
+        else confirm_dialect(value if isinstance(value, list) else [value], dialect)
+    )
 
 
 def _guessed(value: Any, likely: str) -> str:
@@ -208,7 +212,7 @@ def _guessed(value: Any, likely: str) -> str:
         return dialect_of(messages)
     except AmbiguousDialect:
         if likely:
-            return confirmed(messages, likely)
+            return confirm_dialect(messages, likely)
         raise AmbiguousDialect(
             "nothing in this reply tells its dialect apart; name one, or pass the whole response"
         ) from None

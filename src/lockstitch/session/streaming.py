@@ -11,6 +11,8 @@ from typing import Any, Self
 from msgspec import structs
 
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
+from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
+from lockstitch.dialects.streams import Accumulator
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Asked, Partial
 from lockstitch.session import core
@@ -18,7 +20,6 @@ from lockstitch.session.content import json_payload
 from lockstitch.session.conversation import Conversation
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred, reason_of
-from lockstitch.session.streams import Accumulator, accumulator_for, dialect_of_event
 from lockstitch.session.writing import new_name
 
 OFTEN = 2.0

@@ -36,9 +36,9 @@ def exported(
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect
     if dialect.partition(":")[0] != history.dialect.partition(":")[0]:
-        from lockstitch.dialects.render import rendered  # noqa: PLC0415 - few need it
+        from lockstitch.dialects.render import render  # noqa: PLC0415 - few need it
 
-        messages = rendered(messages, history.dialect, dialect)
+        messages = render(messages, history.dialect, dialect)
     if raw:
         return messages, dialect, []
     plan = plan_stored(messages, dialect, history.model)

@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.render_script import Piece, Words
 from lockstitch.dialects.replies import messages_in
+from lockstitch.dialects.script import Piece, TextPiece
 from lockstitch.errors import UsageError
 from lockstitch.journal.answers import answer_in, answer_to, answered, known, late_pieces, said_as
 from lockstitch.journal.events import (
@@ -264,7 +264,7 @@ def became(call: Call) -> str:
 
 
 def _words(piece: Piece) -> str:
-    return piece.text if isinstance(piece, Words) else piece.note
+    return piece.text if isinstance(piece, TextPiece) else piece.note
 
 
 def _has_payload(fact: Event) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from lockstitch.dialects.base import Dialect, as_text
-from lockstitch.dialects.detect import new_dialect
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
 from lockstitch.model.pairing import ANSWER, NOWHERE, ORPHAN
 from lockstitch.model.parts import (

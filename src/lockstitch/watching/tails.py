@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import findings_of
 from lockstitch.formats.sources import Source, understood

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.events import Instructed, bytes_of
 from lockstitch.model.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, Message, Part
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.dialects.event_stream import Decoder
+from lockstitch.dialects.bedrock.event_stream import EventDecoder
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
+from lockstitch.dialects.streaming_registry import accumulator_for
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.journal.events import (
     NOTHING,
@@ -23,7 +24,6 @@ from lockstitch.journal.events import (
 )
 from lockstitch.session.content import json_payload
 from lockstitch.session.received import received
-from lockstitch.session.streams import accumulator_for
 
 # The note that holds what came and is no reply.
 UNREAD = "reply"
@@ -143,7 +143,7 @@ def _listed(data: bytes) -> Iterator[Any]:
 def _framed(data: bytes) -> Iterator[Any]:
     """Return the events of Amazon's framing, as far as whole frames came."""
     try:
-        for frame in Decoder().feed(data):
+        for frame in EventDecoder().feed(data):
             yield {frame.event: _DECODE(frame.payload or b"{}")}
     except (Unreadable, ValueError):
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Raw, Struct, structs
 
-from lockstitch.dialects.detect import new_dialect
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import Held, Moved
 from lockstitch.journal import about
 from lockstitch.journal.events import (

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 
 from lockstitch.dialects.media import head_of, pixels
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
-from lockstitch.dialects.render_script import (
+from lockstitch.dialects.script import (
     UNNAMED,
-    Call,
+    NeutralCall,
+    NeutralTurn,
     Picture,
     Piece,
-    Turn,
-    Words,
+    TextPiece,
     all_pictures,
-    is_blank,
-    said,
+    is_blank_text,
+    text_turn,
 )
 from lockstitch.model.parts import ASSISTANT, SYSTEM, TOOL, USER
 from lockstitch.model.zones import GROUPED
@@ -39,14 +39,14 @@ _SEATS = {
 _NO_ADDRESSES = ("gemini", "bedrock")
 
 
-def fitted(
-    turns: list[Turn],
+def fit_turns(
+    turns: list[NeutralTurn],
     profile: Profile,
     gone: list[str],
     *,
     opens: bool = True,
     ids: Ids | None = None,
-) -> list[Turn]:
+) -> list[NeutralTurn]:
     """Give turns that a receiver takes; adds the places of pictures it does not to ``gone``.
 
     Turns that do not open a list may begin with the assistant's; ``ids`` are those of the turns
@@ -61,13 +61,13 @@ def fitted(
     return turns
 
 
-def _speaking(turns: Iterable[Turn], profile: Profile) -> list[Turn]:
+def _speaking(turns: Iterable[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
     """Drop blank texts where they are refused, and the turns that say nothing."""
-    kept: list[Turn] = []
+    kept: list[NeutralTurn] = []
     for turn in turns:
         turn.pieces = [piece for piece in turn.pieces if not _is_refused(piece, profile)]
         if not turn.pieces and turn.role == USER and profile.rejects_text != ANYTHING:
-            turn.pieces = [Words(EMPTY)]
+            turn.pieces = [TextPiece(EMPTY)]
         if turn.pieces or turn.calls or turn.role == USER:
             kept.append(turn)
     return kept
@@ -76,19 +76,19 @@ def _speaking(turns: Iterable[Turn], profile: Profile) -> list[Turn]:
 def _is_refused(piece: Piece, profile: Profile) -> bool:
     if isinstance(piece, Picture) or profile.rejects_text == ANYTHING:
         return False
-    return is_blank(piece.text) if profile.rejects_text == BLANK else not piece.text
+    return is_blank_text(piece.text) if profile.rejects_text == BLANK else not piece.text
 
 
-def _seat_system(turns: list[Turn], profile: Profile) -> list[Turn]:
+def _seat_system(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
     """Make system turns that stand where this receiver takes none the user's, with a label."""
     for number, turn in enumerate(turns):
         if turn.role == SYSTEM and not _takes_system(turns, number, profile):
             turn.role = USER
-            turn.pieces = [Words(SYSTEM_LABEL), *turn.pieces]
+            turn.pieces = [TextPiece(SYSTEM_LABEL), *turn.pieces]
     return turns
 
 
-def _takes_system(turns: list[Turn], number: int, profile: Profile) -> bool:
+def _takes_system(turns: list[NeutralTurn], number: int, profile: Profile) -> bool:
     if profile.dialect in ("gemini", "bedrock"):
         return False
     if profile.dialect != "anthropic":
@@ -100,9 +100,9 @@ def _takes_system(turns: list[Turn], number: int, profile: Profile) -> bool:
     return follows_user and all(turn.role == ASSISTANT for turn in behind)
 
 
-def _merged(turns: Iterable[Turn]) -> list[Turn]:
+def _merged(turns: Iterable[NeutralTurn]) -> list[NeutralTurn]:
     """Merge neighbours of one role; a turn that calls ends with its answers."""
-    merged: list[Turn] = []
+    merged: list[NeutralTurn] = []
     for turn in turns:
         before = merged[-1] if merged else None
         if before is None or before.role != turn.role or before.calls or turn.role == SYSTEM:
@@ -113,28 +113,28 @@ def _merged(turns: Iterable[Turn]) -> list[Turn]:
     return merged
 
 
-def _opened(turns: list[Turn], profile: Profile) -> list[Turn]:
+def _opened(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
     """Let the user speak first where the receiver wants that."""
     first = next((number for number, turn in enumerate(turns) if turn.role != SYSTEM), None)
     if not profile.starts_with_user or first is None or turns[first].role != ASSISTANT:
         return turns
-    return [*turns[:first], said(USER, START), *turns[first:]]
+    return [*turns[:first], text_turn(USER, START), *turns[first:]]
 
 
-def _bridged(turns: list[Turn], profile: Profile) -> list[Turn]:
+def _bridged(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
     """Put an assistant turn between answers and the user where the receiver wants one."""
     if profile.user_after_tool:
         return turns
     waits = (USER,) if profile.template else (USER, SYSTEM)
-    bridged: list[Turn] = []
+    bridged: list[NeutralTurn] = []
     for turn in turns:
         if bridged and bridged[-1].answers and turn.role in waits:
-            bridged.append(said(ASSISTANT, BRIDGE))
+            bridged.append(text_turn(ASSISTANT, BRIDGE))
         bridged.append(turn)
     return bridged
 
 
-def _seat_pictures(turns: list[Turn], profile: Profile, gone: list[str]) -> None:
+def _seat_pictures(turns: list[NeutralTurn], profile: Profile, gone: list[str]) -> None:
     """Put notes where this receiver takes no picture, or none as large."""
     seats = _SEATS[profile.dialect]
     for turn in turns:
@@ -173,11 +173,11 @@ def _note_all(lists: Iterable[list[Piece]], gone: list[str]) -> None:
 
 
 def _note(pieces: list[Piece], slot: int, picture: Picture, gone: list[str]) -> None:
-    pieces[slot] = Words(picture.note)
+    pieces[slot] = TextPiece(picture.note)
     gone.append(picture.place)
 
 
-def shed(turns: list[Turn], over: int, gone: list[str]) -> None:
+def drop_pictures(turns: list[NeutralTurn], over: int, gone: list[str]) -> None:
     """Put notes in the place of the oldest inline pictures, until that many bytes are saved."""
     for pieces, slot, picture in list(all_pictures(turns)):
         if over > 0 and picture.data:
@@ -185,7 +185,7 @@ def shed(turns: list[Turn], over: int, gone: list[str]) -> None:
             _note(pieces, slot, picture, gone)
 
 
-def _name_calls(turns: list[Turn], profile: Profile, ids: Ids) -> None:
+def _name_calls(turns: list[NeutralTurn], profile: Profile, ids: Ids) -> None:
     """Give every call an id and a name that its receiver takes; its answer goes by the call."""
     ids.take(call.id for turn in turns for call in turn.calls)
     for turn in turns:
@@ -235,7 +235,7 @@ class Ids:
         if not self.profile.ids_unique:
             self.seen = {}
 
-    def fit(self, call: Call) -> str:
+    def fit(self, call: NeutralCall) -> str:
         """Give the id a call goes by."""
         fresh = call.id if self._may_stay(call.id) else self._mint(call.id)
         self.seen[fresh] = None

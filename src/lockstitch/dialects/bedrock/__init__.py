@@ -12,9 +12,9 @@ from lockstitch.dialects.base import (
     as_id,
     as_json,
     as_text,
-    broken,
-    replaced,
-    reseat,
+    broken_part,
+    copy_part,
+    replace_at,
     slot_path,
 )
 from lockstitch.model.parts import (
@@ -82,14 +82,14 @@ class Bedrock(BlockDialect):
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict) or not raw:
-            return broken(raw, at, home, "not-an-object")
+            return broken_part(raw, at, home, "not-an-object")
         if len(_KINDS.intersection(raw)) > 1:
-            return broken(raw, at, home, "several")
+            return broken_part(raw, at, home, "several")
         if "text" in raw:
             text = raw["text"]
             if isinstance(text, str):
                 return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken(raw, at, home, "text")
+            return broken_part(raw, at, home, "text")
         if "toolUse" in raw or "toolResult" in raw:
             return self._tool(raw, at, home)
         if "reasoningContent" in raw:
@@ -101,7 +101,7 @@ class Bedrock(BlockDialect):
         key = "toolUse" if "toolUse" in raw else "toolResult"
         block = raw[key]
         if not isinstance(block, dict):
-            return broken(raw, at, home, key)
+            return broken_part(raw, at, home, key)
         call = as_id(block.get("toolUseId"))
         served = bool(block.get("type"))
         if key == "toolResult":
@@ -156,22 +156,22 @@ class Bedrock(BlockDialect):
 
     def with_id(self, part: Part, new_id: str) -> Part:
         path = (part.flavor, "toolUseId")
-        return reseat(part, replaced(part.raw, path, new_id), id=new_id)
+        return copy_part(part, replace_at(part.raw, path, new_id), id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
-        return reseat(part, replaced(part.raw, ("toolUse", "name"), name), name=name)
+        return copy_part(part, replace_at(part.raw, ("toolUse", "name"), name), name=name)
 
     def arguments(self, part: Part) -> Any:
         return part.raw["toolUse"].get("input", UNSET)
 
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return reseat(part, replaced(part.raw, ("toolUse", "input"), arguments))
+        return copy_part(part, replace_at(part.raw, ("toolUse", "input"), arguments))
 
     def payload(self, part: Part) -> Any:
         return part.raw["toolResult"].get("content")
 
     def with_payload(self, part: Part, payload: Any) -> Part:
-        return reseat(part, replaced(part.raw, ("toolResult", "content"), payload))
+        return copy_part(part, replace_at(part.raw, ("toolResult", "content"), payload))
 
     def is_payload(self, value: Any) -> bool:
         return isinstance(value, list) and all(map(_is_block, value))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstitch.dialects.anthropic.exchange import AnthropicStream
+from lockstitch.dialects.bedrock.exchange import BedrockStream
+from lockstitch.dialects.gemini.exchange import CHUNK_MARKS, GeminiStream
 from lockstitch.dialects.langchain import type_of
+from lockstitch.dialects.langchain.exchange import LangChainStream
+from lockstitch.dialects.openai_chat.exchange import ChatStream
+from lockstitch.dialects.openai_responses.exchange import ResponsesStream
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.streams import Accumulator
 from lockstitch.session.received import dialect_of_class
-from lockstitch.session.streams.anthropic import Anthropic
-from lockstitch.session.streams.base import Accumulator
-from lockstitch.session.streams.bedrock import Bedrock
-from lockstitch.session.streams.chat import OpenAIChat
-from lockstitch.session.streams.gemini import CHUNK_MARKS, Gemini
-from lockstitch.session.streams.langchain import LangChain
-from lockstitch.session.streams.responses import OpenAIResponses
 
 _CLASSES: dict[str, type[Accumulator]] = {
-    "anthropic": Anthropic,
-    "openai-chat": OpenAIChat,
-    "openai-responses": OpenAIResponses,
-    "gemini": Gemini,
-    "bedrock": Bedrock,
-    "langchain": LangChain,
+    "anthropic": AnthropicStream,
+    "openai-chat": ChatStream,
+    "openai-responses": ResponsesStream,
+    "gemini": GeminiStream,
+    "bedrock": BedrockStream,
+    "langchain": LangChainStream,
 }
-_ANTHROPIC = (Anthropic.kinds or frozenset()) | {"ping"}
+_ANTHROPIC = (AnthropicStream.kinds or frozenset()) | {"ping"}
 _BEDROCK = (
     "messageStart",
     "contentBlockStart",

@@ -13,16 +13,16 @@ from lockstitch.dialects.base import (
     Dialect,
     as_id,
     as_json,
-    broken,
+    broken_part,
+    copy_part,
     is_typed_block,
     media_blocks,
-    replaced,
-    reseat,
+    replace_at,
     slot_path,
     text_of_blocks,
     without_calls,
 )
-from lockstitch.dialects.walkers import ChatWalker
+from lockstitch.dialects.fast import ChatWalker
 from lockstitch.model.parts import (
     ASSISTANT,
     CALL,
@@ -103,21 +103,21 @@ class OpenAIChat(Dialect):
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not is_typed_block(raw):
-            return broken(raw, at, home, "not-an-object")
+            return broken_part(raw, at, home, "not-an-object")
         kind = raw["type"]
         if kind == "text":
             text = raw.get("text")
             if isinstance(text, str):
                 return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken(raw, at, home, "text")
+            return broken_part(raw, at, home, "text")
         return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
 
     def _calls(self, calls: Any, home: int, role: str) -> list[Part]:
         if not isinstance(calls, list):
-            return [broken(calls, ("tool_calls",), home, "tool_calls")]
+            return [broken_part(calls, ("tool_calls",), home, "tool_calls")]
         if not calls or role not in (ASSISTANT, UNKNOWN):
             why = CALLS_ELSEWHERE if calls else NO_CALLS
-            return [broken(calls, ("tool_calls",), home, why)]
+            return [broken_part(calls, ("tool_calls",), home, why)]
         return self.listed_calls(calls, home)
 
     def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
@@ -125,11 +125,11 @@ class OpenAIChat(Dialect):
 
     def _call(self, raw: Any, at: Path, home: int) -> Part:
         if not isinstance(raw, dict):
-            return broken(raw, at, home, "tool_calls")
+            return broken_part(raw, at, home, "tool_calls")
         kind = raw.get("type") or "function"
         body = raw.get(kind) if isinstance(kind, str) else None
         if not isinstance(body, dict):
-            return broken(raw, at, home, "tool_calls")
+            return broken_part(raw, at, home, "tool_calls")
         return Part(CALL, raw, at, home, as_id(raw.get("id")), as_id(body.get("name")), kind)
 
     def rebuild(self, message: Message) -> Any:
@@ -176,12 +176,12 @@ class OpenAIChat(Dialect):
 
     def with_id(self, part: Part, new_id: str) -> Part:
         key = "tool_call_id" if part.kind == RESULT else "id"
-        return reseat(part, {**part.raw, key: new_id}, id=new_id)
+        return copy_part(part, {**part.raw, key: new_id}, id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT:
             return part
-        return reseat(part, replaced(part.raw, (part.flavor, "name"), name), name=name)
+        return copy_part(part, replace_at(part.raw, (part.flavor, "name"), name), name=name)
 
     def arguments(self, part: Part) -> Any:
         if part.flavor != "function":
@@ -189,7 +189,7 @@ class OpenAIChat(Dialect):
         return part.raw["function"].get("arguments")
 
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return reseat(part, replaced(part.raw, ("function", "arguments"), as_json(arguments)))
+        return copy_part(part, replace_at(part.raw, ("function", "arguments"), as_json(arguments)))
 
     def is_payload(self, value: Any) -> bool:
         return value is None or super().is_payload(value)

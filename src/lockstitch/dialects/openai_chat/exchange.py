@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.dialects.profiles import Profile
-from lockstitch.session.streams.base import (
+from lockstitch.dialects.streams import (
     Accumulator,
     Fields,
     add,
@@ -25,7 +25,7 @@ _APART = ("content", "tool_calls")
 _SAID = ("role", "content", "tool_calls", "refusal", "function_call", "audio", "annotations")
 
 
-class Choice:
+class StreamedChoice:
     """One of the answers that a stream brings side by side."""
 
     def __init__(self) -> None:
@@ -77,14 +77,14 @@ class Choice:
         return {"index": 0, **self.fields, "message": message}
 
 
-class OpenAIChat(Accumulator):
+class ChatStream(Accumulator):
     """Gathers chunks, also out of the events of the SDK's helper."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
         self._outer: Fields = {}
         self._usage: Any = UNSET
-        self._choices: dict[int, Choice] = {}
+        self._choices: dict[int, StreamedChoice] = {}
 
     def feed(self, event: Any) -> None:
         kind = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
@@ -104,7 +104,7 @@ class OpenAIChat(Accumulator):
         for choice in list_at(event, "choices"):
             if isinstance(choice, dict):
                 index = number_at(choice, "index", 0)
-                self._choices.setdefault(index, Choice()).take(choice)
+                self._choices.setdefault(index, StreamedChoice()).take(choice)
         first = self._choices.get(0)
         self.complete = first is not None and first.is_over
         self.blocks_closed = 0 if first is None else _closed_in(first)
@@ -152,14 +152,14 @@ def _has_words(content: Any) -> bool:
     return bool(content)
 
 
-def _closed_calls(choice: Choice) -> list[Fields]:
+def _closed_calls(choice: StreamedChoice) -> list[Fields]:
     """Return the calls that will not change any more: all but the last, until the end."""
     if choice.is_over:
         return choice.ordered
     return [call for call in choice.ordered if call is not choice.calls[-1]]
 
 
-def _closed_in(choice: Choice) -> int:
+def _closed_in(choice: StreamedChoice) -> int:
     is_text_over = bool(choice.message.get("content")) and (choice.is_over or bool(choice.calls))
     return len(_closed_calls(choice)) + is_text_over
 

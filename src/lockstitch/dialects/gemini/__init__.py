@@ -12,9 +12,9 @@ from lockstitch.dialects.base import (
     BlockDialect,
     as_id,
     as_json,
-    broken,
-    replaced,
-    reseat,
+    broken_part,
+    copy_part,
+    replace_at,
     slot_path,
 )
 from lockstitch.model.parts import (
@@ -84,12 +84,12 @@ class Gemini(BlockDialect):
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict):
-            return broken(raw, at, home, "not-an-object")
+            return broken_part(raw, at, home, "not-an-object")
         if not isinstance(raw.get("text", ""), (str, NoneType)):
-            return broken(raw, at, home, "text")
+            return broken_part(raw, at, home, "text")
         keys = [key for key in _DATA if raw.get(key) is not None]
         if len(keys) > 1:
-            return broken(raw, at, home, "several")
+            return broken_part(raw, at, home, "several")
         key = keys[0] if keys else ""
         if key in _CALLS or key in _RESULTS:
             return self._tool(raw, key, at, home)
@@ -100,7 +100,7 @@ class Gemini(BlockDialect):
     def _text(self, raw: dict[str, Any], at: Path, home: int) -> Part:
         text = raw.get("text")
         if not isinstance(text, str):
-            return broken(raw, at, home, "empty" if text is None else "text")
+            return broken_part(raw, at, home, "empty" if text is None else "text")
         if raw.get("thought") is True or (not text and signature_of(raw) is not None):
             return Part(REASONING, raw, at, home, flavor="thought")
         return Part(TEXT, raw, at, home, flavor="text", text=text)
@@ -108,7 +108,7 @@ class Gemini(BlockDialect):
     def _tool(self, raw: dict[str, Any], key: str, at: Path, home: int) -> Part:
         block = raw[key]
         if not isinstance(block, dict):
-            return broken(raw, at, home, key)
+            return broken_part(raw, at, home, key)
         kind = CALL if key in _CALLS else RESULT
         return Part(kind, raw, at, home, as_id(block.get("id")), as_id(block.get("name")), key)
 
@@ -172,23 +172,23 @@ class Gemini(BlockDialect):
         ]
 
     def with_id(self, part: Part, new_id: str) -> Part:
-        return reseat(part, replaced(part.raw, (part.flavor, "id"), new_id), id=new_id)
+        return copy_part(part, replace_at(part.raw, (part.flavor, "id"), new_id), id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
-        return reseat(part, replaced(part.raw, (part.flavor, "name"), name), name=name)
+        return copy_part(part, replace_at(part.raw, (part.flavor, "name"), name), name=name)
 
     def arguments(self, part: Part) -> Any:
         arguments = part.raw[part.flavor].get("args")
         return UNSET if arguments is None else arguments
 
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return reseat(part, replaced(part.raw, (part.flavor, "args"), arguments))
+        return copy_part(part, replace_at(part.raw, (part.flavor, "args"), arguments))
 
     def payload(self, part: Part) -> Any:
         return part.raw[part.flavor].get("response")
 
     def with_payload(self, part: Part, payload: Any) -> Part:
-        return reseat(part, replaced(part.raw, (part.flavor, "response"), payload))
+        return copy_part(part, replace_at(part.raw, (part.flavor, "response"), payload))
 
     def is_payload(self, value: Any) -> bool:
         return isinstance(value, dict)
@@ -199,7 +199,7 @@ class Gemini(BlockDialect):
     def sign(self, part: Part, signature: str) -> Part:
         """Give a copy of a call that carries a thought signature."""
         key = "thought_signature" if part.flavor == "function_call" else "thoughtSignature"
-        return reseat(part, {**part.raw, key: signature})
+        return copy_part(part, {**part.raw, key: signature})
 
 
 def signature_of(raw: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 _SIZED = (6, _STRING)
 
 
-class Frame(Struct, frozen=True):
+class EventFrame(Struct, frozen=True):
     """One message of a stream; ``headers`` are those that are strings."""
 
     headers: dict[str, str]
@@ -37,7 +37,7 @@ class Frame(Struct, frozen=True):
         return self.headers.get(":event-type") or self.headers.get(":exception-type", "")
 
 
-def encode(headers: Mapping[str, str], payload: bytes) -> bytes:
+def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
     """Return one frame."""
     head = b"".join(map(_header, headers.items()))
     prelude = struct.pack(">II", 16 + len(head) + len(payload), len(head))
@@ -48,10 +48,10 @@ def encode(headers: Mapping[str, str], payload: bytes) -> bytes:
 def encode_event(name: str, payload: bytes) -> bytes:
     """Return the frame of an event with a JSON payload."""
     marks = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
-    return encode(marks, payload)
+    return encode_frame(marks, payload)
 
 
-class Decoder:
+class EventDecoder:
     """Reads frames out of bytes, however those are cut into chunks."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Decoder:
         """How many bytes of a frame that is not whole yet are kept."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[EventFrame]:
         """Take bytes and return the frames that are whole now; raise Unreadable for damage."""
         self._rest += data
         while len(self._rest) >= _PRELUDE.size:
@@ -76,7 +76,7 @@ class Decoder:
             (whole,) = _NUMBER.unpack_from(frame, length - 4)
             if crc32(frame[:-4]) != whole:
                 raise Unreadable("is a damaged Amazon event stream: a checksum does not match")
-            yield Frame(_headers(frame[12 : 12 + head]), frame[12 + head : -4])
+            yield EventFrame(_headers(frame[12 : 12 + head]), frame[12 + head : -4])
 
 
 def _header(item: tuple[str, str]) -> bytes:

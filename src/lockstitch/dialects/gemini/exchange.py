@@ -7,14 +7,7 @@ from typing import Any
 
 from lockstitch.dialects.gemini import signature_of
 from lockstitch.dialects.profiles import Profile
-from lockstitch.session.streams.base import (
-    Accumulator,
-    Fields,
-    fields_at,
-    list_at,
-    number_at,
-    text_at,
-)
+from lockstitch.dialects.streams import Accumulator, Fields, fields_at, list_at, number_at, text_at
 
 CHUNK_MARKS = frozenset(
     {"candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback"}
@@ -27,7 +20,7 @@ _FEEDBACK = ("promptFeedback", "prompt_feedback")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(?:'([^']*)'|\"([^\"]*)\"|(\d{1,9}))\]")
 
 
-class Gemini(Accumulator):
+class GeminiStream(Accumulator):
     """Gathers chunks, in either spelling."""
 
     def __init__(self, profile: Profile) -> None:

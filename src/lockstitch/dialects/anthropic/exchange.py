@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.dialects.profiles import Profile
-from lockstitch.session.streams.base import (
+from lockstitch.dialects.streams import (
     UNREADABLE,
     Accumulator,
     Fields,
@@ -24,7 +24,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _OUTER = ("type", "delta", "usage")
 
 
-class Anthropic(Accumulator):
+class AnthropicStream(Accumulator):
     """Gathers raw events, also where the SDK's helper mixes its own among them."""
 
     kinds = frozenset(

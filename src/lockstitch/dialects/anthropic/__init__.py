@@ -10,13 +10,13 @@ from msgspec import UNSET
 from lockstitch.dialects.base import (
     BlockDialect,
     as_id,
-    broken,
+    broken_part,
+    copy_part,
     media_blocks,
-    reseat,
     slot_path,
     text_of_blocks,
 )
-from lockstitch.dialects.walkers import AnthropicWalker
+from lockstitch.dialects.fast import AnthropicWalker
 from lockstitch.model.parts import (
     CALL,
     MEDIA,
@@ -68,20 +68,20 @@ class Anthropic(BlockDialect):
     def _odd_content(self, content: Any, index: int) -> list[Part]:
         if isinstance(content, dict):
             return [self._part(content, index, None)]
-        return [broken(content, _CONTENT, index, "content")]
+        return [broken_part(content, _CONTENT, index, "content")]
 
     def _part(self, raw: Any, home: int, slot: int | None) -> Part:
         at = _CONTENT if slot is None else slot_path("content", slot)
         if type(raw) is not dict:
             if type(raw) is str:
                 return Part(TEXT, raw, at, home, None, None, "bare", raw)
-            return broken(raw, at, home, "not-an-object")
+            return broken_part(raw, at, home, "not-an-object")
         kind = raw.get("type")
         if kind == "text":
             text = raw.get("text")
             if type(text) is str:
                 return Part(TEXT, raw, at, home, None, None, "text", text)
-            return broken(raw, at, home, "text")
+            return broken_part(raw, at, home, "text")
         if kind == "tool_use":
             return Part(CALL, raw, at, home, as_id(raw.get("id")), as_id(raw.get("name")), kind)
         if kind == "tool_result":
@@ -90,7 +90,7 @@ class Anthropic(BlockDialect):
 
     def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
         if type(kind) is not str or not kind:
-            return broken(raw, at, home, "type")
+            return broken_part(raw, at, home, "type")
         if kind in ("thinking", "redacted_thinking"):
             return Part(REASONING, raw, at, home, flavor=kind)
         if kind in _MEDIA:
@@ -98,7 +98,7 @@ class Anthropic(BlockDialect):
         if kind in _SERVER_CALLS:
             call, name = as_id(raw.get("id")), as_id(raw.get("name"))
             if call is None or name is None:
-                return broken(raw, at, home, "server")
+                return broken_part(raw, at, home, "server")
             return Part(SERVER_CALL, raw, at, home, call, name, kind)
         if kind.endswith("_tool_result"):
             return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
@@ -129,16 +129,16 @@ class Anthropic(BlockDialect):
 
     def with_id(self, part: Part, new_id: str) -> Part:
         key = "tool_use_id" if part.kind in (RESULT, SERVER_RESULT) else "id"
-        return reseat(part, {**part.raw, key: new_id}, id=new_id)
+        return copy_part(part, {**part.raw, key: new_id}, id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
-        return reseat(part, {**part.raw, "name": name}, name=name)
+        return copy_part(part, {**part.raw, "name": name}, name=name)
 
     def arguments(self, part: Part) -> Any:
         return part.raw.get("input", UNSET)
 
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return reseat(part, {**part.raw, "input": arguments})
+        return copy_part(part, {**part.raw, "input": arguments})
 
     def walker(self) -> Walker:
         return AnthropicWalker()

@@ -11,10 +11,10 @@ from lockstitch.dialects.base import (
     Dialect,
     as_id,
     as_json,
-    broken,
+    broken_part,
+    copy_part,
     is_typed_block,
     media_blocks,
-    reseat,
     slot_path,
     text_of_blocks,
 )
@@ -125,12 +125,12 @@ class OpenAIResponses(Dialect):
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not is_typed_block(raw):
-            return broken(raw, at, home, "not-an-object")
+            return broken_part(raw, at, home, "not-an-object")
         kind = raw["type"]
         if kind in _TEXTS:
             if isinstance(raw.get("text"), str):
                 return Part(TEXT, raw, at, home, flavor=kind, text=raw["text"])
-            return broken(raw, at, home, "text")
+            return broken_part(raw, at, home, "text")
         return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
 
     def rebuild(self, message: Message) -> Any:
@@ -177,7 +177,7 @@ class OpenAIResponses(Dialect):
             return None
         if call.flavor == "apply_patch_call":
             fresh.raw["status"] = "completed"
-        return reseat(result, fresh.raw, flavor=fresh.flavor)
+        return copy_part(result, fresh.raw, flavor=fresh.flavor)
 
     def is_placeholder(self, part: Part) -> bool:
         if part.flavor == "tool_search_output":
@@ -207,12 +207,12 @@ class OpenAIResponses(Dialect):
         keys = {"call_id"} if "call_id" in part.raw or part.kind == CALL else {"id"}
         if part.flavor == "local_shell_call_output" and part.raw.get("id") == part.id:
             keys.add("id")
-        return reseat(part, {**part.raw, **dict.fromkeys(keys, new_id)}, id=new_id)
+        return copy_part(part, {**part.raw, **dict.fromkeys(keys, new_id)}, id=new_id)
 
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT or ("name" not in part.raw and part.flavor != "function_call"):
             return part
-        return reseat(part, {**part.raw, "name": name}, name=name)
+        return copy_part(part, {**part.raw, "name": name}, name=name)
 
     def arguments(self, part: Part) -> Any:
         field = CALL_KINDS[part.flavor].arguments
@@ -220,13 +220,13 @@ class OpenAIResponses(Dialect):
 
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         field = CALL_KINDS[part.flavor].arguments
-        return reseat(part, {**part.raw, field: as_json(arguments)})
+        return copy_part(part, {**part.raw, field: as_json(arguments)})
 
     def payload(self, part: Part) -> Any:
         return part.raw.get("output") if part.flavor in _SPOKEN_OUTPUTS else UNSET
 
     def with_payload(self, part: Part, payload: Any) -> Part:
-        return reseat(part, {**part.raw, "output": payload})
+        return copy_part(part, {**part.raw, "output": payload})
 
 
 def _role(role: Any) -> str:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from lockstitch.dialects.langchain import fields_of, type_of
 from lockstitch.dialects.profiles import Profile
-from lockstitch.session.streams.base import (
+from lockstitch.dialects.streams import (
     Accumulator,
     Fields,
     arguments_in,
@@ -38,7 +38,7 @@ _LAST = ("index", "created", "timestamp")
 _COPIES = ("tool_calls", "function_call", "audio")
 
 
-class LangChain(Accumulator):
+class LangChainStream(Accumulator):
     """Gathers chunks, as objects or in any of their serialised forms."""
 
     def __init__(self, profile: Profile) -> None:

@@ -17,12 +17,12 @@ from lockstitch.dialects.base import (
     Dialect,
     as_id,
     as_json,
-    broken,
+    broken_part,
+    copy_part,
     is_typed_block,
     is_whole_block,
     media_blocks,
-    replaced,
-    reseat,
+    replace_at,
     text_of_blocks,
     without_calls,
 )
@@ -121,7 +121,7 @@ class LangChain(Dialect):
             return Message(raw, index, TOOL, [result])
         result.raw = _with_fields(raw, without_calls(fields))
         why = CALLS_ELSEWHERE if isinstance(calls, list) else "tool_calls"
-        listed = broken(calls, (*prefix_of(raw), "tool_calls"), index, why)
+        listed = broken_part(calls, (*prefix_of(raw), "tool_calls"), index, why)
         return Message(raw, index, TOOL, [result, listed])
 
     def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
@@ -143,13 +143,13 @@ class LangChain(Dialect):
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not is_typed_block(raw):
-            return broken(raw, at, home, "not-an-object")
+            return broken_part(raw, at, home, "not-an-object")
         kind = raw["type"]
         if kind == "text":
             text = raw.get("text")
             if isinstance(text, str):
                 return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken(raw, at, home, "text")
+            return broken_part(raw, at, home, "text")
         if kind in _TWINS:
             twin = as_id(raw.get("call_id") if kind == "function_call" else raw.get("id"))
             return Part(OTHER, raw, at, home, twin, as_id(raw.get("name")), "twin")
@@ -164,7 +164,7 @@ class LangChain(Dialect):
             if listed is None or (listed == [] and key == "invalid_tool_calls"):
                 continue
             if not isinstance(listed, list):
-                calls.append(broken(listed, (*prefix, key), home, key))
+                calls.append(broken_part(listed, (*prefix, key), home, key))
                 continue
             calls += [self._call(c, (*prefix, key, i), home, key) for i, c in enumerate(listed)]
         return calls or self._raw_calls(fields, prefix, home)
@@ -182,7 +182,7 @@ class LangChain(Dialect):
 
     def _call(self, raw: Any, at: Path, home: int, flavor: str) -> Part:
         if not isinstance(raw, dict) or not isinstance(raw.get("function", {}), dict):
-            return broken(raw, at, home, flavor)
+            return broken_part(raw, at, home, flavor)
         name = _raw_name(raw) if "function" in raw else as_id(raw.get("name"))
         return Part(CALL, raw, at, home, as_id(raw.get("id")), name, flavor)
 
@@ -256,18 +256,18 @@ class LangChain(Dialect):
     def with_id(self, part: Part, new_id: str) -> Part:
         if part.kind == CALL or part.flavor == "twin":
             key = "call_id" if part.raw.get("type") == "function_call" else "id"
-            return reseat(part, {**part.raw, key: new_id}, id=new_id)
+            return copy_part(part, {**part.raw, key: new_id}, id=new_id)
         return self._with_field(part, "tool_call_id", new_id, id=new_id)
 
     def _with_field(self, part: Part, key: str, value: Any, **changes: Any) -> Part:
         raw = _with_fields(part.raw, {**fields_of(part.raw), key: value})
-        return reseat(part, raw, **changes)
+        return copy_part(part, raw, **changes)
 
     def with_name(self, part: Part, name: str) -> Part:
         if part.kind == RESULT:
             return part
         path = ("function", "name") if "function" in part.raw else ("name",)
-        return reseat(part, replaced(part.raw, path, name), name=name)
+        return copy_part(part, replace_at(part.raw, path, name), name=name)
 
     def arguments(self, part: Part) -> Any:
         if part.flavor != "tool_calls":
@@ -279,8 +279,8 @@ class LangChain(Dialect):
         if part.flavor != "tool_calls":
             raw = {"name": part.name or "", "args": arguments, "id": part.id, "type": "tool_call"}
         elif "function" in part.raw:
-            raw = replaced(part.raw, ("function", "arguments"), as_json(arguments))
-        return reseat(part, raw, flavor="tool_calls")
+            raw = replace_at(part.raw, ("function", "arguments"), as_json(arguments))
+        return copy_part(part, raw, flavor="tool_calls")
 
     def payload(self, part: Part) -> Any:
         return fields_of(part.raw).get("content")

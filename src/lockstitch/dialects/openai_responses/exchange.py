@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.profiles import Profile
-from lockstitch.session.streams.base import (
+from lockstitch.dialects.streams import (
     Accumulator,
     Fields,
     arguments_in,
@@ -29,7 +29,7 @@ _TEXTS = {
 }
 
 
-class OpenAIResponses(Accumulator):
+class ResponsesStream(Accumulator):
     """Gathers events; what is partial is a list of items."""
 
     kinds = frozenset(

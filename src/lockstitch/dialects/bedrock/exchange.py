@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.dialects.profiles import Profile
-from lockstitch.session.streams.base import (
+from lockstitch.dialects.streams import (
     UNREADABLE,
     Accumulator,
     Fields,
@@ -22,7 +22,7 @@ from lockstitch.session.streams.base import (
 _REASONING = "reasoningContent"
 
 
-class Bedrock(Accumulator):
+class BedrockStream(Accumulator):
     """Gathers the events of ``converse_stream()["stream"]``."""
 
     def __init__(self, profile: Profile) -> None:
