@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lockstitch import backup_folder, disk, files, unread
+from lockstitch import backup_folder, disk, files
 from lockstitch.backup_folder import Owner, Vault, found_beside, made_beside
+from lockstitch.conversation import json_text
+from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.splices import dump
 
 FOLDER = backup_folder.NAME
 VERSION = 1
@@ -247,7 +248,7 @@ def _read(path: str | Path, match: re.Match[str], vault: Vault) -> Backup:
     backup = Backup(str(path), match[0], time, known)
     with suppress(LockstitchError, RecursionError, ValueError):
         # what was taken out may be what no decoder here takes, and was kept as it is
-        written = unread.decode(vault.read(_manifest_of(backup)).data.decode())
+        written = json_text.decode(vault.read(_manifest_of(backup)).data.decode())
         manifest = msgspec.convert(written, Manifest)
         if _is_as_written(manifest, match):
             return msgspec.structs.replace(backup, manifest=manifest)

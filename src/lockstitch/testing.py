@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Any
 
-from lockstitch.lists import check, detect
+from lockstitch.heal import check, detect
 from lockstitch.provider.clients import environment
 from lockstitch.provider.delivery import End
 from lockstitch.provider.faults import Faults, faults_in

@@ -14,7 +14,7 @@ from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.doctor import Options
 from lockstitch.formats.plain import PlainList
 from lockstitch.formats.records import Record
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 from tests.sessions import claude
 

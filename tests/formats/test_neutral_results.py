@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context, Format, Transcript
@@ -21,7 +22,6 @@ from lockstitch.formats.goose import Goose
 from lockstitch.formats.openai_agents import OpenAIAgents
 from lockstitch.formats.opencode import OpenCode
 from lockstitch.formats.pi import Pi
-from lockstitch.model.parts import RESULT
 
 from .claude_files import Book, Call
 from .codex_files import Rollout

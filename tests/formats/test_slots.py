@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstitch.conversation.json_text import dump_like, replace_list
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import relisted, steady
-from lockstitch.splices import alike, reweave
 
 origins = st.lists(st.integers(-1, 7), max_size=7)
 
@@ -30,7 +30,7 @@ def test_a_list_deep_inside_is_rewoven(order: list[int], indent: Any) -> None:
     value = {"a": [0, {"list": old}], "b": 10**30}
     text = json.dumps(value, indent=indent).replace("1.0", "1.00")
     new = [old[number] for number in order[:4]]
-    woven = reweave(text, ("a", 1, "list"), old, new)
+    woven = replace_list(text, ("a", 1, "list"), old, new)
     assert json.loads(woven) == {"a": [0, {"list": new}], "b": 10**30}
     assert woven.count("1.00") == 4
 
@@ -45,5 +45,5 @@ def test_an_unchanged_list_gives_the_same_record() -> None:
 
 
 def test_a_line_is_written_as_its_neighbour_is() -> None:
-    assert alike('{"a": 1}', {"b": [1, 2]}) == '{"b": [1, 2]}'
-    assert alike('{"a":1}', {"b": [1, 2]}) == '{"b":[1,2]}'
+    assert dump_like('{"a": 1}', {"b": [1, 2]}) == '{"b": [1, 2]}'
+    assert dump_like('{"a":1}', {"b": [1, 2]}) == '{"b":[1,2]}'

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import lockstitch
-from lockstitch import unread
+from lockstitch.conversation import json_text
+from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.profiles import traits_of
 from lockstitch.formats import lines
 from lockstitch.formats.base import DOCUMENT, LINES
@@ -24,7 +25,6 @@ from lockstitch.formats.records import encode
 from lockstitch.formats.sources import Source, opened, sources_of, understood
 from lockstitch.rules.rule import place_order
 from lockstitch.sessions.checking import check
-from lockstitch.splices import dump
 
 from . import codex_files, databases, gemini_files, pi_files, plain_files
 from .claude_cases import CASES as CLAUDE
@@ -225,16 +225,16 @@ def test_a_whole_record_behind_a_torn_one_is_found_however_deep_it_is() -> None:
 )
 def test_what_is_no_json_is_not_taken_for_it(text: str) -> None:
     with pytest.raises(ValueError, match=r"Expecting|Extra|nested deeply"):
-        unread.decode(text)
+        json_text.decode(text)
 
 
 def test_a_deep_value_is_read_as_json_reads_it_down_to_where_it_is_left() -> None:
     inner = '{"k":[1,-2.5e3,true,false,null,"a\\"\\u00e9\\ud83d\\ude00"],"e":{},"l":[ ]}'
     deep = "[" * 5000 + "]" * 5000
     text = f'\n{{"first": {inner}, "deep": {deep} , "last" : {inner}}}\n'
-    value = unread.decode(text)
+    value = json_text.decode(text)
     assert value["first"] == value["last"] == json.loads(inner)
-    assert [*unread.pieces(value)] == [deep[99:-99].encode()]
+    assert [*json_text.raw_pieces(value)] == [deep[99:-99].encode()]
     assert json.loads(dump({**value, "deep": 0})) == {
         "first": json.loads(inner),
         "deep": 0,
@@ -246,8 +246,8 @@ def test_a_deep_value_is_read_as_json_reads_it_down_to_where_it_is_left() -> Non
 def test_runs_of_digits_are_seen_wherever_they_start() -> None:
     for at in (0, 1, 4095, 4096, 5000, 100_000):
         text = b"x" * at + b"7" * 4301 + b"x" * 5000
-        assert unread.has_long_number(text)
-        assert not unread.has_long_number(text.replace(b"7" * 4301, b"7" * 4300))
+        assert json_text.has_long_number(text)
+        assert not json_text.has_long_number(text.replace(b"7" * 4301, b"7" * 4300))
 
 
 def test_a_claude_file_with_a_long_number_is_not_waved_through(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
+from lockstitch.conversation.parts import USER
 from lockstitch.dialects import script
 from lockstitch.dialects.profiles import PROFILES, profile_named
 from lockstitch.dialects.render import write_turns
@@ -36,7 +37,6 @@ from lockstitch.journal.projection import project, wanted
 from lockstitch.journal.records import Record
 from lockstitch.journal.state import Spoken, View
 from lockstitch.journal.values import Values
-from lockstitch.model.parts import USER
 
 from .replies import Asked, Speech, reply_of
 from .sessions import JUNK, Session, sessions

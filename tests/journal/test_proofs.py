@@ -16,7 +16,7 @@ from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import project, wanted
-from lockstitch.rules import Case, Request, examine
+from lockstitch.rules import Case, RequestContext, examine
 
 from .replies import DIALECTS
 from .sessions import Session, sessions
@@ -35,7 +35,7 @@ KEYS = (
 
 def _findings(dialect: str, messages: list[Any]) -> list[Any]:
     view = new_dialect(dialect)
-    request = Request(view, profile_named(dialect), traits_of(None))
+    request = RequestContext(view, profile_named(dialect), traits_of(None))
     return examine(Case(request, view.read(messages)))
 
 

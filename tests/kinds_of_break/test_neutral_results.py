@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import lockstitch
+from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects import placeholders
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.placeholders import PARTIAL, is_placeholder, vendor_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.importing import imported
-from lockstitch.model.parts import RESULT
 from tests.dump import dump
 from tests.oracles import problems
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch import given as opened
+from lockstitch import heal as opened
 from lockstitch.dialects.fast import narrow
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from lockstitch.lists import check
+from lockstitch.heal import check
 from lockstitch.proxy.server import running
 from lockstitch.proxy.settings import Settings
 from lockstitch.proxy.settings import Upstream as Target

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.lists import check
+from lockstitch.heal import check
 from lockstitch.proxy.healing import decided
 from lockstitch.proxy.proving import is_clean, is_proven
 from tests.healthy import anthropic, bedrock, gemini, openai_chat, openai_responses

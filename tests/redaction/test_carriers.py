@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from lockstitch.conversation.json_text import dump
 from lockstitch.redaction import redacted
-from lockstitch.splices import dump
 
 from .realistic import CARRIERS, is_leaked, secrets
 from .samples import made

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.kinds import is_plain
+from lockstitch.conversation.sdk_objects import is_plain
 from lockstitch.redaction import redacted, without_broken_thinking
 from tests.healthy import anthropic, bedrock, gemini, langchain, openai_chat, openai_responses
 from tests.kinds_of_break.conversations import BROKEN, HEALTHY

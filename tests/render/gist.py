@@ -12,11 +12,10 @@ from typing import Any
 from msgspec import UNSET
 
 import lockstitch
+from lockstitch.conversation.pairing import NOWHERE, pair_messages
+from lockstitch.conversation.parts import TEXT, Part
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import TEXT, Part
-from lockstitch.model.zones import thread
 from tests.property.strategies import HISTORIES
 
 LIST_KEYS = {"openai-responses": "input", "gemini": "contents"}
@@ -33,7 +32,7 @@ class Gist:
 def gist(messages: list[Any], dialect: str) -> Gist:
     view = new_dialect(dialect.partition(":")[0])
     read = view.read(messages)
-    threads = thread(read, view.layout, view.keys, view.is_placeholder, view.same_result)
+    threads = pair_messages(read, view.layout, view.keys, view.is_placeholder, view.same_result)
     texts = [
         (message.role, part.text.strip())
         for message in read

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
+from lockstitch.conversation.parts import CALL, REASONING, TEXT, USER, Part
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import messages_in
 from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
 from lockstitch.dialects.streams import Accumulator
-from lockstitch.model.parts import CALL, REASONING, TEXT, USER, Part
 from lockstitch.session.received import received
 from tests.conftest import EXAMPLES
 from tests.oracles import problems

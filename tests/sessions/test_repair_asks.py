@@ -16,7 +16,7 @@ import pytest
 from lockstitch.cli.asking import Asking
 from lockstitch.cli.outcomes import undo_places
 from lockstitch.cli.plans import _VERBS, steps, will_be
-from lockstitch.repair.ledger import Change
+from lockstitch.repair.draft import Change
 from tests.at_terminal import at_terminal
 from tests.sessions import claude, homes
 from tests.sessions.command import run

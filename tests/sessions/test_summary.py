@@ -10,7 +10,7 @@ from lockstitch import sessions
 from lockstitch.places import pasted
 from lockstitch.report import Report
 from lockstitch.rules import RULES, Finding
-from lockstitch.rules.words import COUNTED
+from lockstitch.rules.rule import COUNTED
 from lockstitch.sessions import summary
 from lockstitch.sessions.summary import Summary, ago, state_of
 from tests.sessions import claude, homes

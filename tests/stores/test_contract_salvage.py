@@ -7,10 +7,10 @@ import json
 import pytest
 
 from lockstitch.errors import Damaged, Held, Moved, Unreadable
+from lockstitch.heal import check
 from lockstitch.journal.about import About, described
 from lockstitch.journal.events import entry_of
 from lockstitch.journal.records import NEW, Record
-from lockstitch.lists import check
 from lockstitch.session import salvaging
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Damaged, LockstitchError
+from lockstitch.heal import check
 from lockstitch.journal.records import NEW, Record
-from lockstitch.lists import check
 from lockstitch.session import salvaging
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend

@@ -13,16 +13,16 @@ import msgspec
 import pytest
 
 import lockstitch
-from lockstitch.model.handed import Messages, copied
+from lockstitch.conversation.message_list import MessageList, copy_plain
 
 
 def _message(number: int) -> Any:
     return {"role": "user", "content": [{"type": "text", "text": f"{number}"}]}
 
 
-def _shared() -> tuple[list[Any], Messages]:
+def _shared() -> tuple[list[Any], MessageList]:
     origin = [_message(number) for number in range(6)]
-    return origin, Messages([*origin[:4], _message(4), _message(5)], 4)
+    return origin, MessageList([*origin[:4], _message(4), _message(5)], 4)
 
 
 def _first(message: Any, *_rest: Any) -> Any:
@@ -206,7 +206,7 @@ def test_a_copy_shares_nothing_that_can_be_changed() -> None:
     for _ in range(400):
         deep = [{"a": deep}]
     value = {"deep": deep, "bytes": b"x", "number": 2**70, "half": "\ud83d", "none": None}
-    made = copied(value)
+    made = copy_plain(value)
     assert made == value
     while isinstance(deep, list):
         assert made["deep"] is not deep

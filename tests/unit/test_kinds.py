@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core import messages as langchain
 
+from lockstitch.conversation.sdk_objects import is_plain, to_plain
 from lockstitch.errors import UsageError
-from lockstitch.kinds import is_plain, thaw
 
 TEXT = anthropic.types.TextBlock(type="text", text="hello", citations=None)
 THINKING = anthropic.types.ThinkingBlock(type="thinking", thinking="hm", signature="sig")
@@ -140,7 +140,7 @@ def say(text: str) -> dict[str, Any]:
 )
 def test_plain_data_is_plain_and_thaws_to_itself(value: Any) -> None:
     assert is_plain(value)
-    plain, freeze = thaw(value)
+    plain, freeze = to_plain(value)
     assert plain is value
     assert freeze(plain) is value
     other = [say("new")]
@@ -220,7 +220,7 @@ def _seconds(run: Any) -> float:
 
 @pytest.mark.parametrize("block", [TEXT, THINKING, CALL], ids=lambda block: block.type)
 def test_anthropic_objects_thaw_to_what_their_sdk_sends(block: Any) -> None:
-    plain, _ = thaw([{"role": "assistant", "content": [block]}])
+    plain, _ = to_plain([{"role": "assistant", "content": [block]}])
     sent = block.model_dump(exclude_unset=True, mode="json", by_alias=True)
     assert plain == [{"role": "assistant", "content": [sent]}]
     assert is_plain(plain)
@@ -228,7 +228,7 @@ def test_anthropic_objects_thaw_to_what_their_sdk_sends(block: Any) -> None:
 
 @pytest.mark.parametrize("item", [CHAT, ITEM, REASONING, OUTPUT], ids=lambda i: type(i).__name__)
 def test_openai_objects_thaw_to_what_their_sdk_sends(item: Any) -> None:
-    plain, _ = thaw([item])
+    plain, _ = to_plain([item])
     assert plain == [item.model_dump(exclude_unset=True, mode="json", by_alias=True)]
     assert is_plain(plain)
 
@@ -237,7 +237,7 @@ def test_what_an_sdk_keeps_from_the_wire_is_not_in_the_plain_form() -> None:
     block = anthropic.types.ParsedTextBlock[Any].model_validate(
         {"type": "text", "text": "{}", "parsed_output": {"a": 1}}
     )
-    assert thaw([{"role": "assistant", "content": [block]}])[0][0]["content"] == [
+    assert to_plain([{"role": "assistant", "content": [block]}])[0][0]["content"] == [
         {"type": "text", "text": "{}"}
     ]
 
@@ -245,11 +245,11 @@ def test_what_an_sdk_keeps_from_the_wire_is_not_in_the_plain_form() -> None:
 def test_an_unknown_block_that_an_sdk_let_through_keeps_all_its_fields() -> None:
     given = {"type": "brand_new", "payload": {"x": 1}}
     reply = anthropic.types.Message.model_construct(role="assistant", content=[given])
-    assert thaw([{"role": "assistant", "content": reply.content}])[0][0]["content"] == [given]
+    assert to_plain([{"role": "assistant", "content": reply.content}])[0][0]["content"] == [given]
 
 
 def test_google_objects_thaw_to_snake_case_with_bytes() -> None:
-    plain, _ = thaw([GOOGLE])
+    plain, _ = to_plain([GOOGLE])
     assert plain == [
         {
             "role": "model",
@@ -271,7 +271,9 @@ def test_google_objects_thaw_to_snake_case_with_bytes() -> None:
 
 def test_google_enums_thaw_to_strings() -> None:
     ran = google.CodeExecutionResult(outcome=google.Outcome.OUTCOME_OK, output="1")
-    plain, _ = thaw([google.Content(role="model", parts=[google.Part(code_execution_result=ran)])])
+    plain, _ = to_plain(
+        [google.Content(role="model", parts=[google.Part(code_execution_result=ran)])]
+    )
     outcome = plain[0]["parts"][0]["code_execution_result"]["outcome"]
     assert type(outcome) is str
     assert outcome == "OUTCOME_OK"
@@ -294,7 +296,7 @@ LANGCHAIN = [
 
 @pytest.mark.parametrize("message", LANGCHAIN, ids=lambda message: message.type)
 def test_langchain_messages_thaw_to_their_dump(message: Any) -> None:
-    assert thaw([message])[0] == [message.model_dump()]
+    assert to_plain([message])[0] == [message.model_dump()]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_langchain_messages_thaw_to_their_dump(message: Any) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_other_kinds_thaw_to_plain_messages(given: Any, plain: Any) -> None:
-    thawed, freeze = thaw((given,))
+    thawed, freeze = to_plain((given,))
     assert thawed == [plain]
     assert is_plain(thawed)
     assert freeze(thawed)[0] is given
@@ -335,7 +337,7 @@ def test_other_kinds_thaw_to_plain_messages(given: Any, plain: Any) -> None:
 def test_plain_parts_keep_their_identity() -> None:
     block = {"type": "text", "text": "x"}
     given = [say("hi"), {"role": "assistant", "content": [block, CALL]}, AI]
-    plain, _ = thaw(given)
+    plain, _ = to_plain(given)
     assert plain[0] is given[0]
     assert plain[1]["content"][0] is block
     assert plain[1]["content"][1]["input"] is CALL.input
@@ -344,7 +346,7 @@ def test_plain_parts_keep_their_identity() -> None:
 
 def test_untouched_messages_come_back_as_the_same_objects() -> None:
     given = [say("hi"), {"role": "assistant", "content": [TEXT, CALL]}, CHAT, ITEM, GOOGLE]
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     assert freeze(plain) is given
     healed = freeze([*plain[:2], say("new"), *plain[2:]])
     assert healed[2] == say("new")
@@ -353,7 +355,7 @@ def test_untouched_messages_come_back_as_the_same_objects() -> None:
 
 
 def test_an_object_that_stands_twice_comes_back_twice() -> None:
-    plain, freeze = thaw([CHAT, say("hi"), CHAT])
+    plain, freeze = to_plain([CHAT, say("hi"), CHAT])
     assert plain[0] is plain[2]
     healed = freeze([plain[0], plain[2]])
     assert healed == [CHAT, CHAT]
@@ -361,7 +363,7 @@ def test_an_object_that_stands_twice_comes_back_twice() -> None:
 
 
 def test_a_block_that_moved_to_another_message_is_the_same_object() -> None:
-    plain, freeze = thaw([{"role": "assistant", "content": [TEXT, CALL]}])
+    plain, freeze = to_plain([{"role": "assistant", "content": [TEXT, CALL]}])
     text, call = plain[0]["content"]
     healed = freeze(
         [{"role": "assistant", "content": [text]}, {"role": "assistant", "content": [call]}]
@@ -373,7 +375,7 @@ def test_a_block_that_moved_to_another_message_is_the_same_object() -> None:
 def test_nothing_given_is_ever_changed() -> None:
     given = [*LANGCHAIN, GOOGLE, CHAT, {"role": "assistant", "content": [TEXT, CALL]}]
     before = copy.deepcopy(given)
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     freeze([{**message, "content": "changed"} for message in plain])
     assert given == before
 
@@ -382,7 +384,7 @@ def test_nothing_given_is_ever_changed() -> None:
 
 
 def test_a_changed_block_is_an_object_of_its_class() -> None:
-    plain, freeze = thaw([{"role": "assistant", "content": [TEXT, CALL]}])
+    plain, freeze = to_plain([{"role": "assistant", "content": [TEXT, CALL]}])
     text, call = plain[0]["content"]
     [message] = freeze([{**plain[0], "content": [text, {**call, "id": "toolu_2"}]}])
     assert message["content"][0] is TEXT
@@ -391,14 +393,14 @@ def test_a_changed_block_is_an_object_of_its_class() -> None:
 
 
 def test_a_changed_text_block_is_found_by_its_place() -> None:
-    plain, freeze = thaw([{"role": "assistant", "content": [THINKING, TEXT]}])
+    plain, freeze = to_plain([{"role": "assistant", "content": [THINKING, TEXT]}])
     thinking, text = plain[0]["content"]
     [message] = freeze([{**plain[0], "content": [thinking, {**text, "text": "shorter"}]}])
     assert message["content"][1] == TEXT.model_copy(update={"text": "shorter"})
 
 
 def test_new_blocks_and_messages_among_sdk_objects_are_dicts() -> None:
-    plain, freeze = thaw([{"role": "assistant", "content": [CALL]}, CHAT, ITEM])
+    plain, freeze = to_plain([{"role": "assistant", "content": [CALL]}, CHAT, ITEM])
     block = {"type": "text", "text": "new"}
     healed = freeze([{**plain[0], "content": [*plain[0]["content"], block]}, *plain[1:], say("x")])
     assert healed[0]["content"] == [CALL, block]
@@ -407,7 +409,7 @@ def test_new_blocks_and_messages_among_sdk_objects_are_dicts() -> None:
 
 
 def test_a_changed_chat_message_keeps_its_class_its_extras_and_its_calls() -> None:
-    plain, freeze = thaw([say("hi"), CHAT])
+    plain, freeze = to_plain([say("hi"), CHAT])
     message = freeze([plain[0], {**plain[1], "content": "said"}])[1]
     assert [type(message)] == [openai.types.chat.ChatCompletionMessage]
     assert message.content == "said"
@@ -418,13 +420,13 @@ def test_a_changed_chat_message_keeps_its_class_its_extras_and_its_calls() -> No
 
 
 def test_a_changed_response_item_keeps_its_class() -> None:
-    plain, freeze = thaw([REASONING, ITEM])
+    plain, freeze = to_plain([REASONING, ITEM])
     healed = freeze([plain[0], {**plain[1], "call_id": "c2"}])
     assert healed == [REASONING, ITEM.model_copy(update={"call_id": "c2"})]
 
 
 def test_what_a_class_cannot_say_stays_a_dict() -> None:
-    plain, freeze = thaw([{"role": "assistant", "content": [CALL]}, GOOGLE])
+    plain, freeze = to_plain([{"role": "assistant", "content": [CALL]}, GOOGLE])
     call = {**plain[0]["content"][0], "input": "not an object"}
     content = {**plain[1], "surplus": 1}
     healed = freeze([{**plain[0], "content": [call]}, content])
@@ -434,7 +436,7 @@ def test_what_a_class_cannot_say_stays_a_dict() -> None:
 
 
 def test_a_changed_google_content_keeps_its_class_and_its_untouched_parts() -> None:
-    plain, freeze = thaw([GOOGLE])
+    plain, freeze = to_plain([GOOGLE])
     answer = {"function_response": {"id": "i", "name": "ls", "response": {"error": "x"}}}
     changed = {**plain[0], "parts": [*plain[0]["parts"], answer]}
     [content] = freeze([changed])
@@ -447,7 +449,7 @@ def test_a_changed_google_content_keeps_its_class_and_its_untouched_parts() -> N
 
 
 def test_a_new_content_among_google_objects_is_one() -> None:
-    plain, freeze = thaw([GOOGLE])
+    plain, freeze = to_plain([GOOGLE])
     new = {"role": "user", "parts": [{"text": "go on"}]}
     assert freeze([*plain, new])[1] == google.Content(
         role="user", parts=[google.Part(text="go on")]
@@ -455,7 +457,7 @@ def test_a_new_content_among_google_objects_is_one() -> None:
 
 
 def test_contents_of_a_special_class_become_ordinary_ones_when_they_change() -> None:
-    plain, freeze = thaw([google.UserContent("hi"), google.ModelContent("ho")])
+    plain, freeze = to_plain([google.UserContent("hi"), google.ModelContent("ho")])
     new = {"role": "model", "parts": [{"text": "new"}]}
     changed = {**plain[0], "parts": [{"text": "changed"}]}
     assert freeze([changed, plain[1], new])[::2] == [
@@ -466,14 +468,14 @@ def test_contents_of_a_special_class_become_ordinary_ones_when_they_change() -> 
 
 def test_a_new_part_among_google_parts_is_one() -> None:
     given = [{"role": "user", "parts": [google.Part(text="a")]}]
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     [message] = freeze([{**plain[0], "parts": [*plain[0]["parts"], {"text": "b"}]}])
     assert message["parts"] == [google.Part(text="a"), google.Part(text="b")]
     assert message["parts"][0] is given[0]["parts"][0]
 
 
 def test_new_messages_among_langchain_objects_are_objects() -> None:
-    plain, freeze = thaw([AI])
+    plain, freeze = to_plain([AI])
     healed = freeze(
         [
             {"type": "human", "content": "hi"},
@@ -497,7 +499,7 @@ def test_new_messages_among_langchain_objects_are_objects() -> None:
 
 @pytest.mark.parametrize("message", LANGCHAIN, ids=lambda message: message.type)
 def test_a_changed_langchain_message_keeps_its_class_and_all_else(message: Any) -> None:
-    plain, freeze = thaw([message])
+    plain, freeze = to_plain([message])
     [changed] = freeze([{**plain[0], "content": "changed"}])
     assert changed == message.model_copy(update={"content": "changed"})
     assert type(changed) is type(message)
@@ -507,13 +509,13 @@ def test_a_changed_langchain_message_keeps_its_class_and_all_else(message: Any) 
 def test_an_artifact_that_nothing_can_read_survives_a_change() -> None:
     artifact = Opaque()
     message = langchain.ToolMessage("out", tool_call_id="1", artifact=artifact)
-    plain, freeze = thaw([message])
+    plain, freeze = to_plain([message])
     assert freeze([{**plain[0], "tool_call_id": "2"}])[0].artifact is artifact
 
 
 def test_a_chunk_with_changed_calls_is_a_chunk_with_those_calls() -> None:
     chunk = LANGCHAIN[-1]
-    plain, freeze = thaw([chunk])
+    plain, freeze = to_plain([chunk])
     call = {**plain[0]["tool_calls"][0], "id": "2"}
     [changed] = freeze([{**plain[0], "tool_calls": [call]}])
     assert type(changed) is langchain.AIMessageChunk
@@ -523,7 +525,7 @@ def test_a_chunk_with_changed_calls_is_a_chunk_with_those_calls() -> None:
 
 
 def test_a_langchain_message_that_changed_its_role_changes_its_class() -> None:
-    plain, freeze = thaw([langchain.ToolMessage("out", tool_call_id="1")])
+    plain, freeze = to_plain([langchain.ToolMessage("out", tool_call_id="1")])
     [healed] = freeze([{"type": "human", "content": "Result of a lost call: out"}])
     assert type(healed) is langchain.HumanMessage
     assert plain[0]["type"] == "tool"
@@ -533,7 +535,7 @@ def test_a_class_of_ones_own_survives_a_change() -> None:
     class Mine(langchain.AIMessage):
         mood: str = "calm"
 
-    plain, freeze = thaw([Mine(content="hi", mood="cross"), langchain.AIMessage("ho")])
+    plain, freeze = to_plain([Mine(content="hi", mood="cross"), langchain.AIMessage("ho")])
     healed = freeze([{**plain[0], "content": "oh"}, plain[1]])
     assert type(healed[0]) is Mine
     assert healed[0].mood == "cross"
@@ -544,13 +546,13 @@ def test_a_class_of_ones_own_that_cannot_be_made_again_gives_way_to_its_base() -
         def __init__(self, text: str) -> None:
             super().__init__(content=text)
 
-    plain, freeze = thaw([Mine("hi")])
+    plain, freeze = to_plain([Mine("hi")])
     assert freeze([{**plain[0], "content": "oh"}]) == [langchain.AIMessage("oh")]
 
 
 def test_shorthand_stays_shorthand_while_it_can() -> None:
     given = [("human", "hi"), ("user", "ho"), AI]
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     healed = freeze([{**plain[0], "content": "changed"}, {**plain[1], "id": "7"}, plain[2]])
     assert healed[0] == ("human", "changed")
     assert healed[1] == langchain.HumanMessage("ho", id="7")
@@ -558,19 +560,19 @@ def test_shorthand_stays_shorthand_while_it_can() -> None:
 
 
 def test_a_new_message_among_shorthand_only_is_an_object() -> None:
-    plain, freeze = thaw([("human", "hi")])
+    plain, freeze = to_plain([("human", "hi")])
     assert freeze([*plain, {"type": "ai", "content": "x"}])[1] == langchain.AIMessage("x")
 
 
 def test_a_message_langchain_has_no_class_for_stays_a_dict() -> None:
-    plain, freeze = thaw([AI])
+    plain, freeze = to_plain([AI])
     odd = {"type": "Serializable", "content": "x"}
     assert freeze([*plain, odd, {"content": "y"}])[1:] == [odd, {"content": "y"}]
 
 
 def test_changed_data_classes_structs_models_and_mappings_keep_their_class() -> None:
     given = [Note("user", "a"), Tagged("c1"), Own(content="a"), UserDict(say("a"))]
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     note, tagged, own, mapping = freeze(
         [
             {**plain[0], "content": "b"},
@@ -588,7 +590,7 @@ def test_changed_data_classes_structs_models_and_mappings_keep_their_class() -> 
 
 def test_changed_ones_that_their_class_refuses_are_dicts() -> None:
     given = [Note("user", "a"), Tagged("c1"), defaultdict(list, say("a"))]
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     changed = [{**plain[0], "x": 1}, {**plain[1], "callId": 5}, {**plain[2], "content": "b"}]
     assert freeze(changed) == changed
 
@@ -599,7 +601,7 @@ def test_changed_ones_that_their_class_refuses_are_dicts() -> None:
 @pytest.mark.parametrize("kind", [tuple, deque, UserList])
 def test_the_list_comes_back_in_its_kind(kind: Any) -> None:
     given = kind([say("hi"), CHAT])
-    plain, freeze = thaw(given)
+    plain, freeze = to_plain(given)
     assert type(plain) is list
     assert freeze(plain) is given
     healed = freeze([*plain, say("new")])
@@ -608,34 +610,34 @@ def test_the_list_comes_back_in_its_kind(kind: Any) -> None:
 
 
 def test_a_kind_that_cannot_hold_the_healed_list_gives_a_list() -> None:
-    plain, freeze = thaw(Pair(say("hi"), CHAT))
+    plain, freeze = to_plain(Pair(say("hi"), CHAT))
     assert freeze([*plain, say("new")]) == [say("hi"), CHAT, say("new")]
 
 
 def test_a_tuple_of_blocks_stays_a_tuple() -> None:
-    plain, freeze = thaw([{"role": "assistant", "content": (TEXT, CALL)}])
+    plain, freeze = to_plain([{"role": "assistant", "content": (TEXT, CALL)}])
     block = {"type": "text", "text": "new"}
     [message] = freeze([{**plain[0], "content": [*plain[0]["content"], block]}])
     assert message["content"] == (TEXT, CALL, block)
 
 
 def test_an_iterator_comes_back_as_a_list_of_the_same_objects() -> None:
-    plain, freeze = thaw(message for message in [AI, ("human", "hi")])
+    plain, freeze = to_plain(message for message in [AI, ("human", "hi")])
     assert freeze(plain) == [AI, ("human", "hi")]
     assert freeze(plain)[0] is AI
-    plain, freeze = thaw(iter([say("hi")]))
+    plain, freeze = to_plain(iter([say("hi")]))
     assert freeze(plain) == [say("hi")]
 
 
 def test_an_iterator_in_a_body_comes_back_as_a_list() -> None:
-    plain, freeze = thaw({"model": "m", "messages": iter([CHAT])})
+    plain, freeze = to_plain({"model": "m", "messages": iter([CHAT])})
     assert freeze(plain) == {"model": "m", "messages": [CHAT]}
 
 
 def test_a_body_comes_back_with_everything_around_the_messages() -> None:
     config = google.GenerateContentConfig(tools=[print])
     body = {"model": "gemini", "contents": (GOOGLE,), "config": config, "client": Opaque()}
-    plain, freeze = thaw(body)
+    plain, freeze = to_plain(body)
     assert plain["client"] is body["client"]
     healed = freeze({**plain, "contents": [*plain["contents"], {"role": "user", "parts": []}]})
     assert healed["config"] is config
@@ -650,7 +652,7 @@ def test_a_state_object_around_the_messages_keeps_its_class() -> None:
         notes: dict[str, Any] = field(default_factory=dict)
 
     notes: dict[str, Any] = {"a": 1}
-    plain, freeze = thaw(State([AI], notes))
+    plain, freeze = to_plain(State([AI], notes))
     healed = freeze({**plain, "messages": [*plain["messages"], {"type": "human", "content": "x"}]})
     assert healed == State([AI, langchain.HumanMessage("x")], notes)
     assert healed.notes is notes
@@ -670,7 +672,7 @@ def test_a_state_object_around_the_messages_keeps_its_class() -> None:
 )
 def test_an_unknown_object_is_named_by_type_and_place_but_not_shown(value: Any, place: str) -> None:
     with pytest.raises(UsageError) as error:
-        thaw(value)
+        to_plain(value)
     assert f"at {place}:" in str(error.value)
     assert "Opaque" in str(error.value)
     assert "secret" not in str(error.value)
@@ -678,13 +680,13 @@ def test_an_unknown_object_is_named_by_type_and_place_but_not_shown(value: Any, 
 
 def test_a_set_is_not_taken_for_a_list() -> None:
     with pytest.raises(UsageError, match=r"builtins\.set at messages\.0\.content"):
-        thaw([{"role": "user", "content": {"a"}}])
+        to_plain([{"role": "user", "content": {"a"}}])
 
 
 def test_values_that_contain_themselves_end() -> None:
     loop: dict[str, Any] = {"role": "user", "content": "x"}
     loop["self"] = [loop, loop]
-    plain, freeze = thaw([loop, CHAT])
+    plain, freeze = to_plain([loop, CHAT])
     assert plain[0] is loop
     assert freeze(plain)[1] is CHAT
 
@@ -693,7 +695,7 @@ def test_hostile_depth_ends() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    plain, freeze = thaw([{"role": "user", "content": deep}, CHAT])
+    plain, freeze = to_plain([{"role": "user", "content": deep}, CHAT])
     assert plain[0]["content"] is deep
     assert freeze([plain[1]]) == [CHAT]
     moved = freeze([plain[1], {"role": "assistant", "content": [plain[0]["content"]]}])
@@ -702,8 +704,8 @@ def test_hostile_depth_ends() -> None:
 
 ALONE = """
 import sys
-from lockstitch.kinds import thaw
-plain, freeze = thaw([("human", "hi"), {"role": "user", "content": ("x",)}])
+from lockstitch.conversation.sdk_objects import to_plain
+plain, freeze = to_plain([("human", "hi"), {"role": "user", "content": ("x",)}])
 new = {"type": "ai", "content": "x"}
 assert freeze([*plain, new])[2] == new
 print(*{"pydantic", "langchain_core", "google", "anthropic", "openai"} & set(sys.modules))
@@ -734,7 +736,7 @@ TREE = st.recursive(
 
 @given(st.lists(TREE, max_size=5))
 def test_thawing_and_freezing_gives_the_very_same_things(given_: list[Any]) -> None:
-    plain, freeze = thaw(given_)
+    plain, freeze = to_plain(given_)
     assert freeze(plain) is given_
     assert _is_all_plain(plain)
     again = freeze([*plain, "new"])
@@ -743,9 +745,9 @@ def test_thawing_and_freezing_gives_the_very_same_things(given_: list[Any]) -> N
 
 @given(st.lists(TREE, max_size=5))
 def test_a_healed_value_says_the_same_frozen_as_plain(given_: list[Any]) -> None:
-    plain, freeze = thaw(given_)
+    plain, freeze = to_plain(given_)
     rebuilt = _rebuilt(plain)
-    assert _without_nulls(thaw(freeze(rebuilt))[0]) == _without_nulls(rebuilt)
+    assert _without_nulls(to_plain(freeze(rebuilt))[0]) == _without_nulls(rebuilt)
 
 
 def _rebuilt(value: Any) -> Any:

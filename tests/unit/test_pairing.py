@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.model.pairing import (
+from lockstitch.conversation.pairing import (
     ANSWER,
     DUPLICATE,
     NOWHERE,
     ORPHAN,
-    Contents,
     Pairing,
-    Slot,
-    pair,
+    PairingSlot,
+    ResultContents,
+    pair_slots,
 )
 
 LOST = "lost"
@@ -26,12 +26,12 @@ LOST = "lost"
 class Talk(NamedTuple):
     """Calls and results in the order of the conversation; ``texts`` are what the results say."""
 
-    calls: list[Slot]
-    results: list[Slot]
+    calls: list[PairingSlot]
+    results: list[PairingSlot]
     texts: list[str]
 
-    def contents(self) -> Contents:
-        return Contents(
+    def contents(self) -> ResultContents:
+        return ResultContents(
             lambda one, other: self.texts[one] == self.texts[other],
             lambda one: self.texts[one] == LOST,
         )
@@ -41,7 +41,7 @@ def talk(*slots: tuple[str, int, str] | tuple[str, int, str, str]) -> Talk:
     """Slots as (call or text, zone, key[, alias]); whatever is not "call" is a result's text."""
     calls, results, texts = [], [], []
     for order, (what, *rest) in enumerate(slots, 1):
-        slot = Slot(order, *rest)
+        slot = PairingSlot(order, *rest)
         if what == "call":
             calls.append(slot)
         else:
@@ -52,7 +52,7 @@ def talk(*slots: tuple[str, int, str] | tuple[str, int, str, str]) -> Talk:
 
 def paired(*slots: tuple[str, int, str] | tuple[str, int, str, str]) -> Pairing:
     made = talk(*slots)
-    return pair(made.calls, made.results, made.contents())
+    return pair_slots(made.calls, made.results, made.contents())
 
 
 def test_nothing_to_pair() -> None:
@@ -224,7 +224,7 @@ class Reference:
         texts = self.made.texts
         return call in self.answer and texts[self.answer[call]] == texts[result]
 
-    def calls(self, fits: Callable[[Slot], bool]) -> list[int]:
+    def calls(self, fits: Callable[[PairingSlot], bool]) -> list[int]:
         return [number for number, call in enumerate(self.made.calls) if fits(call)]
 
     def first_open(self, calls: list[int], result: int) -> int | None:
@@ -361,13 +361,13 @@ REPEATABLE = settings(max_examples=4 * settings().max_examples)
 @REPEATABLE
 @given(ANY)
 def test_the_reference_says_the_same(made: Talk) -> None:
-    assert pair(made.calls, made.results, made.contents()) == Reference(made).pairing()
+    assert pair_slots(made.calls, made.results, made.contents()) == Reference(made).pairing()
 
 
 @REPEATABLE
 @given(ANY)
 def test_what_always_holds(made: Talk) -> None:
-    pairing = pair(made.calls, made.results, made.contents())
+    pairing = pair_slots(made.calls, made.results, made.contents())
     given_away = [answer for answer in pairing.answers if answer != NOWHERE]
     assert len(given_away) == len(set(given_away)), "one result answers two calls"
     assert set(pairing.verdicts) <= {ANSWER, DUPLICATE, ORPHAN}
@@ -385,7 +385,7 @@ def test_what_always_holds(made: Talk) -> None:
 @REPEATABLE
 @given(st.one_of(turns(), items()))
 def test_a_placeholder_never_stands_before_the_real_result_of_an_id_used_once(made: Talk) -> None:
-    pairing = pair(made.calls, made.results, made.contents())
+    pairing = pair_slots(made.calls, made.results, made.contents())
     keys = [call.key for call in made.calls]
     for number, call in enumerate(made.calls):
         named = [r for r, slot in enumerate(made.results) if slot.key == call.key != ""]
@@ -399,12 +399,12 @@ class Counter:
     def __init__(self) -> None:
         self.looks = 0
 
-    def contents(self, *, same: bool = False, lost: bool = False) -> Contents:
+    def contents(self, *, same: bool = False, lost: bool = False) -> ResultContents:
         def look(answer: bool) -> bool:
             self.looks += 1
             return answer
 
-        return Contents(lambda _one, _other: look(same), lambda _one: look(lost))
+        return ResultContents(lambda _one, _other: look(same), lambda _one: look(lost))
 
 
 MANY = 20_000
@@ -413,39 +413,39 @@ MANY = 20_000
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("lost", [False, True])
 def test_displaced_results_of_one_reused_id_are_linear(*, same: bool, lost: bool) -> None:
-    calls = [Slot(order, order, "a") for order in range(MANY)]
-    results = [Slot(MANY + order, NOWHERE, "a") for order in range(MANY)]
+    calls = [PairingSlot(order, order, "a") for order in range(MANY)]
+    results = [PairingSlot(MANY + order, NOWHERE, "a") for order in range(MANY)]
     counter = Counter()
-    pairing = pair(calls, results, counter.contents(same=same, lost=lost))
+    pairing = pair_slots(calls, results, counter.contents(same=same, lost=lost))
     assert len(pairing.verdicts) == MANY
     assert pairing.verdicts.count(ORPHAN) == 0
     assert counter.looks <= 6 * MANY
 
 
 def test_each_displaced_result_behind_its_own_call_is_linear() -> None:
-    calls = [Slot(2 * turn, turn, "a") for turn in range(MANY)]
-    results = [Slot(2 * turn + 1, NOWHERE, "a") for turn in range(MANY)]
+    calls = [PairingSlot(2 * turn, turn, "a") for turn in range(MANY)]
+    results = [PairingSlot(2 * turn + 1, NOWHERE, "a") for turn in range(MANY)]
     counter = Counter()
-    pairing = pair(calls, results, counter.contents())
+    pairing = pair_slots(calls, results, counter.contents())
     assert pairing.answers == list(range(MANY))
     assert len(pairing.displaced) == MANY
     assert counter.looks <= 6 * MANY
 
 
 def test_healthy_turns_need_no_look_at_all() -> None:
-    calls = [Slot(2 * turn, turn, "a") for turn in range(MANY)]
-    results = [Slot(2 * turn + 1, turn, "a") for turn in range(MANY)]
+    calls = [PairingSlot(2 * turn, turn, "a") for turn in range(MANY)]
+    results = [PairingSlot(2 * turn + 1, turn, "a") for turn in range(MANY)]
     counter = Counter()
-    assert pair(calls, results, counter.contents()).answers == list(range(MANY))
+    assert pair_slots(calls, results, counter.contents()).answers == list(range(MANY))
     assert counter.looks == 0
 
 
 def test_many_repeats_inside_one_turn_are_linear() -> None:
     """One batch of calls that share an id, each answered twice."""
     many = 1_000
-    calls = [Slot(order, 0, "a") for order in range(many)]
-    results = [Slot(many + order, 0, "a") for order in range(2 * many)]
+    calls = [PairingSlot(order, 0, "a") for order in range(many)]
+    results = [PairingSlot(many + order, 0, "a") for order in range(2 * many)]
     counter = Counter()
-    pairing = pair(calls, results, counter.contents())
+    pairing = pair_slots(calls, results, counter.contents())
     assert pairing.verdicts.count(DUPLICATE) == many
     assert counter.looks <= 12 * many

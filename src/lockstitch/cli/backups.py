@@ -11,10 +11,10 @@ from lockstitch.cli.arguments import JSON, OVERWRITE, Command, Operand, Option
 from lockstitch.cli.retain import age_of, count_of
 from lockstitch.cli.rows import rows, several, size
 from lockstitch.cli.targets import copy_to
+from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.places import pasted
 from lockstitch.sessions.summary import ago
-from lockstitch.splices import dump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,9 +22,9 @@ from lockstitch.cli.arguments import (
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.places import pasted, public
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

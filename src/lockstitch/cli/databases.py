@@ -14,10 +14,10 @@ from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
 from lockstitch.cli.arguments import Option
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.places import pasted
 from lockstitch.report import Report
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lockstitch.cli.terminal import harmless
-from lockstitch.dialects.base import as_json
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
-from lockstitch.model.pairing import ANSWER, NOWHERE
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import ANSWER, NOWHERE, PairedCalls, pair_messages
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     MEDIA,
@@ -30,14 +27,16 @@ from lockstitch.model.parts import (
     TEXT,
     USER,
 )
-from lockstitch.model.zones import Threads, thread
+from lockstitch.dialects.base import as_json
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.transcript.pieces import called, media, other, thought, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lockstitch.conversation.parts import Message, Part
     from lockstitch.dialects.base import Dialect
-    from lockstitch.model.parts import Message, Part
 
 KINDS = ("markdown", "html")
 SAID, THOUGHT, CALLED, RETURNED = "said", "thought", "called", "returned"
@@ -69,7 +68,7 @@ def blocks(messages: Sequence[Any], dialect: str) -> Iterator[Block]:
     form = new_dialect(profile.dialect)
     view = form.read(messages)
     keys, is_placeholder, same = form.keys, form.is_placeholder, form.same_result
-    threads = thread(view, profile.layout, keys, is_placeholder, same)
+    threads = pair_messages(view, profile.layout, keys, is_placeholder, same)
     call = result = 0
     for message in view:
         for note in told(message):
@@ -86,7 +85,7 @@ def blocks(messages: Sequence[Any], dialect: str) -> Iterator[Block]:
                 yield from _part(form, message, part)
 
 
-def _call(form: Dialect, part: Part, threads: Threads, number: int) -> Block:
+def _call(form: Dialect, part: Part, threads: PairedCalls, number: int) -> Block:
     name, arguments = called(form, part)
     said = arguments if isinstance(arguments, str) else as_json(arguments)
     answer = threads.pairing.answers[number]

@@ -13,11 +13,10 @@ from lockstitch.cli.arguments import FORMAT, OVERWRITE, SESSION, Command, Operan
 from lockstitch.cli.documents import KINDS, written
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import copy_to, is_own, one, told
+from lockstitch.conversation.json_text import dump, is_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.report import OWN
-from lockstitch.splices import dump
-from lockstitch.unread import is_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

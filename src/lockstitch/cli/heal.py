@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import lockstitch
 from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
 from lockstitch.cli.arguments import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
+from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.splices import dump
 
 if TYPE_CHECKING:
     from lockstitch import Plan

@@ -9,8 +9,8 @@ from msgspec import Struct, structs
 from lockstitch.cli.rows import line_count, rows, several, size
 from lockstitch.cli.terminal import harmless, paint
 from lockstitch.cli.text import COLOURS
+from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
-from lockstitch.model.parts import ASSISTANT, USER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

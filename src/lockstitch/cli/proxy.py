@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import CLEAN, terminal
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from lockstitch.cli import CLEAN, FINDINGS, terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_store, told
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.session.auditing import Audited, Removal

@@ -8,9 +8,9 @@ from lockstitch.cli import CLEAN, FINDINGS, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rows import several
 from lockstitch.cli.targets import require_own, told
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
 from lockstitch.places import pasted, public
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.stored import Journal, Moved

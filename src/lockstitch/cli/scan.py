@@ -15,9 +15,9 @@ from lockstitch.cli.databases import scan as shared_scan
 from lockstitch.cli.overview import Total, flow, show
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
 from lockstitch.report import Report
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lockstitch.cli import CLEAN, FAILED, terminal, text
 from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import is_own, own_below
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,11 +13,11 @@ from lockstitch.cli.arguments import FORMAT, LAST, SESSION, Command, Operand, Op
 from lockstitch.cli.rows import rows, several
 from lockstitch.cli.targets import is_own, last_used, one, told
 from lockstitch.cli.transcript import around, lines, paged, tail
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
 from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

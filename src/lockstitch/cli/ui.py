@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import CLEAN, own_failure, terminal
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.cli.targets import told
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from types import ModuleType

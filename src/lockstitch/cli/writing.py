@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli.reading import as_text
-from lockstitch.splices import dump, member_spans, weave
+from lockstitch.conversation.json_text import dump, member_spans, replace_items
 
 if TYPE_CHECKING:
     from lockstitch.cli.reading import Document
@@ -21,11 +21,11 @@ def encode(document: Document, healed: Any) -> bytes:
     text = as_text(document.data)
     if document.lines:
         spans = [match.span() for match in _LINE.finditer(text)]
-        woven = weave(text, spans, document.value, healed)
+        woven = replace_items(text, spans, document.value, healed)
     elif isinstance(healed, dict):
         woven = _weave_body(text, document.value, healed)
     else:
-        woven = weave(text, member_spans(text), document.value, healed)
+        woven = replace_items(text, member_spans(text), document.value, healed)
     return woven.encode("utf-8", "surrogatepass")
 
 
@@ -38,6 +38,10 @@ def _weave_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
             continue
         part = text[start:end]
         both_lists = isinstance(new[key], list) and isinstance(old[key], list)
-        part = weave(part, member_spans(part), old[key], new[key]) if both_lists else dump(new[key])
+        part = (
+            replace_items(part, member_spans(part), old[key], new[key])
+            if both_lists
+            else dump(new[key])
+        )
         text = text[:start] + part + text[end:]
     return text

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from lockstitch.conversation.parts import USER
 from lockstitch.dialects.script import (
     NeutralCall,
     NeutralResult,
@@ -17,7 +18,6 @@ from lockstitch.dialects.script import (
 )
 from lockstitch.journal.projection import each_turn
 from lockstitch.journal.state import Item, View
-from lockstitch.model.parts import USER
 
 Who = Literal["user", "assistant", "call", "result"]
 _LABELS = {"user": "User", "assistant": "Assistant", "call": "Call", "result": "Result"}

@@ -9,9 +9,18 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from lockstitch.conversation.narrowing import Walker
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    BROKEN,
+    CHANGED,
+    MEDIA,
+    TEXT,
+    Message,
+    Part,
+    Path,
+)
 from lockstitch.dialects.placeholders import is_partial, is_placeholder
-from lockstitch.model.parts import ASSISTANT, BROKEN, CHANGED, MEDIA, TEXT, Message, Part, Path
-from lockstitch.model.stretches import Walker
 
 _ENCODE = msgspec.json.Encoder(order="sorted").encode
 # Fields that tell a result from others, and those no model gets to see.

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from lockstitch.conversation.narrowing import Excerpt, find_excerpt
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import Profile
-from lockstitch.model.stretches import Excerpt, excerpt
 
 _ENCODER = msgspec.json.Encoder()
 # Below this no result can be a giant one.
@@ -55,7 +55,7 @@ def narrow(
     walker = None if profile.name else dialect.walker()
     if walker is None or not raw:
         return None
-    found = excerpt(raw, walker, with_ends=with_ends)
+    found = find_excerpt(raw, walker, with_ends=with_ends)
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
     return found if clean or _is_small(raw, profile) else None

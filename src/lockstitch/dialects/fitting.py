@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import ASSISTANT, SYSTEM, TOOL, USER
 from lockstitch.dialects.media import head_of, pixels
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
 from lockstitch.dialects.script import (
@@ -19,8 +21,6 @@ from lockstitch.dialects.script import (
     is_blank_text,
     text_turn,
 )
-from lockstitch.model.parts import ASSISTANT, SYSTEM, TOOL, USER
-from lockstitch.model.zones import GROUPED
 
 EMPTY = "[lockstitch] This message was empty."
 START = "[lockstitch] The assistant spoke first."

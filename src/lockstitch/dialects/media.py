@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from msgspec import Struct
 
-from lockstitch.model.parts import MEDIA, RESULT, Part, Path
+from lockstitch.conversation.parts import MEDIA, RESULT, Part, Path
 
 _HEAD = 64 * 1024
 _MAGIC = (

@@ -19,6 +19,22 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from lockstitch.conversation.pairing import FLAT, NOWHERE, pair_messages
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    BROKEN,
+    CALL,
+    MEDIA,
+    REASONING,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    USER,
+    Message,
+    Part,
+    Path,
+    place_of,
+)
 from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.fitting import Ids, drop_pictures, fit_turns
@@ -40,23 +56,6 @@ from lockstitch.dialects.script import (
     is_blank_text,
     joined,
 )
-from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import (
-    ASSISTANT,
-    BROKEN,
-    CALL,
-    MEDIA,
-    REASONING,
-    RESULT,
-    SYSTEM,
-    TEXT,
-    USER,
-    Message,
-    Part,
-    Path,
-    place_of,
-)
-from lockstitch.model.zones import FLAT, thread
 
 _IMAGES = ("image", "image_url", "input_image")
 _DOCUMENT = "[document]\n{text}"
@@ -167,7 +166,7 @@ class TurnReader:
         self.dialect = dialect
         self.list_key = list_key
         self.messages = dialect.read(raw)
-        self.threads = thread(
+        self.threads = pair_messages(
             self.messages,
             dialect.layout,
             dialect.keys,

@@ -19,11 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lockstitch.dialects.base import Dialect, copy_part, replace_at
-from lockstitch.dialects.langchain import envelope_of, fields_of, type_of
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
-from lockstitch.model.parts import (
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     OTHER,
@@ -35,6 +31,10 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
+from lockstitch.dialects.base import Dialect, copy_part, replace_at
+from lockstitch.dialects.langchain import envelope_of, fields_of, type_of
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
 
 _SIGNATURES = ("thoughtSignature", "thought_signature")
 _SEALED = ("encrypted_content", "encrypted_index", "encrypted_stdout")

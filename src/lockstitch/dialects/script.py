@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from lockstitch.conversation.parts import ASSISTANT, SYSTEM, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import Profile
-from lockstitch.model.parts import ASSISTANT, SYSTEM, USER
 
 NOT_CARRIED = "[{what}, left out]"
 UNNAMED = "unknown_tool"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.history import COMPACTED, LEFT, Aside, History, Strand
+from lockstitch.formats.history import COMPACTED, LEFT, Aside, History, SourcedMessage
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User, working
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Format(ABC):
 
     @abstractmethod
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         """Put a healed history into the records: change, add, move and take out what differs."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.formats import (
@@ -33,14 +34,13 @@ from lockstitch.formats.claude_chain import (
     results_in,
 )
 from lockstitch.formats.claude_findings import graph_findings
-from lockstitch.formats.history import COMPACTED, Aside, History, Strand
+from lockstitch.formats.history import COMPACTED, Aside, History, SourcedMessage
 from lockstitch.formats.history import LEFT as ON_PURPOSE
 from lockstitch.formats.history import LOST as AGAINST_WILL
 from lockstitch.formats.lines import Decode, decode
 from lockstitch.formats.records import Record
 from lockstitch.formats.running import User
-from lockstitch.model.parts import Path
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import Finding
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class ClaudeCode(Format):
         return claude_straighten.straighten(transcript, chain, found, ledger)
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return claude_stitch.stitch(transcript, transcript.state[0], strands)
 

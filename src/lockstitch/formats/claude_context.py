@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.claude_chain import (
     ASSISTANT,
@@ -28,7 +29,6 @@ from lockstitch.formats.claude_chain import (
 )
 from lockstitch.formats.claude_times import seconds_between
 from lockstitch.formats.records import can_be_key
-from lockstitch.unread import is_index
 
 # The beginnings of what the client writes in a person's role.
 CLIENT_WORDS = (

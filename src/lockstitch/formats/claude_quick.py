@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch import inputs
+from lockstitch.conversation.json_text import has_long_number, is_index
 from lockstitch.errors import LockstitchError
 from lockstitch.formats.base import Quick
-from lockstitch.unread import has_long_number, is_index
 
 _CHUNK = 1 << 20
 # Requests near a provider's limit, and results that are giants, need a look.

@@ -7,12 +7,12 @@ by, a warning what only an older one stumbles over, a note what changes no reque
 
 from __future__ import annotations
 
+from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import Chain
 from lockstitch.formats.history import parts_of
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.unread import is_index
 
 # What the newest client reads all the same, or skips without losing anything else. LS601 marks a
 # record that is lost already: what hung on it is found where its link is missing.

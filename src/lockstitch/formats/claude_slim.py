@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from lockstitch import unread
+from lockstitch.conversation import json_text
 from lockstitch.formats.lines import Decode, Reading, reading
 from lockstitch.formats.records import SLIM
 
@@ -87,7 +87,7 @@ def slim_decoder(data: bytes) -> Decode:
     start = _first_read(data)
 
     def decode_at(text: bytes, at: int) -> Reading:
-        if (at >= start and _PROGRESS not in text[:400]) or unread.has_long_number(text):
+        if (at >= start and _PROGRESS not in text[:400]) or json_text.has_long_number(text):
             return reading(text)
         try:
             value: dict[str, Any] = {**_DECODER.decode(text)}

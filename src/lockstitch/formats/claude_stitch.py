@@ -26,7 +26,7 @@ from lockstitch.formats.claude_chain import (
 )
 from lockstitch.formats.claude_straighten import derived_uuid, kept_names
 from lockstitch.formats.claude_times import just_after, just_before, newest, stamp, time_of
-from lockstitch.formats.history import NEW, Strand
+from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.formats.records import Record, amended, can_be_key, new_record
 from lockstitch.formats.slots import Earlier
 
@@ -51,7 +51,7 @@ class Unit(Struct, eq=False):
         return found
 
 
-def stitch(transcript: Transcript, chain: Chain, strands: Sequence[Strand]) -> list[Record]:
+def stitch(transcript: Transcript, chain: Chain, strands: Sequence[SourcedMessage]) -> list[Record]:
     """Give the records of the file in which the conversation is the healed one."""
     return _Stitcher(transcript, chain).stitch(strands)
 
@@ -73,7 +73,7 @@ class _Stitcher:
         self.minted = 0
         self.kept_behind: dict[str, str] = {}
 
-    def stitch(self, strands: Sequence[Strand]) -> list[Record]:
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         units = self._units(strands)
         self._touch_batches(units)
         line = self._with_controls(units)
@@ -84,7 +84,7 @@ class _Stitcher:
 
     # One unit a line, in the order of the healed history.
 
-    def _units(self, strands: Sequence[Strand]) -> list[Unit]:
+    def _units(self, strands: Sequence[SourcedMessage]) -> list[Unit]:
         units: list[Unit] = []
         batch = 0
         for strand in strands:
@@ -98,7 +98,7 @@ class _Stitcher:
             units += made
         return units
 
-    def _of_strand(self, strand: Strand, before: Sequence[Unit]) -> Iterator[Unit]:
+    def _of_strand(self, strand: SourcedMessage, before: Sequence[Unit]) -> Iterator[Unit]:
         role = strand.message.get("role")
         for source, run in groupby(strand.parts, key=lambda part: part[0]):
             parts = [part for _, part in run]
@@ -113,7 +113,7 @@ class _Stitcher:
                 for part in parts:
                     yield self._fresh(strand, part, before)
 
-    def _kept(self, source: int, strand: Strand, parts: list[Any]) -> Unit:
+    def _kept(self, source: int, strand: SourcedMessage, parts: list[Any]) -> Unit:
         """Keep a record, with the parts that are left of it."""
         record = self.records[source]
         content = record.value["message"]["content"]
@@ -127,7 +127,7 @@ class _Stitcher:
             return Unit(record, source)
         return Unit(amended(self.data, record, ("message", "content"), new), source)
 
-    def _fresh(self, strand: Strand, part: Any, before: Sequence[Unit]) -> Unit:
+    def _fresh(self, strand: SourcedMessage, part: Any, before: Sequence[Unit]) -> Unit:
         """Make a record that the program would have written for this part."""
         near = self._neighbour(strand, before)
         role = strand.message.get("role")
@@ -142,7 +142,7 @@ class _Stitcher:
         value |= {key: near[key] for key in _BEHIND if key in near}
         return Unit(new_record("", value), touched=True)
 
-    def _neighbour(self, strand: Strand, before: Sequence[Unit]) -> dict[str, Any]:
+    def _neighbour(self, strand: SourcedMessage, before: Sequence[Unit]) -> dict[str, Any]:
         """Give the line whose surroundings a new one shares: the one before, or else the next."""
         if before:
             near: dict[str, Any] = before[-1].record.value
@@ -150,7 +150,7 @@ class _Stitcher:
         known = [source for source, _ in strand.parts if source != NEW] or self.sent[:1]
         return self.chain.value(known[0]) if known else {}
 
-    def _message(self, strand: Strand, role: Any, content: Any) -> dict[str, Any]:
+    def _message(self, strand: SourcedMessage, role: Any, content: Any) -> dict[str, Any]:
         if role != ASSISTANT:
             return {"role": role, "content": content}
         known = [source for source, _ in strand.parts if source != NEW]

@@ -39,7 +39,7 @@ from lockstitch.formats.claude_way import descendants
 from lockstitch.formats.graph import Node
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, raw_of
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 
 # So many lost branches are put back in rounds of their own, each judged anew.

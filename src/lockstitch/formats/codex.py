@@ -20,12 +20,12 @@ from lockstitch.formats.codex_evidence import evidence_of
 from lockstitch.formats.codex_findings import store_findings
 from lockstitch.formats.codex_head import META, id_in
 from lockstitch.formats.codex_thread import TYPES, Thread, is_prompt, payload_of, texts_of
-from lockstitch.formats.history import Aside, History, Strand
+from lockstitch.formats.history import Aside, History, SourcedMessage
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, holding
 from lockstitch.formats.slots import Home, enter
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Codex(Format):
         return codex_repair.straighten(transcript, ledger)
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return codex_repair.stitch(transcript, strands)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
+from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript, find
 from lockstitch.formats.codex_head import META, id_in, opening, rebuilt
@@ -19,7 +20,6 @@ from lockstitch.formats.codex_thread import (
     payload_of,
 )
 from lockstitch.formats.records import Record, encode
-from lockstitch.model.parts import RESULT
 from lockstitch.rules import ERROR, Finding
 
 _HEAD_HELP = (

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from lockstitch.conversation.json_text import dump
 from lockstitch.formats.records import BLANK, BOM, NUL, TORN, Record
 from lockstitch.formats.salvage import unescaped
-from lockstitch.splices import dump
 
 META = "session_meta"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

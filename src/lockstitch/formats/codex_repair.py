@@ -17,10 +17,10 @@ from lockstitch.formats.codex_findings import (
 from lockstitch.formats.codex_head import META, rebuilt
 from lockstitch.formats.codex_items import spelled
 from lockstitch.formats.codex_thread import ITEM, Thread, misspelled
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import SourcedMessage
 from lockstitch.formats.records import Record, amended, new_record
 from lockstitch.formats.slots import lay, value_at
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 
 
@@ -146,10 +146,12 @@ def renumbered(thread: Thread, data: bytes) -> list[Record]:
     ]
 
 
-def stitch(transcript: Transcript, strands: Sequence[Strand]) -> list[Record]:
+def stitch(transcript: Transcript, strands: Sequence[SourcedMessage]) -> list[Record]:
     """Give the lines of the file whose items are the healed ones."""
     thread: Thread = transcript.state
-    laid = [Strand(spelled(strand.message), strand.origin, strand.parts) for strand in strands]
+    laid = [
+        SourcedMessage(spelled(strand.message), strand.origin, strand.parts) for strand in strands
+    ]
     records = lay(transcript, thread.homes, laid, _line)
     return renumbered(Thread(records), transcript.context.data)
 

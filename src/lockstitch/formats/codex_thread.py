@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.codex_head import META, is_whole
 from lockstitch.formats.codex_items import is_readable
 from lockstitch.formats.history import COMPACTED as SUMMED_UP
 from lockstitch.formats.history import LEFT, LOST
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home
-from lockstitch.model.parts import Path
 
 ITEM, EVENT, COMPACTED = "response_item", "event_msg", "compacted"
 TYPES = frozenset(

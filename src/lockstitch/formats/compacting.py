@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from lockstitch.compaction.counting import Counter, estimate, size_of
 from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
 from lockstitch.compaction.plan import Budget, Cost
+from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import without_reasoning
@@ -33,7 +34,6 @@ from lockstitch.journal.fold import State
 from lockstitch.journal.importing import Imported, imported
 from lockstitch.journal.projection import SUMMARY, each_item
 from lockstitch.journal.state import Spoken, View
-from lockstitch.model.parts import ASSISTANT, RESULT, SYSTEM, USER
 
 SAID, REPLIED, FOUND, REST = "said", "replied", "found", "rest"
 Owner = tuple[int, str]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
+from lockstitch.conversation.parts import RESULT
 from lockstitch.journal.projection import each_item
 from lockstitch.journal.state import Item, Reply, View
-from lockstitch.model.parts import RESULT
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Story

@@ -13,19 +13,19 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, USER, Message, Path
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats import lines, loss
 from lockstitch.formats.base import Context, Format, Transcript, find
-from lockstitch.formats.history import NEW, History, weave
+from lockstitch.formats.history import NEW, History, trace_sources
 from lockstitch.formats.records import BOM, DOCUMENT, JSON, NUL, TORN, Record
-from lockstitch.lists import Plan, plan_request, plan_stored
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Message, Path
+from lockstitch.heal import Plan, plan_request, plan_stored
+from lockstitch.repair.draft import Change, Ledger, Quarantined
 from lockstitch.repair.edits import diff
-from lockstitch.repair.ledger import Change, Ledger, Quarantined
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.rules.rule import place_order
-from lockstitch.unread import is_index
 
 _ROUNDS = 12
 UNREAD = "LS613"
@@ -358,7 +358,7 @@ def _healed(form: Format, transcript: Transcript, options: Options, ledger: Ledg
     if not plan.healed or (not plan.changed and history is transcript.history):
         return transcript
     take_over(plan, history, transcript, ledger)
-    strands = weave(history, healed_messages(plan, history))
+    strands = trace_sources(history, healed_messages(plan, history))
     records = form.stitch(transcript, strands, ledger)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
@@ -479,7 +479,7 @@ def _kept_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
         place = place_in_store(f"messages.{number}", history, transcript)
         ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
-    strands = weave(history, history.messages[:start])
+    strands = trace_sources(history, history.messages[:start])
     records = form.stitch(transcript, strands, ledger)
     return _reread(form, transcript, records)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.history import History, parts_of
 from lockstitch.formats.records import BOM, Record
-from lockstitch.model.parts import Path
 
 USER, MODEL = "user", "model"
 # What the program itself puts into the user's mouth, and commands to it.

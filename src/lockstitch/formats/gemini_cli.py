@@ -22,10 +22,10 @@ from lockstitch.formats.base import (
     find,
 )
 from lockstitch.formats.gemini_chat import Chat, is_header, is_message, is_prompt, responses_in
-from lockstitch.formats.history import LOST, Aside, History, Strand
+from lockstitch.formats.history import LOST, Aside, History, SourcedMessage
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.running import User, working
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
 
 _KINDS = ("user", "gemini", "info", "error", "warning")
@@ -116,7 +116,7 @@ class GeminiCli(Format):
         return Path(path).name.startswith("session-") and _is_project(path, folder)
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return gemini_stitch.stitch(transcript, strands, ledger)
 

@@ -8,13 +8,13 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct, field
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.gemini_chat import MODEL, USER, Chat, Message, Place
-from lockstitch.formats.history import NEW, Strand
+from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.formats.records import Record, amended, new_record
 from lockstitch.formats.slots import relisted, steady, value_at
-from lockstitch.model.parts import Path
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 
 _GONE: Any = object()
@@ -44,7 +44,9 @@ class Patch(Struct):
     values: dict[Path, Any] = field(default_factory=dict)
 
 
-def stitch(transcript: Transcript, strands: Sequence[Strand], ledger: Ledger) -> list[Record]:
+def stitch(
+    transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+) -> list[Record]:
     """Give the records of the file whose contents are the healed ones."""
     return _Stitcher(transcript, ledger).stitch(strands)
 
@@ -68,7 +70,7 @@ class _Stitcher:
         for content in self.old:
             yield from content["parts"]
 
-    def stitch(self, strands: Sequence[Strand]) -> list[Record]:
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         kept = {id(part) for strand in strands for part in strand.message["parts"]}
         spare = [part for part in self._old_parts() if id(part) not in kept]
         slots = [slot for strand in strands for slot in self._slots(strand.message, spare)]

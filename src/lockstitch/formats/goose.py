@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import goose_stitch, schemas
 from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript, find
 from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.formats.lines import decode
 from lockstitch.formats.records import Record, amended, as_str, can_be_key, raw_of
 from lockstitch.formats.salvage import substitute
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, put
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.formats.untrusted import Connection
@@ -112,7 +112,7 @@ class Goose(RowFormat):
         ]
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return goose_stitch.stitch(transcript, strands, _MESSAGE)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.blocks import Fields, medium, words, words_block
 from lockstitch.formats.history import History
-from lockstitch.model.parts import Path
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 # What an item of a known type must have to be loaded; of other types nothing is known.

@@ -13,7 +13,7 @@ from msgspec import Struct
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.blocks import Fields
 from lockstitch.formats.goose_items import Talk, Turn, item_of, spelled
-from lockstitch.formats.history import NEW, Strand
+from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.formats.records import Record, new_record
 from lockstitch.formats.slots import relisted, steady
 from lockstitch.formats.tables import Row, Table, moment, new_row, put_list
@@ -29,7 +29,7 @@ class Line(Struct, eq=False):
     blocks: list[Any]
 
 
-def stitch(transcript: Transcript, strands: Sequence[Strand], table: Table) -> list[Record]:
+def stitch(transcript: Transcript, strands: Sequence[SourcedMessage], table: Table) -> list[Record]:
     """Give the records in which the conversation is the healed one."""
     return _Stitcher(transcript, table).stitch(strands)
 
@@ -48,7 +48,7 @@ class _Stitcher:
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
 
-    def stitch(self, strands: Sequence[Strand]) -> list[Record]:
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         lines = [line for strand in strands for line in self._lines(strand)]
         stay = steady(self._homes(lines))
         out: dict[int, list[Record]] = {NEW: []}
@@ -63,7 +63,7 @@ class _Stitcher:
                 out[anchor].append(self._fresh(line, anchor))
         return [*self._all(out, kept)]
 
-    def _lines(self, strand: Strand) -> Iterator[Line]:
+    def _lines(self, strand: SourcedMessage) -> Iterator[Line]:
         role = str(strand.message.get("role"))
         for (source, _), run in groupby(strand.parts, key=_run):
             yield Line(source, role, [block for _, block in run])

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.model.parts import Path
-from lockstitch.unread import is_index
+from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import Path
 
 NEW = -1
 LOST, LEFT, COMPACTED = "lost", "left", "compacted"
@@ -74,7 +74,7 @@ class Aside(Struct):
     reason: str
 
 
-class Strand(Struct):
+class SourcedMessage(Struct):
     """One healed message: its parts, each with the record it came from (``NEW``: from none)."""
 
     message: dict[str, Any]
@@ -88,7 +88,7 @@ def parts_of(message: Any) -> list[Any]:
     return content if type(content) is list and content else [message]
 
 
-def weave(history: History, healed: list[dict[str, Any]]) -> list[Strand]:
+def trace_sources(history: History, healed: list[dict[str, Any]]) -> list[SourcedMessage]:
     """Say for each healed message which one it was, and for each part from which record it is.
 
     What is the same object is the same part; what is left over on both sides of the same message
@@ -101,7 +101,7 @@ def weave(history: History, healed: list[dict[str, Any]]) -> list[Strand]:
     }
     origins = _origins(history, healed)
     kept = {id(part) for message in healed for part in parts_of(message)}
-    strands: list[Strand] = []
+    strands: list[SourcedMessage] = []
     taken: set[int] = set()
     for message, origin in zip(healed, origins, strict=True):
         spare = _spare(history, origin, kept) if origin not in taken else iter(())
@@ -110,11 +110,11 @@ def weave(history: History, healed: list[dict[str, Any]]) -> list[Strand]:
             (homes[id(part)] if id(part) in homes else next(spare, NEW), part)
             for part in parts_of(message)
         ]
-        strands.append(Strand(message, origin, parts))
+        strands.append(SourcedMessage(message, origin, parts))
     return _counted(strands, history)
 
 
-def _counted(strands: list[Strand], history: History) -> list[Strand]:
+def _counted(strands: list[SourcedMessage], history: History) -> list[SourcedMessage]:
     """Count origins over the stored messages only: others were put in from elsewhere."""
     stored = (number for number, row in enumerate(history.sources) if row != [NEW])
     numbers = {number: place for place, number in enumerate(stored)}

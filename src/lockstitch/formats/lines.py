@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from lockstitch import unread
+from lockstitch.conversation import json_text
 from lockstitch.formats.records import BLANK, BOM, JSON, NUL, TORN, Record, encode
 
 _BOM = b"\xef\xbb\xbf"
@@ -108,8 +108,8 @@ def reading(text: bytes) -> Reading:
 
 
 def _slow_reading(text: str, *, strict: bool = True) -> Reading:
-    value = unread.decode(text, strict=strict)
-    return value, ("LS613",) if unread.is_left(value) else ()
+    value = json_text.decode(text, strict=strict)
+    return value, ("LS613",) if json_text.has_unread(value) else ()
 
 
 def _line(
@@ -172,10 +172,10 @@ class _Joining:
             text = self.data[start:end].decode("latin-1")
             begin = len(text) - len(text.lstrip())
             try:
-                return start + unread.raw_decode(text, begin, strict=False)[1]
+                return start + json_text.raw_decode(text, begin, strict=False)[1]
             except json.JSONDecodeError as error:
                 is_cut = error.pos + _TOKEN >= len(text) or error.msg.startswith("Unterminated")
-            except unread.TooDeep as error:
+            except json_text.TooDeep as error:
                 is_cut = error.reached + _TOKEN >= len(text)
             if is_all or not is_cut:
                 return None
@@ -329,8 +329,8 @@ def _next_record(text: str, at: int, is_record: IsRecord) -> tuple[int, int, Any
         start = match.start()
         deep = _DEEP_ATTEMPTS if start >= reached else deep
         try:
-            value, end = unread.raw_decode(text, start, strict=False, deep=deep > 0)
-        except unread.TooDeep as error:
+            value, end = json_text.raw_decode(text, start, strict=False, deep=deep > 0)
+        except json_text.TooDeep as error:
             reached, deep = max(reached, error.reached), deep - 1
             continue
         except ValueError:

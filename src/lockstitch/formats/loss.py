@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstitch import unread
+from lockstitch.conversation import json_text
+from lockstitch.conversation.parts import CALL, RESULT, TEXT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import History
 from lockstitch.formats.records import DOCUMENT, Record, encode, raw_of
 from lockstitch.formats.tables import Row
-from lockstitch.model.parts import CALL, RESULT, TEXT
 
 _ADVICE = (
     "nothing was changed. If that is what you want, --strategy rollback and --force-cleanup take "
@@ -62,7 +62,7 @@ def unread_refusal(before: Transcript, after: Transcript) -> str:
 
 def _unread(transcript: Transcript, record: Record) -> Iterable[bytes]:
     if record.kind == DOCUMENT:
-        return unread.pieces(record.value)
+        return json_text.raw_pieces(record.value)
     if "LS613" not in record.codes:
         return ()
     if isinstance(record, Row):

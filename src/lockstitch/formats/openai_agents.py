@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.formats.base import Context, Transcript, find
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter, steady
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, new_row, put_fields
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 _SESSION = Table("agent_sessions", session="session_id", key="session_id", order=("session_id",))
@@ -64,7 +64,7 @@ class OpenAIAgents(RowFormat):
         return [row for row in transcript.records if not _is_lost(row)]
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         homes: list[int] = transcript.state
         stay = steady([strand.origin for strand in strands])

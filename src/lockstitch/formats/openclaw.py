@@ -18,7 +18,7 @@ from lockstitch import inputs
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats import packed
 from lockstitch.formats.base import Context, Transcript, find
-from lockstitch.formats.history import Aside, Strand
+from lockstitch.formats.history import Aside, SourcedMessage
 from lockstitch.formats.lines import decode
 from lockstitch.formats.openclaw_tree import Tree
 from lockstitch.formats.pi_session import is_prompt
@@ -26,7 +26,7 @@ from lockstitch.formats.records import JSON, TORN, Record, as_str
 from lockstitch.formats.sqlite import bound
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, sorting
 from lockstitch.formats.untrusted import tables_of
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class OpenClaw(RowFormat):
         return [one for one in transcript.state.asides() if one.history.messages]
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         raise UsageError(_HELP)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.blocks import Fields
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import SourcedMessage
 from lockstitch.formats.lines import decode
 from lockstitch.formats.opencode_flaws import (
     FLAWED_MESSAGE,
@@ -35,8 +36,7 @@ from lockstitch.formats.opencode_history import (
 from lockstitch.formats.opencode_stitch import stitch
 from lockstitch.formats.records import Record, as_str
 from lockstitch.formats.tables import Layout, Row, RowFormat, Table, moment, new_row, put
-from lockstitch.model.parts import Path
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 _SESSION = Table("session", session="id")
@@ -111,7 +111,7 @@ class OpenCode(RowFormat):
         return [rebuilt.get(id(record), record) for record in transcript.records]
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _Editor(transcript.records)
         stitch(transcript.state, strands, editor)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.base import DOCUMENT, Context, Format, Glimpse, Transcript
 from lockstitch.formats.blocks import Fields
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import SourcedMessage
 from lockstitch.formats.opencode import severity, transcript_of
 from lockstitch.formats.opencode_history import Entry, Piece, told
 from lockstitch.formats.opencode_stitch import stitch
 from lockstitch.formats.records import Record, amended
 from lockstitch.formats.slots import relisted, value_at
-from lockstitch.model.parts import Path
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import Finding
 
 _MESSAGES: Path = ("messages",)
@@ -66,7 +66,7 @@ class OpenCodeExport(Format):
         return transcript_of(transcript, {})
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _Editor(transcript)
         stitch(transcript.state, strands, editor)

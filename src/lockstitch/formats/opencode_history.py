@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from lockstitch.conversation.parts import Path
 from lockstitch.dialects.placeholders import PARTIAL, is_placeholder
 from lockstitch.formats.blocks import Fields, medium, words_block
 from lockstitch.formats.history import History
-from lockstitch.model.parts import Path
 
 USER = "user"
 ASSISTANT = "assistant"

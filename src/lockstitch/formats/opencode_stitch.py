@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from lockstitch.conversation.parts import Path
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.formats.blocks import Fields, words, words_block
-from lockstitch.formats.history import NEW, Strand, parts_of
+from lockstitch.formats.history import NEW, SourcedMessage, parts_of
 from lockstitch.formats.opencode_history import (
     ASSISTANT,
     INTERRUPTED,
@@ -23,7 +24,6 @@ from lockstitch.formats.opencode_history import (
     is_open,
     state_of,
 )
-from lockstitch.model.parts import Path
 
 
 class Editor(Protocol):
@@ -42,13 +42,13 @@ class Editor(Protocol):
         """Put a new message with one part behind another message, or in front."""
 
 
-def stitch(telling: Telling, strands: Sequence[Strand], editor: Editor) -> None:
+def stitch(telling: Telling, strands: Sequence[SourcedMessage], editor: Editor) -> None:
     """Tell an editor what to change so that the healed history is what is sent."""
     _Stitcher(telling, strands, editor).stitch()
 
 
 class _Stitcher:
-    def __init__(self, telling: Telling, strands: Sequence[Strand], editor: Editor) -> None:
+    def __init__(self, telling: Telling, strands: Sequence[SourcedMessage], editor: Editor) -> None:
         self.telling = telling
         self.strands = strands
         self.editor = editor
@@ -65,7 +65,7 @@ class _Stitcher:
         self._end_messages()
         self._drop()
 
-    def _entry(self, strand: Strand, last: Entry | None) -> Entry | None:
+    def _entry(self, strand: SourcedMessage, last: Entry | None) -> Entry | None:
         """Find the stored message of a healed one: by its parts, or as the next that is gone."""
         for _, block in strand.parts:
             piece = self.telling.homes.get(id(block)) or self._answered(block)
@@ -78,11 +78,11 @@ class _Stitcher:
         later = zip(self.telling.history.messages[start:], owners[start:], strict=True)
         return next((owner for told, owner in later if self._became(told, strand)), None)
 
-    def _became(self, told: Fields, strand: Strand) -> bool:
+    def _became(self, told: Fields, strand: SourcedMessage) -> bool:
         gone = all(id(block) not in self.present for block in told["content"])
         return gone and told["role"] == strand.message.get("role")
 
-    def _strand(self, strand: Strand, entry: Entry | None, last: Entry | None) -> None:
+    def _strand(self, strand: SourcedMessage, entry: Entry | None, last: Entry | None) -> None:
         before: Piece | None = None
         for source, block in strand.parts:
             piece = self.telling.homes.get(id(block)) or self._answered(block)
@@ -177,7 +177,7 @@ class _Stitcher:
 
     def _add(
         self,
-        strand: Strand,
+        strand: SourcedMessage,
         entry: Entry | None,
         last: Entry | None,
         before: Piece | None,

@@ -11,12 +11,12 @@ from typing import Any
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import pi_repair, pi_stitch
 from lockstitch.formats.base import Context, Format, Glimpse, Transcript
-from lockstitch.formats.history import Aside, Strand
+from lockstitch.formats.history import Aside, SourcedMessage
 from lockstitch.formats.pi_blocks import message_of
 from lockstitch.formats.pi_head import id_in, is_header
 from lockstitch.formats.pi_session import Session, is_prompt
 from lockstitch.formats.records import Record, as_str
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
 
 _HEAD = frozenset({"version", "timestamp", "cwd"})
@@ -109,7 +109,7 @@ class Pi(Format):
         return pi_repair.straighten(transcript, ledger)
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return pi_stitch.stitch(transcript, strands, ledger)
 

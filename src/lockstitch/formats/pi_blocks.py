@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from lockstitch.model.parts import Path
+from lockstitch.conversation.parts import Path
 
 USER, ASSISTANT, RESULT = "user", "assistant", "toolResult"
 TOOL_RESULT = "tool_result"

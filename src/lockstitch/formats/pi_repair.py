@@ -15,7 +15,7 @@ from lockstitch.formats.pi_blocks import ASSISTANT, RESULT, USER, message_of
 from lockstitch.formats.pi_head import HEADER, rebuilt
 from lockstitch.formats.pi_session import Session
 from lockstitch.formats.records import JSON, Record, amended, new_record
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.graph import CYCLE, DANGLING, Break, Graph, Node
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
 from lockstitch.formats.pi_blocks import (
@@ -25,7 +26,6 @@ from lockstitch.formats.pi_blocks import (
 )
 from lockstitch.formats.pi_head import HEADER, is_header
 from lockstitch.formats.records import Record
-from lockstitch.model.parts import Path
 
 COMPACTION = "compaction"
 

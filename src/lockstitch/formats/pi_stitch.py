@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.history import NEW, Strand
+from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.formats.pi_blocks import (
     ASSISTANT,
     RESULT,
@@ -25,8 +26,7 @@ from lockstitch.formats.pi_repair import new_id
 from lockstitch.formats.pi_session import COMPACTION, Session, is_result
 from lockstitch.formats.records import Record, amended, new_record
 from lockstitch.formats.slots import Earlier, steady
-from lockstitch.model.parts import Path
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 
 _OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
@@ -47,7 +47,9 @@ class Unit(Struct, eq=False):
         return self.number == NEW
 
 
-def stitch(transcript: Transcript, strands: Sequence[Strand], ledger: Ledger) -> list[Record]:
+def stitch(
+    transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+) -> list[Record]:
     """Give the records of the file in which the conversation is the healed one."""
     stitcher = _Stitcher(transcript)
     records = stitcher.stitch(strands)
@@ -69,7 +71,7 @@ class _Stitcher:
         self.used: set[int] = set()
         self.made = 0
 
-    def stitch(self, strands: Sequence[Strand]) -> list[Record]:
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         units = [unit for strand in strands for unit in self._units(strand)]
         for unit, near in zip(units, self._neighbours(units), strict=True):
             unit.record = self._fresh(unit, near) if unit.is_new else self._kept(unit)
@@ -90,7 +92,7 @@ class _Stitcher:
 
     # Which entry holds which blocks.
 
-    def _units(self, strand: Strand) -> list[Unit]:
+    def _units(self, strand: SourcedMessage) -> list[Unit]:
         role = str(strand.message.get("role"))
         units: list[Unit] = []
         for source, block in strand.parts:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.conversation.json_text import dump_like
+from lockstitch.conversation.parts import RESULT, USER, Path
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import ENOUGH, dialect_of, find_doubt, marks_of, new_dialect
 from lockstitch.errors import AmbiguousDialect
 from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.formats.records import BOM, Record, amended, raw_of
 from lockstitch.formats.slots import Home, enter, lay, value_at
-from lockstitch.model.parts import RESULT, USER, Path
-from lockstitch.repair.ledger import Ledger
-from lockstitch.splices import alike
+from lockstitch.repair.draft import Ledger
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Shortened, Sorting, Story
@@ -111,7 +111,7 @@ class PlainList(Format):
         return records
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         data = transcript.context.data
         homes, stored = transcript.state
@@ -119,14 +119,14 @@ class PlainList(Format):
         raw = {id(message): stored[number] for number, message in enumerate(spoken)}
         listed = any(_names_calls(message) for message in stored)
 
-        def written(strand: Strand) -> Strand:
+        def written(strand: SourcedMessage) -> SourcedMessage:
             message = raw.get(id(strand.message), strand.message)
             message = _listed(message) if listed else message
-            return Strand(message, strand.origin, strand.parts)
+            return SourcedMessage(message, strand.origin, strand.parts)
 
         def make(message: Any, near: Record) -> Record:
             sample = raw_of(data, near).decode("utf-8", "surrogatepass")
-            return Record("", message, fresh=alike(sample, message).encode())
+            return Record("", message, fresh=dump_like(sample, message).encode())
 
         return lay(transcript, homes, [*map(written, strands)], make)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from lockstitch.conversation.parts import USER
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.compacting import Shortened, Sorting, Story
 from lockstitch.formats.doctor import LOSSY
-from lockstitch.formats.history import NEW, Strand, weave
+from lockstitch.formats.history import NEW, SourcedMessage, trace_sources
+from lockstitch.heal import plan_stored
 from lockstitch.journal.projection import SUMMARY
-from lockstitch.lists import plan_stored
-from lockstitch.model.parts import USER
 
 
 def sorting(transcript: Transcript) -> Sorting:
@@ -24,9 +24,9 @@ def sorting(transcript: Transcript) -> Sorting:
     return Sorting(summary=NEW, shortens=True)
 
 
-def strands(transcript: Transcript, story: Story, out: Shortened) -> list[Strand]:
+def strands(transcript: Transcript, story: Story, out: Shortened) -> list[SourcedMessage]:
     """Give the messages of the shorter list, each with where it comes from."""
     history = transcript.history
     messages = story.listed(out)
     made = plan_stored(messages, history.dialect, history.model, LOSSY)
-    return weave(history, made.plain if made.healed else messages)
+    return trace_sources(history, made.plain if made.healed else messages)

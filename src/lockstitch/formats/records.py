@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from lockstitch.splices import dump, splice
+from lockstitch.conversation.json_text import dump, set_value
 
 JSON = "json"
 DOCUMENT = "document"
@@ -63,7 +63,7 @@ def amended(data: bytes, record: Record, path: tuple[str | int, ...], value: Any
     """Give a record with another value at a path; what is not on the path keeps its bytes."""
     changed = _with(record.value, path, value)
     text = raw_of(data, record).decode("utf-8", "surrogatepass") if data else ""
-    fresh = splice(text, path, value).encode() if text else encode(changed)
+    fresh = set_value(text, path, value).encode() if text else encode(changed)
     return structs.replace(record, value=changed, fresh=fresh)
 
 

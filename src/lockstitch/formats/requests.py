@@ -15,10 +15,10 @@ from lockstitch.dialects.registry import dialect_of, messages_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.formats import doctor
 from lockstitch.formats.base import LINES, Context, Format, Transcript
-from lockstitch.formats.history import History, Strand
+from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.formats.plain import PlainList, doubt_of
 from lockstitch.formats.records import Record
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 
 _PLAIN = PlainList()
 _USUAL = "openai-chat"
@@ -78,7 +78,7 @@ class Requests(Format):
         return records
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         raise UsageError("a file of requests has no conversation of its own")
 

@@ -13,11 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
+from lockstitch.conversation.json_text import dump_like, replace_list
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.history import History, Strand, parts_of
+from lockstitch.formats.history import History, SourcedMessage, parts_of
 from lockstitch.formats.records import Record, amended, raw_of
-from lockstitch.model.parts import Path
-from lockstitch.splices import alike, reweave
 
 _FRONT = -1
 
@@ -85,7 +85,7 @@ class Earlier(Generic[T]):
 
 
 def lay(
-    transcript: Transcript, homes: Sequence[Home], strands: Sequence[Strand], make: Make
+    transcript: Transcript, homes: Sequence[Home], strands: Sequence[SourcedMessage], make: Make
 ) -> list[Record]:
     """Give the records that hold the healed messages; ``make`` makes the record of a new one."""
     return _Layout(transcript, homes, strands, make).records()
@@ -95,7 +95,11 @@ class _Layout:
     """Which message stays where, and what follows it, by the numbers of the old messages."""
 
     def __init__(
-        self, transcript: Transcript, homes: Sequence[Home], strands: Sequence[Strand], make: Make
+        self,
+        transcript: Transcript,
+        homes: Sequence[Home],
+        strands: Sequence[SourcedMessage],
+        make: Make,
     ) -> None:
         self.data = transcript.context.data
         self.source = transcript.records
@@ -159,7 +163,7 @@ class _Layout:
         if home.path:
             return amended(self.data, record, home.path, new)
         text = raw_of(self.data, record).decode("utf-8", "surrogatepass")
-        return structs.replace(record, value=new, fresh=alike(text, new).encode())
+        return structs.replace(record, value=new, fresh=dump_like(text, new).encode())
 
     def _list(self, record: Record, origins: Sequence[int]) -> Record:
         path = self.homes[origins[0]].path[:-1]
@@ -189,7 +193,7 @@ def relisted(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
     if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
         return record
     text = raw_of(data, record).decode("utf-8", "surrogatepass")
-    fresh = reweave(text, path, old, new).encode()
+    fresh = replace_list(text, path, old, new).encode()
     return structs.replace(record, value=_put(record.value, path, new), fresh=fresh)
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
+from lockstitch.conversation.json_text import dump_like, replace_list
+from lockstitch.conversation.parts import Path
 from lockstitch.formats.base import SQLITE, Format
 from lockstitch.formats.lines import reading
 from lockstitch.formats.records import Record, amended, encode
-from lockstitch.model.parts import Path
-from lockstitch.splices import alike, reweave
 
 if TYPE_CHECKING:
     from lockstitch.formats.untrusted import Connection
@@ -159,7 +159,7 @@ def new_row(table: Table, value: Columns) -> Row:
 def put(row: Row, path: Path, new: Any) -> Row:
     """Give a row with another value at a path of its JSON; the rest keeps its bytes."""
     if not path:
-        fresh = alike(row.text, new).encode() if row.readable else encode(new)
+        fresh = dump_like(row.text, new).encode() if row.readable else encode(new)
         return _with(row, new, fresh)
     inner = Record(row.place, row.json, fresh=row.text.encode())
     changed = amended(b"\n", inner, path, new)
@@ -168,7 +168,7 @@ def put(row: Row, path: Path, new: Any) -> Row:
 
 def put_list(row: Row, new: list[Any]) -> Row:
     """Give a row whose JSON is another list; elements that are in both keep their bytes."""
-    return _with(row, new, reweave(row.text, (), row.json, new).encode())
+    return _with(row, new, replace_list(row.text, (), row.json, new).encode())
 
 
 def put_fields(row: Row, new: dict[str, Any]) -> Row:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from lockstitch.redaction import redacted
-from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
 from lockstitch.rules.rule import place_order
 from lockstitch.sessions import Difference

@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.conversation.pairing import ANSWER
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import place_in_store
 from lockstitch.formats.history import History
 from lockstitch.journal.state import Item, Reply, Spoken
-from lockstitch.model.pairing import ANSWER
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, Message
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
 from lockstitch.transcript.journals import Told

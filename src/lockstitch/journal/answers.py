@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import RESULT, USER, Message, Part
 from lockstitch.dialects import script
 from lockstitch.dialects.base import Dialect, as_text
 from lockstitch.dialects.placeholders import (
@@ -27,8 +29,6 @@ from lockstitch.journal.events import Denied, Finished
 from lockstitch.journal.everyday import SPELLINGS, Result
 from lockstitch.journal.large import WIDEST, Large, text_ends
 from lockstitch.journal.state import Call
-from lockstitch.model.parts import RESULT, USER, Message, Part
-from lockstitch.model.zones import GROUPED
 
 DENIED = "[lockstitch] This tool call was not allowed to run."
 LEFT_OUT = "[lockstitch] {count} characters are left out here; record {seq} has all of it."

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from lockstitch.model.parts import ASSISTANT, USER
+from lockstitch.conversation.parts import ASSISTANT, USER
 
 Fields = dict[str, Any]
 _CHAT = frozenset({"role", "content", "tool_calls"})

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from lockstitch.conversation.parts import ASSISTANT
 from lockstitch.dialects.fitting import Ids
 from lockstitch.dialects.script import (
     NeutralCall,
@@ -22,7 +23,6 @@ from lockstitch.dialects.script import (
     is_blank_text,
 )
 from lockstitch.journal.everyday import SPELLINGS
-from lockstitch.model.parts import ASSISTANT
 
 _DECODE = msgspec.json.Decoder().decode
 # Ids and names that every receiver takes as they are.

@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch.conversation.pairing import FLAT, NOWHERE, pair_messages
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, SYSTEM, USER, Message, Part
 from lockstitch.dialects.base import Dialect, as_text
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.render import is_failed
 from lockstitch.dialects.replies import calls_in, provider_of
 from lockstitch.journal.events import Asked, Event, Finished, Replied, Said, text_payload
-from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, SYSTEM, USER, Message, Part
-from lockstitch.model.zones import FLAT, thread
 from lockstitch.repair.pairing import ORPHAN_LABEL
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -55,7 +54,7 @@ class _Import:
         self.provider = provider
         self.messages = dialect.read(raw)
         placeholder, same = dialect.is_placeholder, dialect.same_result
-        self.threads = thread(self.messages, dialect.layout, dialect.keys, placeholder, same)
+        self.threads = pair_messages(self.messages, dialect.layout, dialect.keys, placeholder, same)
         self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
         self.paired = set(self.threads.pairing.answers)
         self.results = {id(part): number for number, part in enumerate(self.threads.results)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lockstitch.conversation.narrowing import Excerpt, Walker, find_excerpt
+from lockstitch.conversation.parts import MEDIA, Message, sort_parts
 from lockstitch.dialects.fast import PROOFS, QuickProof, encoded_size
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.given import Given
-from lockstitch.model.parts import MEDIA, Message, sort_parts
-from lockstitch.model.stretches import Excerpt, Walker, excerpt
-from lockstitch.rules import Case, Request, examine
+from lockstitch.heal import HealInput
+from lockstitch.rules import Case, RequestContext, examine
 
 # Below this no result can be a giant one, and a list has a size that everybody takes.
 _UNREMARKABLE = 10 * 1024 * 1024
@@ -74,7 +74,7 @@ class Judge:
             if made.is_valid:
                 self._proof, self._odd = made.walker, made.odd
                 return True
-        given = Given(messages, self.name, self.model, ())
+        given = HealInput(messages, self.name, self.model, ())
         return given.is_proven or not examine(given.case())
 
     def _accepts_more(self, messages: list[Any], bound: int | None) -> bool:
@@ -178,7 +178,7 @@ def _is_reply(message: Any) -> bool:
 
 def _case(profile: Profile, model: str | None, messages: list[Any]) -> Case:
     dialect = new_dialect(profile.dialect)
-    request = Request(dialect, profile, traits_of(model), model=model)
+    request = RequestContext(dialect, profile, traits_of(model), model=model)
     return Case(request, dialect.read(messages))
 
 
@@ -209,7 +209,7 @@ def _markers_in(messages: list[Message]) -> int:
     )
 
 
-class Made(Given):
+class Made(HealInput):
     """A list of plain data that was made here: only where its messages stand is to be judged.
 
     ``odd`` are the messages that needed a longer look.
@@ -235,6 +235,6 @@ class Made(Given):
         if walker is None or not self.value:
             return None
         self.walker = walker
-        found = excerpt(self.value, walker, with_ends=model is not None)
+        found = find_excerpt(self.value, walker, with_ends=model is not None)
         is_narrow = found is not None and len(found.numbers) * 2 <= len(self.value)
         return found if is_narrow else None

@@ -13,6 +13,8 @@ from typing import Any, TypeGuard
 
 from msgspec import Struct, structs
 
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.fitting import Ids
@@ -28,6 +30,7 @@ from lockstitch.dialects.script import (
     text_turn,
 )
 from lockstitch.errors import Unreadable
+from lockstitch.heal import Plan, plan
 from lockstitch.journal import everyday, foreign
 from lockstitch.journal.answers import (
     Answer,
@@ -46,9 +49,6 @@ from lockstitch.journal.judging import Judge, is_small
 from lockstitch.journal.large import Large
 from lockstitch.journal.state import Call, Item, Late, Reply, Spoken, Summary, View
 from lockstitch.journal.values import Values
-from lockstitch.lists import Plan, plan
-from lockstitch.model.parts import ASSISTANT, USER
-from lockstitch.model.zones import GROUPED
 
 UNREADABLE = "[lockstitch] A reply in a form that this version cannot read stood here."
 OWN = (Spoken, Reply)

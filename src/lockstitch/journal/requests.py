@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from lockstitch.conversation.message_list import MessageList
 from lockstitch.dialects.fitting import Ids
 from lockstitch.journal.events import Partial, Replied
 from lockstitch.journal.judging import Judge
@@ -27,7 +28,6 @@ from lockstitch.journal.projection import (
     weights,
 )
 from lockstitch.journal.state import Call, Item, Reply, Settled, Spoken, View
-from lockstitch.model.handed import Messages
 
 Who = tuple[str, str | None, str | None]
 # So many requests are kept, each for another receiver.
@@ -133,7 +133,7 @@ class Kept:
         self._projector, self._made = None, []
         if not self.judge.settled:
             return messages
-        given = messages if isinstance(messages, Messages) else Messages(messages)
+        given = messages if isinstance(messages, MessageList) else MessageList(messages)
         given.share(self.judge.settled)
         return given
 
@@ -145,7 +145,7 @@ class Kept:
         projector.changed = self.mark.changed
         projector.ids = self._ids
         projector.ids.back_to(self.mark.ids)
-        return Messages(self.messages)
+        return MessageList(self.messages)
 
     def _settle(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
         """Keep what comes before the last of some places."""

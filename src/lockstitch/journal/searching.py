@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import messages_in
@@ -20,7 +21,6 @@ from lockstitch.journal.answers import known, said_as
 from lockstitch.journal.checkpoints import Begun, line_of
 from lockstitch.journal.events import Event, Finished, Partial, Replied, Said, event_of, value_of
 from lockstitch.journal.records import Record
-from lockstitch.model.parts import ASSISTANT, RESULT, SYSTEM, TEXT
 
 Who = Literal["user", "assistant", "system", "result"]
 Payload = Callable[[str], bytes]

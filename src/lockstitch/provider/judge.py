@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.lists import check
+from lockstitch.heal import check
 from lockstitch.provider.anthropic import Anthropic
 from lockstitch.provider.bedrock import Bedrock
 from lockstitch.provider.gemini import Gemini

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.conversation.parts import TEXT, USER
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import LockstitchError
-from lockstitch.model.parts import TEXT, USER
 from lockstitch.provider.delivery import End
 from lockstitch.provider.faults import NONE, Fault, Faults
 from lockstitch.provider.judge import Verdict, judge

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.conversation.json_text import decode
 from lockstitch.errors import UsageError
-from lockstitch.lists import Plan, plan_sent
+from lockstitch.heal import Plan, plan_sent
 from lockstitch.proxy.proving import is_clean, is_proven
 from lockstitch.proxy.writing import Written, rewritten
 from lockstitch.rules import ERROR
-from lockstitch.unread import decode
 
 _SKIMMED = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

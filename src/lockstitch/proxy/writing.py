@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.model.parts import Path
+from lockstitch.conversation.json_text import dump, raw_decode, skip_space
+from lockstitch.conversation.parts import Path
 from lockstitch.repair.edits import DELETE, INSERT, MOVE, REPLACE, Edit
-from lockstitch.splices import dump, skip
-from lockstitch.unread import raw_decode
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
@@ -325,19 +324,19 @@ def _read(data: bytes, start: int, end: int) -> Members:
     keyed = text[0] == "{"
     sizes = _Sizes(text, start)
     found = Members([], [], [], [])
-    at = skip(text, 1)
+    at = skip_space(text, 1)
     while text[at] not in "]}":
         name: str | int = len(found.starts)
         begin = at
         if keyed:
             name, at = raw_decode(text, at, strict=False)
-            at = skip(text, skip(text, at) + 1)
+            at = skip_space(text, skip_space(text, at) + 1)
         value = at
         at = raw_decode(text, at, strict=False)[1]
         _add(found, name, (sizes.at(begin), sizes.at(value), sizes.at(at)))
-        at = skip(text, at)
+        at = skip_space(text, at)
         if text[at] == ",":
-            at = skip(text, at + 1)
+            at = skip_space(text, at + 1)
     return found
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch.conversation.json_text import dump, is_json
 from lockstitch.redaction import encodings
 from lockstitch.redaction.names import kind_of
 from lockstitch.redaction.spans import KNOWN, spans
-from lockstitch.splices import dump
-from lockstitch.unread import is_json
 
 # A path is a chain from the inside out, (outer, step): most are never written down.
 Trail = tuple[Any, Any] | None

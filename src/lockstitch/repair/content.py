@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, copy_part, replace_at
-from lockstitch.dialects.profiles import ANYTHING, BLANK
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
     CALL,
@@ -20,8 +19,9 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
-from lockstitch.model.zones import GROUPED
-from lockstitch.repair.draft import Draft
+from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, copy_part, replace_at
+from lockstitch.dialects.profiles import ANYTHING, BLANK
+from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import content as rules
 from lockstitch.rules.rule import Rule, shown
 
@@ -31,7 +31,7 @@ DOCUMENT_NOTE = "[lockstitch] This message holds a document."
 ROLE_LABEL = "[lockstitch] Text of a message with role {role}:"
 
 
-def clear_malformed(draft: Draft) -> None:
+def clear_malformed(draft: RepairDraft) -> None:
     """LS414: keep what is text, set the rest aside."""
     kept: list[Message] = []
     for message in draft.messages:
@@ -43,7 +43,7 @@ def clear_malformed(draft: Draft) -> None:
     draft.messages[:] = kept
 
 
-def _as_text_message(draft: Draft, message: Message) -> list[Message]:
+def _as_text_message(draft: RepairDraft, message: Message) -> list[Message]:
     place = draft.place_at(message)
     if isinstance(message.raw, str) and message.raw.strip():
         text = f"{ROLE_LABEL.format(role='unknown')}\n{message.raw}"
@@ -56,7 +56,7 @@ def _as_text_message(draft: Draft, message: Message) -> list[Message]:
     return []
 
 
-def _clear_parts(draft: Draft, message: Message) -> None:
+def _clear_parts(draft: RepairDraft, message: Message) -> None:
     if message.flaw:
         message.flaw = ""
         message.touch()
@@ -81,7 +81,7 @@ def _clear_parts(draft: Draft, message: Message) -> None:
         draft.keep_parts(message, kept)
 
 
-def spell_results(draft: Draft) -> None:
+def spell_results(draft: RepairDraft) -> None:
     """LS416: keep what a result carries, as something a result may carry."""
     for message in draft.messages:
         parts = [_with_payload(draft, part) for part in message.parts]
@@ -89,7 +89,7 @@ def spell_results(draft: Draft) -> None:
             draft.keep_parts(message, parts)
 
 
-def _with_payload(draft: Draft, part: Part) -> Part:
+def _with_payload(draft: RepairDraft, part: Part) -> Part:
     dialect = draft.dialect
     if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
         return part
@@ -98,7 +98,7 @@ def _with_payload(draft: Draft, part: Part) -> Part:
     return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
 
 
-def house_parts(draft: Draft) -> None:
+def house_parts(draft: RepairDraft) -> None:
     """LS413: move calls into messages of the assistant, and results out of them."""
     if draft.profile.layout != GROUPED:
         _house_calls(draft)
@@ -113,7 +113,7 @@ def house_parts(draft: Draft) -> None:
     draft.messages[:] = housed
 
 
-def _split_by_role(draft: Draft, message: Message) -> list[Message]:
+def _split_by_role(draft: RepairDraft, message: Message) -> list[Message]:
     runs: list[tuple[str, list[Part]]] = []
     for part in message.parts:
         role = message.role
@@ -133,7 +133,7 @@ def _split_by_role(draft: Draft, message: Message) -> list[Message]:
     return messages
 
 
-def _house_calls(draft: Draft) -> None:
+def _house_calls(draft: RepairDraft) -> None:
     """Give calls that another's message lists a message of the assistant, right behind it."""
     housed: list[Message] = []
     known: set[str] = set()
@@ -159,7 +159,7 @@ def _spelled(raw: Any) -> str:
         return repr(raw)
 
 
-def _calls_elsewhere(draft: Draft, part: Part, known: set[str]) -> list[Part]:
+def _calls_elsewhere(draft: RepairDraft, part: Part, known: set[str]) -> list[Part]:
     """Return the calls that have to move; what is no call, and what was said before, goes."""
     if part.flavor != CALLS_ELSEWHERE:
         return []
@@ -178,7 +178,7 @@ def _calls_elsewhere(draft: Draft, part: Part, known: set[str]) -> list[Part]:
     return calls
 
 
-def fill_blanks(draft: Draft) -> None:
+def fill_blanks(draft: RepairDraft) -> None:
     """LS401 and LS404: no blank texts, no messages without content."""
     kept: list[Message] = []
     for position, message in enumerate(draft.messages):
@@ -191,7 +191,7 @@ def fill_blanks(draft: Draft) -> None:
     draft.messages[:] = kept
 
 
-def _drop_blank_texts(draft: Draft, message: Message, is_last: bool) -> None:
+def _drop_blank_texts(draft: RepairDraft, message: Message, is_last: bool) -> None:
     if draft.profile.rejects_text == ANYTHING:
         return
     if is_last and message.role == ASSISTANT and [part.raw for part in message.parts] == [""]:
@@ -206,7 +206,7 @@ def _drop_blank_texts(draft: Draft, message: Message, is_last: bool) -> None:
     draft.keep_parts(message, kept)
 
 
-def _drop_blank_blocks(draft: Draft, message: Message) -> None:
+def _drop_blank_blocks(draft: RepairDraft, message: Message) -> None:
     """No blank text blocks inside results either."""
     if draft.profile.rejects_text != BLANK or not message.has(RESULT):
         return
@@ -215,7 +215,7 @@ def _drop_blank_blocks(draft: Draft, message: Message) -> None:
         draft.keep_parts(message, parts)
 
 
-def _without_blank_blocks(draft: Draft, part: Part) -> Part:
+def _without_blank_blocks(draft: RepairDraft, part: Part) -> Part:
     if part.kind != RESULT or not rules.has_blank_block(part):
         return part
     path = ("toolResult", "content") if "toolResult" in part.raw else ("content",)
@@ -227,7 +227,7 @@ def _without_blank_blocks(draft: Draft, part: Part) -> Part:
     return copy_part(part, replace_at(part.raw, path, fresh))
 
 
-def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:
+def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
     if draft.profile.dialect in ("openai-chat", "langchain"):
         return message.raw is not None and rules.lacks_content(draft.case_of(message), 0)
     if message.parts:
@@ -239,7 +239,7 @@ def _is_empty(draft: Draft, message: Message, is_last: bool) -> bool:
     return not (allowed and message.role == ASSISTANT and message.state != CHANGED)
 
 
-def _fill(draft: Draft, message: Message) -> bool:
+def _fill(draft: RepairDraft, message: Message) -> bool:
     """Give an empty message content; False means that it should go."""
     place = draft.place_at(message)
     takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
@@ -262,7 +262,7 @@ def _fill(draft: Draft, message: Message) -> bool:
     return True
 
 
-def unmark_cache(draft: Draft) -> None:
+def unmark_cache(draft: RepairDraft) -> None:
     """LS402 and LS403: take cache markers off where they cannot stand, or are too many."""
     if draft.profile.dialect != "anthropic":
         return
@@ -281,13 +281,13 @@ def unmark_cache(draft: Draft) -> None:
         _unmark(draft, message, part, rules.CACHE_MARKERS)
 
 
-def _unmark(draft: Draft, message: Message, part: Part, rule: Rule) -> None:
+def _unmark(draft: RepairDraft, message: Message, part: Part, rule: Rule) -> None:
     part.raw = {key: value for key, value in part.raw.items() if key != "cache_control"}
     message.touch(COSMETIC)
     draft.ledger.note(rule, "rewritten", draft.place(part), "a cache marker was removed")
 
 
-def add_text_to_documents(draft: Draft) -> None:
+def add_text_to_documents(draft: RepairDraft) -> None:
     """LS415: a short text beside a document that stands alone."""
     if draft.profile.dialect != "bedrock":
         return
@@ -299,7 +299,7 @@ def add_text_to_documents(draft: Draft) -> None:
             draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
 
 
-def other_fields(draft: Draft, raw: dict[str, Any]) -> dict[str, Any]:
+def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:
     """Give the fields of a message that its parts do not speak for."""
     spoken = {"role", "content", "parts"}
     if draft.profile.dialect in ("openai-chat", "langchain"):

@@ -1,14 +1,16 @@
-"""A draft: the list under repair, with the ledger of what was done to it."""
+"""The ledger of a repair: what was changed, moved, invented, and what had to go.
+
+A draft: the list under repair, with the ledger of what was done to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from lockstitch.dialects.base import Dialect
-from lockstitch.model.parts import (
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CHANGED,
     COSMETIC,
@@ -17,12 +19,51 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
-from lockstitch.repair.ledger import Ledger
+from lockstitch.dialects.base import Dialect, as_json
 from lockstitch.rules.case import Case
 from lockstitch.rules.rule import Rule
 
 
-class Draft:
+class Change(Struct, frozen=True, kw_only=True):
+    """One thing a repair did. ``place`` is in the original list; no message content."""
+
+    code: str
+    action: str
+    place: str
+    note: str
+
+    def __str__(self) -> str:
+        """Say it as one line of a log: code, what was done, where, and details."""
+        return f"{self.code} {self.action} at {self.place}: {self.note}."
+
+
+class Quarantined(Struct, frozen=True, kw_only=True):
+    """A value that could not stay, whole, with the place it came from."""
+
+    code: str
+    place: str
+    value: Any
+    size: int
+
+
+class Ledger(Struct):
+    """Collects what the passes of a repair do."""
+
+    changes: list[Change]
+    quarantine: list[Quarantined]
+
+    def note(self, rule: Rule, action: str, place: str, note: str) -> None:
+        """Write one change down."""
+        self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
+
+    def set_aside(self, rule: Rule, place: str, value: Any, size: int = -1) -> None:
+        """Keep a value that had to go; ``size`` is that of what it stands for, if it is no copy."""
+        if size < 0:
+            size = len(value) if isinstance(value, (str, bytes)) else len(as_json(value))
+        self.quarantine.append(Quarantined(code=rule.code, place=place, value=value, size=size))
+
+
+class RepairDraft:
     """Messages that passes edit in place; nothing of the raw data is ever mutated."""
 
     def __init__(self, case: Case) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, json, structs
 
-from lockstitch.model.parts import Path
+from lockstitch.conversation.parts import Path
 
 INSERT = "insert"
 REPLACE = "replace"
@@ -247,7 +247,7 @@ def apply(edits: Iterable[Edit], before: Any) -> Any:
     """Apply edits to the list or body they were made for; untouched values are shared."""
     # places start with the name of the list, which a bare list does not contain
     skip = 1 if isinstance(before, list) else 0
-    tree = _Node()
+    tree = _EditTree()
     for edit in edits:
         tree.add(edit, edit.path[skip:])
         if edit.op == MOVE:
@@ -264,20 +264,20 @@ def _value_of(edit: Edit, before: Any, skip: int) -> Any:
     return value
 
 
-class _Node:
+class _EditTree:
     """The edits at and below one place."""
 
     def __init__(self) -> None:
-        self.below: dict[str | int, _Node] = {}
+        self.below: dict[str | int, _EditTree] = {}
         self.inserts: list[Edit] = []
         self.replacement: Edit | None = None
         self.deleted = False
 
-    def reach(self, path: Path) -> _Node:
+    def reach(self, path: Path) -> _EditTree:
         """Give the node at a path, made where it is missing."""
         node = self
         for step in path:
-            node = node.below.setdefault(step, _Node())
+            node = node.below.setdefault(step, _EditTree())
         return node
 
     def add(self, edit: Edit, path: Path) -> None:

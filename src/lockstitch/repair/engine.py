@@ -12,17 +12,16 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from lockstitch.conversation.pairing import FLAT
+from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part
 from lockstitch.dialects.fast import narrow
-from lockstitch.model.parts import CHANGED, REASONING, Message, Part
-from lockstitch.model.zones import FLAT
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
-from lockstitch.repair.draft import Draft
-from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.repair.draft import Change, Quarantined, RepairDraft
 from lockstitch.rules import ERROR, Case, Finding, examine
 from lockstitch.rules import media as media_rules
 from lockstitch.rules.rule import place_order
 
-Pass = Callable[[Draft], None]
+Pass = Callable[[RepairDraft], None]
 _ROUNDS = 5
 NONE: frozenset[str] = frozenset()
 
@@ -38,11 +37,11 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS304",), reasoning.drop_foreign),
     (("LS110",), pairing.order_texts),
     (("LS207",), identity.empty_arguments),
-    (("LS1", "LS201", "LS301"), pairing.mend_pairs),
+    (("LS1", "LS201", "LS301"), pairing.repair_pairs),
     (("LS306",), reasoning.drop_trailing),
-    (("LS307", "LS308", "LS310"), reasoning.mend_items),
+    (("LS307", "LS308", "LS310"), reasoning.repair_items),
     (("LS503",), media.free_error_media),
-    (("LS501", "LS502"), media.mend_images),
+    (("LS501", "LS502"), media.repair_images),
     (("LS504",), media.shed_bytes),
     (("LS411",), turns.place_system),
     (("LS402", "LS403"), content.unmark_cache),
@@ -56,7 +55,7 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS407",), turns.close_with_user),
     (("LS210",), identity.fit_names),
     (("LS201", "LS202", "LS203", "LS204", "LS205"), identity.fit_ids),
-    (("LS206",), identity.mend_item_ids),
+    (("LS206",), identity.repair_item_ids),
     (("LS208",), identity.drop_dead_references),
     (("LS209",), identity.define_tools),
     (("LS311",), reasoning.sign_calls),
@@ -66,7 +65,7 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
 )
 
 
-class Outcome(Struct):
+class RepairOutcome(Struct):
     """What a repair came to: the new list and body, the ledger, and what is left.
 
     ``origins`` gives for each message its index in the list under repair, -1 for a new one.
@@ -80,14 +79,14 @@ class Outcome(Struct):
     remaining: list[Finding]
 
 
-def mend(
+def repair_case(
     case: Case,
     raw: Sequence[Any],
     findings: Sequence[Finding],
     spared: frozenset[str] = NONE,
     *,
     only_errors: bool = False,
-) -> Outcome:
+) -> RepairOutcome:
     """Repair a case; on success ``remaining`` holds at most what no repair is meant for.
 
     Rules in ``spared`` are not acted upon: what they find stays, and does not count as failure.
@@ -116,18 +115,20 @@ def mend(
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]
     changes = sorted(ledger.changes, key=lambda change: place_order(change.place))
-    return Outcome(rendered, origins, draft.body, changes, ledger.quarantine, left)
+    return RepairOutcome(rendered, origins, draft.body, changes, ledger.quarantine, left)
 
 
-def _drafted(case: Case, raw: Sequence[Any], findings: Sequence[Finding]) -> tuple[Case, Draft]:
+def _drafted(
+    case: Case, raw: Sequence[Any], findings: Sequence[Finding]
+) -> tuple[Case, RepairDraft]:
     """Make the draft; text that cannot be encoded is mended in the raw data, before the view."""
     if not any(finding.code in ("LS505", "LS506") for finding in findings):
-        return case, Draft(case)
+        return case, RepairDraft(case)
     clean = [_scrubbed(message) for message in raw]
     fresh = Case(case.request, case.dialect.read(clean))
-    draft = Draft(fresh)
+    draft = RepairDraft(fresh)
     # from the end, since a reasoning item that is hit goes as a whole
-    left = reasoning.Removal(draft)
+    left = reasoning.ItemRemoval(draft)
     for index in range(len(draft.messages) - 1, -1, -1):
         message = draft.messages[index]
         if clean[index] is raw[index] or _note_scrubbed(draft, message, raw[index]):
@@ -145,7 +146,7 @@ def _scrubbed(message: Any) -> Any:
         return message
 
 
-def _note_scrubbed(draft: Draft, message: Message, old: Any) -> bool:
+def _note_scrubbed(draft: RepairDraft, message: Message, old: Any) -> bool:
     """Note what was replaced in a message; False if it goes, since reasoning was hit."""
     message.touch(CHANGED)
     note = "characters that cannot be sent became U+FFFD"
@@ -165,7 +166,7 @@ def _note_scrubbed(draft: Draft, message: Message, old: Any) -> bool:
     return stays
 
 
-def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:
+def _examined(draft: RepairDraft, rendered: list[Any]) -> list[Finding]:
     """Judge the outcome by the full set of rules, on a fresh view of what would be sent."""
     if draft.body is None and _is_proven(draft, rendered):
         return []
@@ -175,7 +176,7 @@ def _examined(draft: Draft, rendered: list[Any]) -> list[Finding]:
     return examine(Case(request, draft.dialect.read(rendered)))
 
 
-def _origins(draft: Draft) -> list[int]:
+def _origins(draft: RepairDraft) -> list[int]:
     """Give each message's place in the original; a new one counts as the one before it."""
     origins: list[int] = []
     for message in draft.messages:
@@ -185,6 +186,6 @@ def _origins(draft: Draft) -> list[int]:
     return origins
 
 
-def _is_proven(draft: Draft, rendered: list[Any]) -> bool:
+def _is_proven(draft: RepairDraft, rendered: list[Any]) -> bool:
     found = narrow(draft.dialect, draft.profile, rendered)
     return found is not None and not found.numbers and not draft.origin.traits.known

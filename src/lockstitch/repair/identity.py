@@ -6,10 +6,10 @@ import hashlib
 import re
 from typing import Any
 
+from lockstitch.conversation.pairing import NOWHERE
+from lockstitch.conversation.parts import CALL, REASONING, SERVER_CALL, SERVER_RESULT, Part
 from lockstitch.dialects.langchain import LangChain
-from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import CALL, REASONING, SERVER_CALL, SERVER_RESULT, Part
-from lockstitch.repair.draft import Draft
+from lockstitch.repair.draft import RepairDraft
 from lockstitch.repair.reasoning import forget_item_id, unlink_followers
 from lockstitch.rules import identity as rules
 from lockstitch.rules import pairing as pairing_rules
@@ -19,7 +19,7 @@ _UNNAMED = "unknown_tool"
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def fit_ids(draft: Draft) -> None:
+def fit_ids(draft: RepairDraft) -> None:
     """LS201 to LS205: give calls ids that are present, unique and well formed."""
     profile = draft.profile
     threads = draft.case().threads
@@ -47,7 +47,7 @@ def fit_ids(draft: Draft) -> None:
         _rename(draft, renamed)
 
 
-def _rename_servers(draft: Draft, minter: _Minter, renamed: dict[int, str]) -> None:
+def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]) -> None:
     """Give later uses of a server tool's id an id of their own, call and result together."""
     current: dict[str, str] = {}
     for message in draft.messages:
@@ -66,7 +66,7 @@ def _rename_servers(draft: Draft, minter: _Minter, renamed: dict[int, str]) -> N
 class _Minter:
     """Decides which ids must change, and to what: injective and deterministic."""
 
-    def __init__(self, draft: Draft, taken: set[str]) -> None:
+    def __init__(self, draft: RepairDraft, taken: set[str]) -> None:
         self.profile = draft.profile
         self.request = draft.origin.request
         self.taken = taken
@@ -118,7 +118,7 @@ class _Minter:
         return f"{stem}_{digest[:12]}"
 
 
-def _rename(draft: Draft, renamed: dict[int, str]) -> None:
+def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
     dialect = draft.dialect
     for message in draft.messages:
         if not any(id(part) in renamed for part in message.parts):
@@ -135,7 +135,7 @@ def _rename(draft: Draft, renamed: dict[int, str]) -> None:
         draft.keep_parts(message, parts)
 
 
-def mend_item_ids(draft: Draft) -> None:
+def repair_item_ids(draft: RepairDraft) -> None:
     """LS206: drop item ids that are repeated, foreign or too long."""
     if draft.profile.dialect != "openai-responses":
         return
@@ -169,7 +169,7 @@ def mend_item_ids(draft: Draft) -> None:
         draft.messages[:] = kept
 
 
-def empty_arguments(draft: Draft) -> None:
+def empty_arguments(draft: RepairDraft) -> None:
     """LS207: empty arguments that do not parse; the original goes to the quarantine."""
     case = draft.case()
     for message in draft.messages:
@@ -180,7 +180,7 @@ def empty_arguments(draft: Draft) -> None:
             draft.keep_parts(message, parts)
 
 
-def _with_good_arguments(draft: Draft, case: Any, part: Part) -> Part:
+def _with_good_arguments(draft: RepairDraft, case: Any, part: Part) -> Part:
     if part.kind != CALL or not rules.argument_fault(case, part):
         return part
     place = draft.place(part)
@@ -197,7 +197,7 @@ def _with_good_arguments(draft: Draft, case: Any, part: Part) -> Part:
     return draft.dialect.with_arguments(part, {})
 
 
-def fit_names(draft: Draft) -> None:
+def fit_names(draft: RepairDraft) -> None:
     """LS210: keep the valid head of a tool name."""
     profile = draft.profile
     if not profile.name_pattern:
@@ -211,7 +211,7 @@ def fit_names(draft: Draft) -> None:
     _name_responses(draft)
 
 
-def _name_responses(draft: Draft) -> None:
+def _name_responses(draft: RepairDraft) -> None:
     """Gemini: a response carries the name of the function it answers."""
     unnamed = {id(part) for part in rules.unnamed_responses(draft.case())}
     if not unnamed:
@@ -235,7 +235,7 @@ def _name_responses(draft: Draft) -> None:
 
 
 def _with_good_name(
-    draft: Draft, pattern: re.Pattern[str], part: Part, copies: dict[str, str | None]
+    draft: RepairDraft, pattern: re.Pattern[str], part: Part, copies: dict[str, str | None]
 ) -> Part:
     if part.kind != CALL or not rules.needs_name(part):
         return part
@@ -250,7 +250,7 @@ def _with_good_name(
     return draft.dialect.with_name(part, name)
 
 
-def define_tools(draft: Draft) -> None:
+def define_tools(draft: RepairDraft) -> None:
     """LS209: declare the tools the history names, so that the request may hold their blocks."""
     if not list(rules.tools_defined(draft.case())):
         return
@@ -272,7 +272,7 @@ def define_tools(draft: Draft) -> None:
     draft.ledger.note(rules.TOOLS_MISSING, "inserted", key, note)
 
 
-def drop_dead_references(draft: Draft) -> None:
+def drop_dead_references(draft: RepairDraft) -> None:
     """LS208: drop references to tools that are not offered, and repeats in the tool list."""
     tools = (draft.body or {}).get("tools")
     if draft.profile.dialect != "anthropic" or not isinstance(tools, list) or not tools:
@@ -304,7 +304,7 @@ def _unique_tools(tools: list[Any]) -> list[Any]:
     return unique
 
 
-def _without_dead(draft: Draft, part: Part, known: set[Any]) -> Part:
+def _without_dead(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     dead = rules.dead_references(part, known)
     if not dead:
         return part
@@ -322,7 +322,7 @@ def _without_dead(draft: Draft, part: Part, known: set[Any]) -> Part:
     return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
 
-def list_twins(draft: Draft) -> None:
+def list_twins(draft: RepairDraft) -> None:
     """LS111: add calls that only a content block tells of to the list of calls."""
     dialect = draft.dialect
     if not isinstance(dialect, LangChain):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstitch.conversation.parts import MEDIA, RESULT, Message, Part, Path
 from lockstitch.dialects.base import replace_all_at, replace_at
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.media import Image, head_of, pixels, sniff
-from lockstitch.model.parts import MEDIA, RESULT, Message, Part, Path
-from lockstitch.repair.draft import Draft
+from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import media as rules
 from lockstitch.rules.rule import Rule
 
@@ -35,7 +35,7 @@ def _key(key: Any) -> Any:
     return rules.cleaned(key) if isinstance(key, str) else key
 
 
-def mend_images(draft: Draft) -> None:
+def repair_images(draft: RepairDraft) -> None:
     """LS501 and LS502: relabel images, put notes where one cannot be sent."""
     case = draft.case()
     found = rules.all_images(case)
@@ -49,7 +49,7 @@ def mend_images(draft: Draft) -> None:
         _swap(draft, swaps)
 
 
-def _judge(draft: Draft, image: Image, limit: int) -> Any:
+def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
     """Give what must stand in an image's place, or None if it may stay."""
     head = head_of(image.data)
     fault = rules.image_fault(image, head)
@@ -76,14 +76,14 @@ def _relabelled(image: Image, kind: str) -> Any:
     return {**image.block, "image_url": {**url, "url": fresh} if isinstance(url, dict) else fresh}
 
 
-def _noted(draft: Draft, image: Image, rule: Rule, why: str) -> Any:
+def _noted(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
     place = draft.place(image.part)
     draft.ledger.note(rule, "removed", place, f"a note took the place of an image: {why}")
     draft.ledger.set_aside(rule, place, image.block)
     return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
 
 
-def _swap(draft: Draft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
+def _swap(draft: RepairDraft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
     for message in draft.messages:
         if any(id(part) in swaps for part in message.parts):
             parts = [_with_swaps(part, swaps.get(id(part), [])) for part in message.parts]
@@ -99,7 +99,7 @@ def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
     return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
 
-def free_error_media(draft: Draft) -> None:
+def free_error_media(draft: RepairDraft) -> None:
     """LS503: move what is not text out of error results, behind the results."""
     if draft.profile.dialect != "anthropic":
         return
@@ -108,7 +108,7 @@ def free_error_media(draft: Draft) -> None:
             _free(draft, message)
 
 
-def _free(draft: Draft, message: Message) -> None:
+def _free(draft: RepairDraft, message: Message) -> None:
     parts: list[Part] = []
     freed: list[Part] = []
     for part in message.parts:
@@ -130,7 +130,7 @@ def _free(draft: Draft, message: Message) -> None:
     draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
 
 
-def shed_bytes(draft: Draft) -> None:
+def shed_bytes(draft: RepairDraft) -> None:
     """LS504: replace the oldest images by notes until the request fits."""
     limit = draft.profile.max_bytes
     if not limit:

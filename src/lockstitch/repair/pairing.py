@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from lockstitch.conversation.pairing import ANSWER, DUPLICATE, FLAT, GROUPED, NOWHERE, Zone
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, USER, Message, Part
 from lockstitch.dialects.base import without_id
 from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING, shown_part
-from lockstitch.model.pairing import ANSWER, DUPLICATE, NOWHERE
-from lockstitch.model.parts import ASSISTANT, CALL, RESULT, USER, Message, Part
-from lockstitch.model.zones import FLAT, GROUPED, Zone
-from lockstitch.repair.draft import Draft
+from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import pairing as rules
 from lockstitch.rules.case import Case
 from lockstitch.rules.identity import REPEATED_CALL
@@ -19,21 +18,21 @@ SECOND_LABEL = "[lockstitch] Another result of tool call {id}, kept as text."
 CALL_LABEL = "[lockstitch] Tool call kept as text: it has no result and none can be written ({id})."
 
 
-def mend_pairs(draft: Draft) -> None:
+def repair_pairs(draft: RepairDraft) -> None:
     """Pair calls and results; move, collapse, close and keep as text what needs it."""
     case = draft.case()
     if drop_repeated_calls(draft, case):
         case = draft.case()
-    _Weaver(draft, case).weave()
+    _PairRepair(draft, case).weave()
     if draft.profile.layout == FLAT:
         match_output_kinds(draft)
     drop_lone_server_parts(draft)
 
 
-class _Weaver:
+class _PairRepair:
     """Rebuilds the stretches in which calls and results do not line up."""
 
-    def __init__(self, draft: Draft, case: Case) -> None:
+    def __init__(self, draft: RepairDraft, case: Case) -> None:
         self.draft = draft
         self.case = case
         self.threads = self.case.threads
@@ -312,7 +311,7 @@ def _with_text(parts: list[Part], text: list[Part]) -> list[Part]:
     return parts[:heads] + text + parts[heads:]
 
 
-def drop_repeated_calls(draft: Draft, case: Case) -> bool:
+def drop_repeated_calls(draft: RepairDraft, case: Case) -> bool:
     """Drop a call that repeats another of its turn to the letter and has no result of its own."""
     threads = case.threads
     seen: dict[tuple[int, str], Part] = {}
@@ -340,7 +339,7 @@ def _is_same_call(one: Part, other: Part) -> bool:
         return False
 
 
-def _take_parts(draft: Draft, gone: set[int]) -> None:
+def _take_parts(draft: RepairDraft, gone: set[int]) -> None:
     """Take parts out of their messages; a message left with nothing goes too."""
     kept: list[Message] = []
     for message in draft.messages:
@@ -353,7 +352,7 @@ def _take_parts(draft: Draft, gone: set[int]) -> None:
     draft.messages[:] = kept
 
 
-def match_output_kinds(draft: Draft) -> None:
+def match_output_kinds(draft: RepairDraft) -> None:
     """LS109: rewrite outputs as the kind their call asks for."""
     dialect = draft.dialect
     if not isinstance(dialect, OpenAIResponses):
@@ -374,7 +373,7 @@ def match_output_kinds(draft: Draft) -> None:
         draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
 
 
-def _become_text(draft: Draft, message: Message, result: Part) -> None:
+def _become_text(draft: RepairDraft, message: Message, result: Part) -> None:
     """Keep an output that its call cannot take as labelled text; the call is then an open one."""
     text = f"{SECOND_LABEL.format(id=label(result))}\n{draft.dialect.result_text(result)}"
     message.raw, message.role = None, USER
@@ -384,7 +383,7 @@ def _become_text(draft: Draft, message: Message, result: Part) -> None:
     draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
 
 
-def drop_lone_server_parts(draft: Draft) -> None:
+def drop_lone_server_parts(draft: RepairDraft) -> None:
     """LS108: take out halves of server-side pairs."""
     if draft.profile.dialect not in rules.BLOCKS or not draft.origin.parts.servers:
         return
@@ -395,7 +394,7 @@ def drop_lone_server_parts(draft: Draft) -> None:
         _take_parts(draft, {id(part) for part in lone})
 
 
-def order_texts(draft: Draft) -> None:
+def order_texts(draft: RepairDraft) -> None:
     """LS110: text that follows a call moves in front of the calls of its message."""
     if draft.profile.dialect not in rules.BLOCKS:
         return

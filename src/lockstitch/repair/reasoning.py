@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lockstitch.conversation.pairing import FLAT
+from lockstitch.conversation.parts import ASSISTANT, REASONING, Message, Part
 from lockstitch.dialects.base import copy_part, without_id
 from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.profiles import issuer_of
-from lockstitch.model.parts import ASSISTANT, REASONING, Message, Part
-from lockstitch.model.zones import FLAT
-from lockstitch.repair.draft import Draft
+from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import reasoning as rules
 from lockstitch.rules.rule import Rule
 
 SENTINEL = "skip_thought_signature_validator"
 
 
-def split_steps(draft: Draft) -> None:
+def split_steps(draft: RepairDraft) -> None:
     """LS301: split a message where the next step of its tool loop begins."""
     split: list[Message] = []
     for message in draft.messages:
@@ -32,7 +32,7 @@ def split_steps(draft: Draft) -> None:
     draft.messages[:] = split
 
 
-def drop_unsigned(draft: Draft) -> None:
+def drop_unsigned(draft: RepairDraft) -> None:
     """LS302 and LS303: drop thinking that no signature vouches for."""
     if draft.profile.signed_reasoning:
         for message in draft.messages:
@@ -51,7 +51,7 @@ def _signature_rule(part: Part) -> Rule | None:
 _SIGNED = ("thinking", "redacted_thinking", "reasoningContent")
 
 
-def drop_foreign(draft: Draft) -> None:
+def drop_foreign(draft: RepairDraft) -> None:
     """LS304: drop reasoning that another vendor issued."""
     asked = issuer_of(draft.origin.model)
     if draft.profile.layout == FLAT:
@@ -62,8 +62,8 @@ def drop_foreign(draft: Draft) -> None:
             _drop_parts(draft, message, _foreign_rule, "reasoning of another vendor")
 
 
-def _drop_foreign_items(draft: Draft, asked: str) -> None:
-    left = Removal(draft)
+def _drop_foreign_items(draft: RepairDraft, asked: str) -> None:
+    left = ItemRemoval(draft)
     for message in reversed(draft.messages):
         if asked and message.has(REASONING) and rules.is_foreign(message, asked):
             left.drop(message, rules.FOREIGN_REASONING, "reasoning of another vendor")
@@ -77,7 +77,7 @@ def _foreign_rule(part: Part) -> Rule | None:
 
 
 def _drop_parts(
-    draft: Draft, message: Message, judge: Callable[[Part], Rule | None], what: str
+    draft: RepairDraft, message: Message, judge: Callable[[Part], Rule | None], what: str
 ) -> None:
     kept: list[Part] = []
     for part in message.parts:
@@ -90,7 +90,7 @@ def _drop_parts(
         draft.keep_parts(message, kept)
 
 
-def drop_trailing(draft: Draft) -> None:
+def drop_trailing(draft: RepairDraft) -> None:
     """LS306: drop thinking that ends a turn; a turn left empty goes with it."""
     if not draft.profile.signed_reasoning:
         return
@@ -112,7 +112,7 @@ def drop_trailing(draft: Draft) -> None:
     draft.messages[:] = kept[::-1]
 
 
-def allow_no_thinking(draft: Draft) -> None:
+def allow_no_thinking(draft: RepairDraft) -> None:
     """LS305: disable thinking for a request whose running tool turn has none."""
     if list(rules.thinking_first(draft.case())):
         before = (draft.body or {}).get("thinking")
@@ -122,10 +122,10 @@ def allow_no_thinking(draft: Draft) -> None:
         draft.ledger.note(rules.THINKING_FIRST, "rewritten", "thinking", note)
 
 
-def mend_items(draft: Draft) -> None:
+def repair_items(draft: RepairDraft) -> None:
     """LS307, LS308 and LS310: reasoning items and references of the Responses API."""
     unstored = (draft.body or {}).get("store") is False
-    left = Removal(draft)
+    left = ItemRemoval(draft)
     ends = True
     for message in reversed(draft.messages):
         part = message.parts[0] if message.parts else None
@@ -143,7 +143,7 @@ def mend_items(draft: Draft) -> None:
     left.finish()
 
 
-def _fit_summary(draft: Draft, message: Message, part: Part) -> None:
+def _fit_summary(draft: RepairDraft, message: Message, part: Part) -> None:
     """LS310: give a reasoning item a summary of texts, if only an empty one."""
     before = part.raw.get("summary")
     if before is not None:
@@ -154,13 +154,13 @@ def _fit_summary(draft: Draft, message: Message, part: Part) -> None:
     draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
 
 
-class Removal:
+class ItemRemoval:
     """Takes items out of a draft, from the last to the first.
 
     Items that follow a reasoning item ask for it by their ids: when it goes, so do those.
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: RepairDraft) -> None:
         self.draft = draft
         self.kept: list[Message] = []
         # What follows without anything of another role in between, and still has its id.
@@ -192,7 +192,7 @@ class Removal:
         self.draft.messages[:] = self.kept[::-1]
 
 
-def unlink_followers(draft: Draft, position: int) -> int:
+def unlink_followers(draft: RepairDraft, position: int) -> int:
     """Drop the item ids by which the items behind a reasoning item ask for it.
 
     Return the position up to which that was done.
@@ -222,7 +222,7 @@ def forget_item_id(message: Message) -> None:
     message.touch()
 
 
-def sign_calls(draft: Draft) -> None:
+def sign_calls(draft: RepairDraft) -> None:
     """LS311: put the documented sentinel on calls that lack a thought signature."""
     dialect = draft.dialect
     if not isinstance(dialect, Gemini) or not draft.origin.traits.thought_signatures:
@@ -239,7 +239,7 @@ def sign_calls(draft: Draft) -> None:
             draft.ledger.note(rule, "rewritten", draft.place_at(message), note)
 
 
-def add_required(draft: Draft) -> None:
+def add_required(draft: RepairDraft) -> None:
     """LS312: add the empty reasoning that the provider wants back."""
     if not draft.profile.reasoning_required:
         return
@@ -258,7 +258,7 @@ def add_required(draft: Draft) -> None:
         draft.ledger.note(rules.REASONING_REQUIRED, "rewritten", draft.place_at(message), note)
 
 
-def drop_bound(draft: Draft) -> None:
+def drop_bound(draft: RepairDraft) -> None:
     """LS309: drop signed thinking behind the first place whose content changed."""
     if not draft.parts_before or not draft.origin.traits.binds_reasoning:
         return
@@ -279,7 +279,9 @@ def drop_bound(draft: Draft) -> None:
             _drop_bound_parts(draft, message, head, tail)
 
 
-def _drop_bound_parts(draft: Draft, message: Message, head: list[Part], tail: list[Part]) -> None:
+def _drop_bound_parts(
+    draft: RepairDraft, message: Message, head: list[Part], tail: list[Part]
+) -> None:
     for part in tail:
         if part.kind == REASONING:
             draft.drop(
@@ -288,6 +290,6 @@ def _drop_bound_parts(draft: Draft, message: Message, head: list[Part], tail: li
     draft.keep_parts(message, head + [part for part in tail if part.kind != REASONING])
 
 
-def _prefix_fields_changed(draft: Draft) -> bool:
+def _prefix_fields_changed(draft: RepairDraft) -> bool:
     before, after = draft.origin.body or {}, draft.body or {}
     return any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig"))

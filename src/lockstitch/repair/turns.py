@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from lockstitch.dialects.base import ROLE_ALIASES
-from lockstitch.dialects.langchain import fields_of
-from lockstitch.model.parts import (
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     RESULT,
@@ -15,8 +13,10 @@ from lockstitch.model.parts import (
     USER,
     Message,
 )
+from lockstitch.dialects.base import ROLE_ALIASES
+from lockstitch.dialects.langchain import fields_of
 from lockstitch.repair.content import ROLE_LABEL, other_fields
-from lockstitch.repair.draft import Draft
+from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import turns as rules
 from lockstitch.rules.rule import word
 
@@ -26,7 +26,7 @@ BRIDGE = "[lockstitch] The tool results were received."
 SYSTEM_LABEL = "[lockstitch] System message:"
 
 
-def name_roles(draft: Draft) -> None:
+def name_roles(draft: RepairDraft) -> None:
     """LS412: give messages of unknown role the role they stand for."""
     for message in draft.messages:
         if message.role != UNKNOWN:
@@ -43,7 +43,7 @@ def name_roles(draft: Draft) -> None:
         draft.ledger.note(rules.WRONG_ROLE, "rewritten", draft.place_at(message), note)
 
 
-def _read_as_result(draft: Draft, message: Message, spelled: object) -> None:
+def _read_as_result(draft: RepairDraft, message: Message, spelled: object) -> None:
     """Take another format's tool message for the result it is, if it names its call."""
     call_id = message.raw.get("tool_call_id") if spelled == "tool" else None
     if not isinstance(call_id, str):
@@ -54,7 +54,7 @@ def _read_as_result(draft: Draft, message: Message, spelled: object) -> None:
         message.parts = [result]
 
 
-def _role_for(draft: Draft, message: Message, spelled: object) -> str:
+def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
     if message.has(CALL) or any("twin" in part.flavor for part in message.parts):
         return ASSISTANT
     if message.has(RESULT):
@@ -65,7 +65,7 @@ def _role_for(draft: Draft, message: Message, spelled: object) -> str:
     return alias if alias in (USER, ASSISTANT, SYSTEM) else ""
 
 
-def _become_fresh(draft: Draft, message: Message) -> None:
+def _become_fresh(draft: RepairDraft, message: Message) -> None:
     """Rebuild a message without the fields of the format it came from."""
     if draft.profile.dialect in ("anthropic", "bedrock", "gemini"):
         draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
@@ -73,7 +73,7 @@ def _become_fresh(draft: Draft, message: Message) -> None:
     message.touch()
 
 
-def place_system(draft: Draft) -> None:
+def place_system(draft: RepairDraft) -> None:
     """LS411: a misplaced system message becomes a labelled user message."""
     _lift_system(draft)
     case = draft.case()
@@ -90,7 +90,7 @@ def place_system(draft: Draft) -> None:
         draft.ledger.note(rules.SYSTEM_PLACE, "rewritten", draft.place_at(message), note)
 
 
-def _lift_system(draft: Draft) -> None:
+def _lift_system(draft: RepairDraft) -> None:
     """Move a first system message into the body's own field, where that is free."""
     if draft.profile.dialect != "anthropic" or draft.body is None or draft.body.get("system"):
         return
@@ -104,7 +104,7 @@ def _lift_system(draft: Draft) -> None:
     del draft.messages[0]
 
 
-def purify_responses(draft: Draft) -> None:
+def purify_responses(draft: RepairDraft) -> None:
     """LS410: what stands beside function responses moves into a turn of its own."""
     if draft.profile.dialect != "gemini":
         return
@@ -122,7 +122,7 @@ def purify_responses(draft: Draft) -> None:
     draft.messages[:] = pure
 
 
-def merge_neighbours(draft: Draft) -> None:
+def merge_neighbours(draft: RepairDraft) -> None:
     """LS405 and LS409: merge messages of one role that follow each other."""
     gemini = draft.profile.dialect == "gemini"
     if not draft.profile.alternates and not gemini:
@@ -149,7 +149,7 @@ def merge_neighbours(draft: Draft) -> None:
     draft.messages[:] = merged
 
 
-def _keep_fields(draft: Draft, before: Message, message: Message) -> None:
+def _keep_fields(draft: RepairDraft, before: Message, message: Message) -> None:
     """Carry the other fields of a merged message over; what clashes is set aside.
 
     The fields of the one before belong to nobody else.
@@ -177,7 +177,7 @@ def _may_merge(before: Message, calls: bool, message: Message, gemini: bool) -> 
     return not calls and not message.has(RESULT)
 
 
-def bridge_turns(draft: Draft) -> None:
+def bridge_turns(draft: RepairDraft) -> None:
     """LS405 and LS408: put a short assistant turn where two user turns would meet."""
     profile = draft.profile
     if not profile.alternates or (profile.user_after_tool and not profile.template):
@@ -192,7 +192,7 @@ def bridge_turns(draft: Draft) -> None:
     draft.messages[:] = bridged
 
 
-def separate_assistants(draft: Draft) -> None:
+def separate_assistants(draft: RepairDraft) -> None:
     """LS405: a short user turn between assistant turns that may not be merged."""
     if not draft.profile.alternates:
         return
@@ -214,7 +214,7 @@ def separate_assistants(draft: Draft) -> None:
     draft.messages[:] = spaced
 
 
-def open_with_user(draft: Draft) -> None:
+def open_with_user(draft: RepairDraft) -> None:
     """LS406: put a minimal user message in front."""
     if not draft.profile.starts_with_user:
         return
@@ -226,7 +226,7 @@ def open_with_user(draft: Draft) -> None:
     draft.messages.insert(at, draft.user_text(START))
 
 
-def close_with_user(draft: Draft) -> None:
+def close_with_user(draft: RepairDraft) -> None:
     """LS407: append a short user message to a request that ends with the assistant."""
     if rules.ends_badly(draft.case()):
         place = draft.place_at(draft.messages[-1])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from lockstitch.rules import (
     checkpoints,
-    compaction,
     content,
-    graph,
     identity,
     media,
     pairing,
     reasoning,
-    storage,
+    stored,
     turns,
 )
-from lockstitch.rules.case import Case, Request
+from lockstitch.rules.case import Case, RequestContext
 from lockstitch.rules.rule import (
     ERROR,
     FINDERS,
@@ -34,19 +32,17 @@ __all__ = [
     "WARNING",
     "Case",
     "Finding",
-    "Request",
+    "RequestContext",
     "Rule",
     "checkpoints",
-    "compaction",
     "content",
     "examine",
-    "graph",
     "identity",
     "is_broken",
     "media",
     "pairing",
     "reasoning",
-    "storage",
+    "stored",
     "turns",
 ]
 

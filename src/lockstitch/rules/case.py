@@ -9,18 +9,18 @@ from typing import Any
 
 from msgspec import Struct
 
+from lockstitch.conversation.pairing import PairedCalls, pair_messages
+from lockstitch.conversation.parts import Message, Part, Path, Sorted, place_of, sort_parts
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.profiles import Profile, Traits
-from lockstitch.model.parts import Message, Part, Path, Sorted, place_of, sort_parts
-from lockstitch.model.zones import Threads, thread
 from lockstitch.rules.rule import Finding, Rule, shown
 
 # What only the provider can count, such as a column; "<nil>" is a word of its own.
 _UNFILLED = re.compile(r"<(?!nil>)\w+>")
 
 
-class Request(Struct, frozen=True):
+class RequestContext(Struct, frozen=True):
     """What surrounds a list of messages: its format, its receiver and the rest of the body.
 
     ``waiting`` names the calls that wait on purpose; ``numbers`` gives the original indices where
@@ -56,7 +56,7 @@ class Case:
     must end hold only then.
     """
 
-    def __init__(self, request: Request, messages: list[Message]) -> None:
+    def __init__(self, request: RequestContext, messages: list[Message]) -> None:
         self.request = request
         self.messages = messages
         self.dialect = request.dialect
@@ -73,10 +73,10 @@ class Case:
         return sort_parts(self.messages)
 
     @cached_property
-    def threads(self) -> Threads:
+    def threads(self) -> PairedCalls:
         """All calls and results, paired."""
         dialect = self.dialect
-        return thread(
+        return pair_messages(
             self.messages,
             self.profile.layout,
             dialect.keys,

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any
 
-from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS
-from lockstitch.dialects.langchain import fields_of
-from lockstitch.dialects.openai_chat import OpenAIChat
-from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
-from lockstitch.model.parts import (
+from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
     CALL,
@@ -25,6 +21,10 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
+from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS
+from lockstitch.dialects.langchain import fields_of
+from lockstitch.dialects.openai_chat import OpenAIChat
+from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import Finding, Rule, finder, label, rule

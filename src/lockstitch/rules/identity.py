@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from lockstitch import unread
+from lockstitch.conversation import json_text
+from lockstitch.conversation.json_text import dump
+from lockstitch.conversation.pairing import NOWHERE
+from lockstitch.conversation.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.openai_responses import ID_PREFIXES
-from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule, shown
-from lockstitch.splices import dump
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
 _UNIQUE_IN_TURN = (
@@ -429,7 +429,7 @@ def _decoded(text: str) -> Any:
 def _left_as_text(text: str) -> Any:
     """Return what JSON text says that holds more than can be read here, None if it is no JSON."""
     try:
-        return unread.decode(text, constants=False)
+        return json_text.decode(text, constants=False)
     except ValueError:
         return None
 
@@ -437,10 +437,10 @@ def _left_as_text(text: str) -> Any:
 def _fault_position(arguments: Any) -> int:
     """Give the offset at which JSON text stops making sense; its end, if a string is left open."""
     try:
-        unread.decode(arguments)
+        json_text.decode(arguments)
     except json.JSONDecodeError as error:
         return len(arguments) if error.msg.startswith("Unterminated") else error.pos
-    except unread.TooDeep as error:
+    except json_text.TooDeep as error:
         return error.reached
     except TypeError:
         return 0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from lockstitch.conversation.parts import MEDIA, Path
 from lockstitch.dialects.media import (
     ACCEPTED,
     Image,
@@ -15,7 +16,6 @@ from lockstitch.dialects.media import (
     pixels,
     sniff,
 )
-from lockstitch.model.parts import MEDIA, Path
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, NOTE, WARNING, Finding, Rule, finder, rule, word

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstitch.dialects.openai_responses import CALL_KINDS
-from lockstitch.model.pairing import DUPLICATE, NOWHERE, ORPHAN
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import DUPLICATE, GROUPED, NOWHERE, ORPHAN, Zone
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     RESULT,
@@ -17,7 +16,7 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
-from lockstitch.model.zones import GROUPED, Zone
+from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.rules.case import Case
 from lockstitch.rules.rule import Finding, finder, label, rule
 

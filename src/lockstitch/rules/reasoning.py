@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    CALL,
+    REASONING,
+    RESULT,
+    TEXT,
+    USER,
+    Message,
+    Part,
+)
 from lockstitch.dialects.gemini import signature_of
 from lockstitch.dialects.profiles import issuer_of
-from lockstitch.model.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, USER, Message, Part
 from lockstitch.rules.case import Case
 from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstitch.dialects.profiles import Profile
-from lockstitch.model.parts import (
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     RESULT,
@@ -17,6 +16,7 @@ from lockstitch.model.parts import (
     USER,
     Message,
 )
+from lockstitch.dialects.profiles import Profile
 from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import Finding, finder, rule, word

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from lockstitch.conversation.parts import Part
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import call_parts, messages_in
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Denied, Event, Finished, Partial, Replied, value_of
-from lockstitch.model.parts import Part
 
 # What calls without arguments of their own carry instead: a tool gets these by name.
 _CARRIED = ("input", "action", "actions", "operation")

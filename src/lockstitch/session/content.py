@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from lockstitch.conversation.sdk_objects import to_plain
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import text_payload
-from lockstitch.kinds import thaw
 
 _WANTED = "say takes a text, or content blocks as the dialect spells them"
 _USERS = ("user", "human")
@@ -30,7 +30,7 @@ def said_payload(content: Any, dialect: str) -> Raw:
     if not dialect:
         raise UsageError("content blocks are spelled in some dialect: name it (dialect=…)")
     has_types = profile_named(dialect).dialect not in _WITHOUT_TYPES
-    blocks = _blocks(thaw(content)[0])
+    blocks = _blocks(to_plain(content)[0])
     for fault in filter(None, (_fault(block, has_types=has_types) for block in blocks)):
         raise UsageError(f"{_WANTED}; this is a list with {fault}")
     return json_payload(blocks)
@@ -75,7 +75,7 @@ def _role(block: Any) -> Any:
 def content_payload(content: Any, dialect: str) -> Raw:
     """Write content blocks as a payload; raises ``UsageError`` for what is no content at all."""
     profile_named(dialect)
-    return json_payload(thaw(content)[0])
+    return json_payload(to_plain(content)[0])
 
 
 def json_payload(value: Any) -> Raw:

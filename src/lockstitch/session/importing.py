@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.conversation.parts import SYSTEM
+from lockstitch.conversation.sdk_objects import is_plain, to_plain
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.fitting import SYSTEM_LABEL
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
+from lockstitch.heal import plan_stored
 from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import (
     Ended,
@@ -33,9 +36,6 @@ from lockstitch.journal.events import (
 from lockstitch.journal.importing import imported
 from lockstitch.journal.records import NEW, checked_session
 from lockstitch.journal.searching import said_in
-from lockstitch.kinds import is_plain, thaw
-from lockstitch.lists import plan_stored
-from lockstitch.model.parts import SYSTEM
 from lockstitch.session.companions import refuse_internal
 from lockstitch.session.content import json_payload
 from lockstitch.session.core import PAUSED
@@ -76,10 +76,10 @@ def taken_in(
     the name is another session's, and ``UsageError`` for a list that cannot be made valid.
     """
     refuse_internal(checked_session(name))
-    plain = messages if is_plain(messages) else thaw(messages)[0]
+    plain = messages if is_plain(messages) else to_plain(messages)[0]
     full_name = profile_named(dialect or dialect_of(plain)).full_name
     raw, own = _opened(plain, profile_named(full_name).list_key)
-    system = own if system is None else thaw(system)[0]
+    system = own if system is None else to_plain(system)[0]
     plan = plan_stored(raw, full_name, None)
     if not plan.healed:
         codes = ", ".join(sorted({finding.code for finding in plan.remaining}))

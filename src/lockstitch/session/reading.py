@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
+from lockstitch.conversation.message_list import MessageList
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.about import told
@@ -18,7 +19,6 @@ from lockstitch.journal.instructions import beside, leading, texts_in
 from lockstitch.journal.large import Stored
 from lockstitch.journal.records import Head, Record
 from lockstitch.journal.requests import Requests
-from lockstitch.model.handed import Messages
 from lockstitch.session.calls import Asking, Call, Turn, askings_in, call_of
 from lockstitch.session.core import outcome_of, turn_of
 from lockstitch.stores.base import Backend
@@ -95,7 +95,7 @@ class Seen:
             head = leading(self.instructions, dialect)
         if not head:
             return messages
-        given = messages if isinstance(messages, Messages) else Messages(messages)
+        given = messages if isinstance(messages, MessageList) else MessageList(messages)
         given.begin_with(head)
         return given
 

@@ -17,15 +17,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from lockstitch import unread
+from lockstitch.conversation import json_text
+from lockstitch.conversation.parts import ASSISTANT
+from lockstitch.conversation.sdk_objects import is_google, is_langchain, reader_of, to_plain
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import confirm_dialect, dialect_of, new_dialect
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import Asked, Replied, payload_of, value_of
-from lockstitch.kinds import thaw
-from lockstitch.model.parts import ASSISTANT
-from lockstitch.objects import is_google, is_langchain, reader_of
 
 Fields = dict[str, Any]
 
@@ -77,7 +76,7 @@ def plain_of(value: Any) -> Any:
     listed = value if type(value) is list else [value]
     if any(is_google(_class_of(item)) for item in listed):
         return _google(value)
-    return thaw(value)[0]
+    return to_plain(value)[0]
 
 
 def _class_of(value: Any) -> type:
@@ -146,11 +145,11 @@ def _refused(text: bytes | str) -> str:
     """Say why a text is not taken for a reply."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
-        unread.decode(plain, constants=False)
+        json_text.decode(plain, constants=False)
     except ValueError:
         return "this reply is text that is not JSON; pass the response itself"
     return (
-        f"this reply holds an integer of more than {unread.LONGEST} digits, or is nested too "
+        f"this reply holds an integer of more than {json_text.LONGEST} digits, or is nested too "
         "deeply, so it cannot be recorded; ask the model again"
     )
 

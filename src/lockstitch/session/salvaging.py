@@ -11,13 +11,13 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Damaged, Unreadable, Unsure, UsageError
 from lockstitch.journal.checkpoints import Begun, line_of, may_be_thread
 from lockstitch.journal.rebuilding import names_in, rebuilt
 from lockstitch.journal.records import NEW, Entry
 from lockstitch.journal.salvage import Salvage, judged, without_holes
 from lockstitch.stores.base import Backend
-from lockstitch.unread import is_index
 
 _ASIDE = re.compile(r"\.(damaged|repaired)-\d+")
 _LONGEST = 128

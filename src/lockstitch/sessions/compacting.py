@@ -11,7 +11,7 @@ from lockstitch import backups, places
 from lockstitch.errors import Conflict, Unreadable
 from lockstitch.files import snapshot
 from lockstitch.formats.sources import Opened, Source
-from lockstitch.repair.ledger import Change
+from lockstitch.repair.draft import Change
 from lockstitch.report import Report
 from lockstitch.sessions.checking import described
 from lockstitch.sessions.finding import opened, sources

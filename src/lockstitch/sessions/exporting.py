@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.conversation.json_text import dump
 from lockstitch.formats.sources import Opened
-from lockstitch.lists import plan_stored
+from lockstitch.heal import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sessions.repairing import planned
-from lockstitch.splices import dump
 
 if TYPE_CHECKING:
     from lockstitch.redaction import Redaction

@@ -18,7 +18,7 @@ from lockstitch.formats.base import SQLITE, Transcript
 from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source, is_told, understood
-from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.report import Report
 from lockstitch.rules import Finding
 from lockstitch.sessions.checking import described

@@ -18,7 +18,7 @@ from lockstitch.formats.registry import format_named
 from lockstitch.places import pasted
 from lockstitch.report import OWN, Report, is_many
 from lockstitch.rules import ERROR, RULES, Finding
-from lockstitch.rules.words import grouped
+from lockstitch.rules.rule import grouped
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from lockstitch.errors import Damaged, LockstitchError
-from lockstitch.lists import check as check_list
+from lockstitch.heal import check as check_list
 from lockstitch.places import brief, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding

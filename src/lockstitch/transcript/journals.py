@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
+from lockstitch.conversation.pairing import NOWHERE
+from lockstitch.conversation.parts import USER, Part
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.replies import messages_in
 from lockstitch.dialects.script import Piece, TextPiece
@@ -28,8 +30,6 @@ from lockstitch.journal.events import (
 from lockstitch.journal.fold import CHECKPOINT, Fact
 from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Item, Late, Reply, Spoken
-from lockstitch.model.pairing import NOWHERE
-from lockstitch.model.parts import USER, Part
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
 from lockstitch.transcript.layout import Layout

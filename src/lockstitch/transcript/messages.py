@@ -6,12 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from lockstitch.dialects.base import Dialect, as_text
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
-from lockstitch.errors import UsageError
-from lockstitch.model.pairing import ANSWER, NOWHERE, ORPHAN
-from lockstitch.model.parts import (
+from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.pairing import ANSWER, NOWHERE, ORPHAN, PairedCalls, pair_messages
+from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
     CALL,
@@ -27,12 +24,14 @@ from lockstitch.model.parts import (
     Part,
     place_of,
 )
-from lockstitch.model.zones import Threads, thread
+from lockstitch.dialects.base import Dialect, as_text
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import new_dialect
+from lockstitch.errors import UsageError
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
 from lockstitch.transcript.layout import Layout
 from lockstitch.transcript.pieces import Note, called, media, other, thought, told
-from lockstitch.unread import is_index
 
 T = TypeVar("T")
 Marks = Mapping[str, Sequence[Finding]]
@@ -93,7 +92,7 @@ class Show(Generic[T]):
         self.view = self.dialect.read(messages)
         self.key = profile.list_key
         self.page = page
-        self.threads: Threads = thread(
+        self.threads: PairedCalls = pair_messages(
             self.view,
             profile.layout,
             self.dialect.keys,

@@ -14,8 +14,8 @@ from lockstitch.measures import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lockstitch.conversation.parts import Message, Part
     from lockstitch.dialects.base import Dialect
-    from lockstitch.model.parts import Message, Part
 
 # Where reasoning is kept in words, and where it is kept for the provider only.
 _WORDS = (

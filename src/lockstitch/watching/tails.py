@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import findings_of
 from lockstitch.formats.sources import Source, understood
-from lockstitch.model.parts import CALL, RESULT
 from lockstitch.rules import NOTE, Finding
-from lockstitch.unread import is_index
 
 # What a look at the end says: nothing is wrong; something may be under way; look at all of it.
 HEALTHY, OPEN, SUSPECT = "healthy", "open", "suspect"

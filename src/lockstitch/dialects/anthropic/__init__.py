@@ -7,17 +7,9 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.dialects.base import (
-    BlockDialect,
-    as_id,
-    broken_part,
-    copy_part,
-    media_blocks,
-    slot_path,
-    text_of_blocks,
-)
-from lockstitch.dialects.fast import AnthropicWalker
-from lockstitch.model.parts import (
+from lockstitch.conversation.narrowing import Walker
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import (
     CALL,
     MEDIA,
     OTHER,
@@ -30,8 +22,16 @@ from lockstitch.model.parts import (
     Message,
     Part,
 )
-from lockstitch.model.stretches import Walker
-from lockstitch.model.zones import GROUPED
+from lockstitch.dialects.base import (
+    BlockDialect,
+    as_id,
+    broken_part,
+    copy_part,
+    media_blocks,
+    slot_path,
+    text_of_blocks,
+)
+from lockstitch.dialects.fast import AnthropicWalker
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document")

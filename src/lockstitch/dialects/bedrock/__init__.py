@@ -7,17 +7,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.dialects.base import (
-    BlockDialect,
-    as_id,
-    as_json,
-    as_text,
-    broken_part,
-    copy_part,
-    replace_at,
-    slot_path,
-)
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import (
     CALL,
     MEDIA,
     OTHER,
@@ -31,7 +22,16 @@ from lockstitch.model.parts import (
     Part,
     Path,
 )
-from lockstitch.model.zones import GROUPED
+from lockstitch.dialects.base import (
+    BlockDialect,
+    as_id,
+    as_json,
+    as_text,
+    broken_part,
+    copy_part,
+    replace_at,
+    slot_path,
+)
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document", "video", "audio")

@@ -8,16 +8,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.dialects.base import (
-    BlockDialect,
-    as_id,
-    as_json,
-    broken_part,
-    copy_part,
-    replace_at,
-    slot_path,
-)
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     MEDIA,
@@ -31,7 +23,15 @@ from lockstitch.model.parts import (
     Part,
     Path,
 )
-from lockstitch.model.zones import GROUPED
+from lockstitch.dialects.base import (
+    BlockDialect,
+    as_id,
+    as_json,
+    broken_part,
+    copy_part,
+    replace_at,
+    slot_path,
+)
 
 _ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
 _CALLS = ("functionCall", "function_call")

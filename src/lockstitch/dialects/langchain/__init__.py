@@ -12,21 +12,8 @@ from typing import Any
 
 from msgspec import json
 
-from lockstitch.dialects.base import (
-    CALLS_ELSEWHERE,
-    Dialect,
-    as_id,
-    as_json,
-    broken_part,
-    copy_part,
-    is_typed_block,
-    is_whole_block,
-    media_blocks,
-    replace_at,
-    text_of_blocks,
-    without_calls,
-)
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import SINGLE
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     MEDIA,
@@ -42,7 +29,20 @@ from lockstitch.model.parts import (
     Part,
     Path,
 )
-from lockstitch.model.zones import SINGLE
+from lockstitch.dialects.base import (
+    CALLS_ELSEWHERE,
+    Dialect,
+    as_id,
+    as_json,
+    broken_part,
+    copy_part,
+    is_typed_block,
+    is_whole_block,
+    media_blocks,
+    replace_at,
+    text_of_blocks,
+    without_calls,
+)
 
 _TYPES = {
     "human": USER,

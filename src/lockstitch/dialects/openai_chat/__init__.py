@@ -7,6 +7,23 @@ from typing import Any
 
 from msgspec import UNSET
 
+from lockstitch.conversation.narrowing import Walker
+from lockstitch.conversation.pairing import SINGLE
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    CALL,
+    MEDIA,
+    OTHER,
+    RESULT,
+    SYSTEM,
+    TEXT,
+    TOOL,
+    UNKNOWN,
+    USER,
+    Message,
+    Part,
+    Path,
+)
 from lockstitch.dialects.base import (
     CALLS_ELSEWHERE,
     NO_CALLS,
@@ -23,23 +40,6 @@ from lockstitch.dialects.base import (
     without_calls,
 )
 from lockstitch.dialects.fast import ChatWalker
-from lockstitch.model.parts import (
-    ASSISTANT,
-    CALL,
-    MEDIA,
-    OTHER,
-    RESULT,
-    SYSTEM,
-    TEXT,
-    TOOL,
-    UNKNOWN,
-    USER,
-    Message,
-    Part,
-    Path,
-)
-from lockstitch.model.stretches import Walker
-from lockstitch.model.zones import SINGLE
 
 _ROLES = {
     "user": USER,

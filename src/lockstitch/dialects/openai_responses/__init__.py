@@ -7,18 +7,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from lockstitch.dialects.base import (
-    Dialect,
-    as_id,
-    as_json,
-    broken_part,
-    copy_part,
-    is_typed_block,
-    media_blocks,
-    slot_path,
-    text_of_blocks,
-)
-from lockstitch.model.parts import (
+from lockstitch.conversation.pairing import FLAT
+from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
     MEDIA,
@@ -34,7 +24,17 @@ from lockstitch.model.parts import (
     Part,
     Path,
 )
-from lockstitch.model.zones import FLAT
+from lockstitch.dialects.base import (
+    Dialect,
+    as_id,
+    as_json,
+    broken_part,
+    copy_part,
+    is_typed_block,
+    media_blocks,
+    slot_path,
+    text_of_blocks,
+)
 
 _ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM, "developer": SYSTEM}
 _TEXTS = ("input_text", "output_text", "text")

@@ -15,14 +15,14 @@ from msgspec import structs
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Transcript, find
-from lockstitch.formats.history import History, Strand, weave
+from lockstitch.formats.history import History, SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of, codings
 from lockstitch.formats.langgraph.conversation import OPAQUE, Reading, open_calls
 from lockstitch.formats.langgraph.failing import failures
 from lockstitch.formats.langgraph.naming import is_control
 from lockstitch.formats.langgraph.reducing import given, stored_messages
 from lockstitch.formats.slots import Home, enter
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import Finding
 from lockstitch.rules.rule import shown
 
@@ -101,7 +101,9 @@ def findings_in(other: Reading, transcript: Transcript) -> Iterator[Finding]:
         yield structs.replace(found, place=place)
 
 
-def healed(other: Reading, transcript: Transcript, ledger: Ledger | None = None) -> list[Strand]:
+def healed(
+    other: Reading, transcript: Transcript, ledger: Ledger | None = None
+) -> list[SourcedMessage]:
     """Return the conversation of a channel as it is mended; nothing if it need not or cannot be."""
     history = history_of(other)
     plan = doctor.plan_history(history, frozenset())
@@ -112,4 +114,4 @@ def healed(other: Reading, transcript: Transcript, ledger: Ledger | None = None)
     if ledger is not None:
         doctor.take_over(plan, history, transcript, ledger)
     messages: list[Any] = doctor.healed_messages(plan, history)
-    return weave(history, messages)
+    return trace_sources(history, messages)

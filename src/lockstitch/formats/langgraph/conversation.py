@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.failing import failures
@@ -36,7 +37,6 @@ from lockstitch.formats.langgraph.reducing import (
     updated,
 )
 from lockstitch.formats.langgraph.snapshot import OWN, TASK, Coded, Snapshot, is_begun_by, wanted
-from lockstitch.model.parts import CALL, RESULT
 
 # Codings of what is no value to look into.
 OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})

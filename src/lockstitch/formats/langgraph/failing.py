@@ -14,13 +14,13 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec.msgpack import Ext
 
+from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import CALL
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.coding import Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.naming import ERROR, PUSH, TASKS, error_told
 from lockstitch.formats.langgraph.snapshot import JSON, WITHIN, Coded, Write
-from lockstitch.model.parts import CALL
-from lockstitch.unread import is_index
 
 if TYPE_CHECKING:
     from lockstitch.formats.langgraph.conversation import Reading

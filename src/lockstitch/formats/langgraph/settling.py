@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lockstitch.formats.base import Transcript
-from lockstitch.formats.history import Strand
+from lockstitch.formats.history import SourcedMessage
 from lockstitch.formats.langgraph.beside import healed
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
 from lockstitch.formats.langgraph.conversation import Reading
@@ -31,7 +31,7 @@ _NOT_CARRIED = frozenset({"writes", COUNTERS})
 
 
 def settled(
-    transcript: Transcript, strands: Sequence[Strand], codes: Iterable[str] = ()
+    transcript: Transcript, strands: Sequence[SourcedMessage], codes: Iterable[str] = ()
 ) -> Settled | None:
     """Give the checkpoint with these messages, and nothing left to run; None if it has no id.
 
@@ -125,7 +125,7 @@ def _again(reading: Reading, value: Coded, codes: Iterable[str]) -> Settled:
     )
 
 
-def _value(reading: Reading, strands: Sequence[Strand]) -> Coded:
+def _value(reading: Reading, strands: Sequence[SourcedMessage]) -> Coded:
     coding = reading.coding
     views = [strand.message for strand in strands]
     final = named(views, [item.view for item in reading.base])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.formats.base import Context, Format, Transcript
-from lockstitch.formats.history import Strand, weave
+from lockstitch.formats.history import SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.beside import HIDDEN, healed
 from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.conversation import Reading
@@ -21,7 +21,7 @@ from lockstitch.formats.langgraph.settling import settled
 from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
 from lockstitch.formats.langgraph.understanding import DROPPED, understood
 from lockstitch.formats.records import Record
-from lockstitch.repair.ledger import Ledger
+from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 
 DONE = "was put into the conversation"
@@ -76,10 +76,10 @@ class ThreadFormat(Format):
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
-        return self.stitch(transcript, weave(transcript.history, distinct(views)), ledger)
+        return self.stitch(transcript, trace_sources(transcript.history, distinct(views)), ledger)
 
     def stitch(
-        self, transcript: Transcript, strands: Sequence[Strand], ledger: Ledger
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         try:
             new = settled(transcript, strands, {change.code for change in ledger.changes})

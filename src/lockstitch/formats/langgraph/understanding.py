@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
+from lockstitch.conversation.parts import USER
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.base import Context, Transcript, find, warn
@@ -44,7 +45,6 @@ from lockstitch.formats.langgraph.searching import PICKLED, field_with
 from lockstitch.formats.langgraph.snapshot import Snapshot, Write
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
-from lockstitch.model.parts import USER
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch.conversation.parts import ASSISTANT, SYSTEM
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Unreadable
 from lockstitch.journal.events import Instructed
-from lockstitch.model.parts import ASSISTANT, SYSTEM
 from lockstitch.proxy.recording.chains import Linked, Linking
 from lockstitch.redaction import redacted
 from lockstitch.session.importing import SYSTEMS, instructions, system_in

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct
 
+from lockstitch.conversation.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, Message, Part
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.events import Instructed, bytes_of
-from lockstitch.model.parts import ASSISTANT, CALL, REASONING, RESULT, TEXT, Message, Part
 
 _SIZE = 12
 _ENCODE = msgspec.json.Encoder(order="sorted").encode

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from lockstitch.conversation.pairing import FLAT
+from lockstitch.conversation.parts import SYSTEM
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import (
@@ -22,8 +24,6 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.importing import Imported, imported
-from lockstitch.model.parts import SYSTEM
-from lockstitch.model.zones import FLAT
 from lockstitch.proxy.recording.bodies import Asking
 from lockstitch.proxy.recording.chains import without_markers
 from lockstitch.session.importing import said_by_system

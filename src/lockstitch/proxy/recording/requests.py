@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Raw, Struct, structs
 
+from lockstitch.conversation.parts import TEXT, USER
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import Held, Moved
 from lockstitch.journal import about
@@ -26,7 +27,6 @@ from lockstitch.journal.events import (
 )
 from lockstitch.journal.instructions import ROLES
 from lockstitch.journal.records import NEW, Entry, blob_name
-from lockstitch.model.parts import TEXT, USER
 from lockstitch.proxy.recording.bodies import Asking
 from lockstitch.proxy.recording.chains import (
     Chain,

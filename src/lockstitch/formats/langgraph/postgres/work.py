@@ -34,7 +34,7 @@ from lockstitch.formats.langgraph.postgres.reading import WHOLE_LINE, Key, Loade
 from lockstitch.formats.langgraph.postgres.runs import Item, Run
 from lockstitch.formats.langgraph.postgres.tables import Found, Home, home_of, homes
 from lockstitch.formats.sources import Source
-from lockstitch.repair.ledger import Change, Quarantined
+from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.report import Report
 from lockstitch.rules import Finding
 

@@ -8,9 +8,9 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from msgspec import Struct, field
 
 from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.heal import Plan, plan_stored
 from lockstitch.integrations.langgraph.repairing.identity import DUPLICATE, distinct, named
 from lockstitch.integrations.langgraph.repairing.partial import EMPTY_REPLY, HALF_CALL, completed
-from lockstitch.lists import Plan, plan_stored
 from lockstitch.rules import Finding
 
 DIALECT = "langchain"

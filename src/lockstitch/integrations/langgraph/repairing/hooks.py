@@ -19,12 +19,12 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.naming import MESSAGES
+from lockstitch.heal import plan
 from lockstitch.integrations.langgraph.repairing import pending
 from lockstitch.integrations.langgraph.repairing.channel import MessageChannel
 from lockstitch.integrations.langgraph.repairing.healing import DIALECT, Mended
 from lockstitch.integrations.langgraph.repairing.identity import named
 from lockstitch.integrations.langgraph.repairing.partial import completed
-from lockstitch.lists import plan
 from lockstitch.repair.turns import START
 
 if TYPE_CHECKING:

@@ -1,4 +1,9 @@
-"""SDK objects to plain data, and healed plain data back in kind.
+"""Objects of SDKs: their fields as the SDK would send them, and objects made of such fields.
+
+A class is known by where it, or a base of it, was defined: nothing is imported to read an object,
+and only a class that the user's program has loaded already can be made an object of.
+
+SDK objects to plain data, and healed plain data back in kind.
 
 ``thaw`` turns whatever stands in a list of messages into dicts, lists and scalars: the wire form
 that the object's own SDK would send. It also gives ``freeze``, which takes a healed version of that
@@ -10,28 +15,151 @@ dict, which every SDK accepts. No original is ever changed.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
+import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from enum import Enum
+from functools import cache, partial
 from types import NoneType
 from typing import Any, NamedTuple
 
 import msgspec
 
 from lockstitch.errors import UsageError
-from lockstitch.objects import (
-    LANGCHAIN_CLASSES,
-    classes_for,
-    construct,
-    is_google,
-    is_langchain,
-    langchain_class,
-    reader_of,
-)
 
-Freeze = Callable[[Any], Any]
+Fields = dict[str, Any]
+Reader = Callable[[Any], Fields]
+
+LANGCHAIN_CLASSES = {
+    "human": "HumanMessage",
+    "user": "HumanMessage",
+    "ai": "AIMessage",
+    "assistant": "AIMessage",
+    "system": "SystemMessage",
+    "developer": "SystemMessage",
+    "tool": "ToolMessage",
+    "function": "FunctionMessage",
+    "chat": "ChatMessage",
+}
+
+
+@cache
+def reader_of(kind: type) -> Reader | None:
+    """Choose how to read the fields of an object of this class; None if it has none to read."""
+    homes = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+    if "langchain_core.messages.base.BaseMessage" in homes:
+        return langchain_fields
+    if hasattr(kind, "model_fields") and hasattr(kind, "model_validate"):
+        sends_what_is_set = any(home.startswith(("anthropic.", "openai.")) for home in homes)
+        return _set_fields if sends_what_is_set else _filled_fields
+    if issubclass(kind, msgspec.Struct):
+        return _struct_fields
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_fields
+    return dict if issubclass(kind, Mapping) else None
+
+
+@cache
+def is_google(kind: type) -> bool:
+    """Tell whether a class is one of google-genai's."""
+    return any(base.__module__.startswith("google.genai.") for base in kind.__mro__)
+
+
+def is_langchain(kind: type) -> bool:
+    """Tell whether a class is one of LangChain's messages."""
+    return reader_of(kind) is langchain_fields
+
+
+def langchain_class(message: Fields) -> type | None:
+    """Find the class for a message by its ``type``, if LangChain is loaded and has one."""
+    name = str(message.get("type"))
+    module = sys.modules.get("langchain_core.messages")
+    found = getattr(module, LANGCHAIN_CLASSES.get(name, name), None)
+    return found if isinstance(found, type) and is_langchain(found) else None
+
+
+def classes_for(kind: type) -> list[type]:
+    """Give the classes that can stand for one: itself, then what it is a special case of."""
+    if is_google(kind):
+        return [base for base in kind.__mro__ if base.__module__ == "google.genai.types"]
+    if is_langchain(kind):
+        known = LANGCHAIN_CLASSES.values()
+        return [base for base in kind.__mro__ if base is kind or base.__name__ in known]
+    return [kind]
+
+
+def construct(kind: Any, data: Fields, plain: Fields) -> Any:
+    """Make a validated object of a class; ``data`` may hold objects where ``plain`` has dicts.
+
+    Raises whatever the class raises when it does not take these fields.
+    """
+    reader = reader_of(kind)
+    if reader is langchain_fields:
+        return kind.model_validate({key: value for key, value in data.items() if key != "type"})
+    if reader is _struct_fields:
+        return msgspec.convert(plain, kind)
+    if reader is _dataclass_fields:
+        return kind(**data)
+    return kind(data) if reader is dict else kind.model_validate(data)
+
+
+def langchain_fields(message: Any) -> Fields:
+    """Give the fields of a LangChain message, as ``model_dump`` names them, but not copied."""
+    return {**vars(message), **(message.__pydantic_extra__ or {})}
+
+
+def _set_fields(model: Any) -> Fields:
+    hidden = _hidden_in(model)
+    fields = {
+        _alias(type(model), name): value
+        for name, value in vars(model).items()
+        if name in model.model_fields_set and name not in hidden
+    }
+    return {**fields, **(model.__pydantic_extra__ or {})}
+
+
+def _hidden_in(model: Any) -> Collection[str]:
+    """Name the fields that an SDK never sends, but not those of which only a part stays home."""
+    hidden = getattr(model, "__api_exclude__", None) or ()
+    if isinstance(hidden, Mapping):
+        return [name for name, inner in hidden.items() if inner is True or inner is ...]
+    return tuple(hidden)
+
+
+def _filled_fields(model: Any) -> Fields:
+    kind: Any = type(model)
+    if kind.__pydantic_decorators__.model_serializers:
+        return dict(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    # google-genai reads and writes Python's names; elsewhere an alias is the name on the wire
+    spelled = str if is_google(kind) else partial(_alias, kind)
+    fields = {spelled(name): value for name, value in vars(model).items() if value is not None}
+    return {**fields, **(model.__pydantic_extra__ or {})}
+
+
+def _alias(kind: Any, name: str) -> str:
+    field = kind.model_fields.get(name)
+    return (field and (field.serialization_alias or field.alias)) or name
+
+
+def _struct_fields(struct: Any) -> Fields:
+    config = struct.__struct_config__
+    tag = {config.tag_field: config.tag} if config.tag_field else {}
+    fields = ((field, getattr(struct, field.name)) for field in msgspec.structs.fields(struct))
+    return tag | {
+        field.encode_name: value
+        for field, value in fields
+        if value is not msgspec.UNSET and not (config.omit_defaults and value == field.default)
+    }
+
+
+def _dataclass_fields(value: Any) -> Fields:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+FromPlain = Callable[[Any], Any]
 Path = tuple[object, ...]
 
 # Raw is JSON that was left as text, since nothing here can read it.
@@ -90,18 +218,18 @@ def _are_plain_blocks(blocks: list[Any]) -> bool:
     return True
 
 
-def thaw(value: Any) -> tuple[Any, Freeze]:
+def to_plain(value: Any) -> tuple[Any, FromPlain]:
     """Give a value's plain form, and the function that turns a healed one back in kind.
 
     Plain data comes back as the same object, plain parts of anything else keep their identity.
     Raises ``UsageError`` for an object in a message list that nothing here can read.
     """
     value = _unrolled(value)
-    thawing = _Thaw()
+    thawing = _ToPlain()
     plain = thawing.value(value, ("messages",) if isinstance(value, Sequence | deque) else ())
     if plain is value:
         return value, _as_it_is
-    return plain, _Freezer(thawing.origins, plain).freeze
+    return plain, _FromPlain(thawing.origins, plain).freeze
 
 
 def _unrolled(value: Any) -> Any:
@@ -117,19 +245,19 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-class Origin(NamedTuple):
+class PlainForm(NamedTuple):
     """A plain form and the original it stands for; holding both keeps their ids from reuse."""
 
     plain: Any
     original: Any
 
 
-class _Thaw:
+class _ToPlain:
     """One walk from objects to plain data; every container in the result gets its origin."""
 
     def __init__(self) -> None:
-        self.origins: dict[int, Origin] = {}
-        self._seen: dict[int, Origin] = {}
+        self.origins: dict[int, PlainForm] = {}
+        self._seen: dict[int, PlainForm] = {}
 
     def value(self, value: Any, at: Path) -> Any:
         """Give the plain form of a value that stands at this place."""
@@ -138,11 +266,11 @@ class _Thaw:
         if id(value) in self._seen:
             return self._seen[id(value)].plain
         # until it is known, a value that contains itself is its own plain form
-        self._seen[id(value)] = Origin(value, value)
+        self._seen[id(value)] = PlainForm(value, value)
         plain = self._converted(value, at)
-        self._seen[id(value)] = Origin(plain, value)
+        self._seen[id(value)] = PlainForm(plain, value)
         if type(plain) in (dict, list):
-            self.origins[id(plain)] = Origin(plain, value)
+            self.origins[id(plain)] = PlainForm(plain, value)
         return plain
 
     def _converted(self, value: Any, at: Path) -> Any:
@@ -193,10 +321,10 @@ class _Thaw:
         return [self.value(item, (*at, index)) for index, item in enumerate(items)]
 
 
-class _Freezer:
+class _FromPlain:
     """Turns healed plain data back, guided by the plain data it was healed from."""
 
-    def __init__(self, origins: dict[int, Origin], plain: Any) -> None:
+    def __init__(self, origins: dict[int, PlainForm], plain: Any) -> None:
         self._origins = origins
         self._plain = plain
 
@@ -302,7 +430,7 @@ def _made(kind: type | None, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
     for option in () if kind is None else classes_for(kind):
         try:
             made = construct(option, data, new)
-            said = _Thaw().value(made, ())
+            said = _ToPlain().value(made, ())
             meant = {**new, "type": said["type"]} if is_langchain(option) else new
             if _says(said, meant):
                 return made

@@ -75,7 +75,7 @@ class Excerpt(Struct):
         return result if kept == len(self.gaps) else None
 
 
-def excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> Excerpt | None:
+def find_excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> Excerpt | None:
     """Give the messages that need a look; None if that cannot be narrowed down.
 
     An excerpt without numbers says that the whole list is proven fine; ``with_ends`` asks for the

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 _NESTED = (dict, list)
 
 
-def copied(value: Any) -> Any:
+def copy_plain(value: Any) -> Any:
     """Return a copy of plain data that shares nothing which can be changed."""
     try:
         return _copied(value)
@@ -31,7 +31,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-class Messages(list[Any]):
+class MessageList(list[Any]):
     """A list whose first messages are shared until they are taken out of it.
 
     Everything that hands a message to Python code gives one that belongs to this list alone, and
@@ -68,7 +68,7 @@ class Messages(list[Any]):
     def _own_one(self, index: int) -> None:
         number = index + len(self) if index < 0 else index
         if 0 <= number < self._shared and number not in self._owned:
-            list.__setitem__(self, number, copied(list.__getitem__(self, number)))
+            list.__setitem__(self, number, copy_plain(list.__getitem__(self, number)))
             self._owned.add(number)
 
     def __getitem__(self, index: Any) -> Any:

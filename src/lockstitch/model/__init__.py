@@ -1,1 +1,0 @@
-"""Parts, messages, zones and the pairing of calls and results: pure values."""
