@@ -31,8 +31,7 @@ from lockstitch.formats.base import Context
 from lockstitch.formats.doctor import Options
 from lockstitch.formats.langgraph.format import LangGraph
 from lockstitch.formats.langgraph.loading import seconds_of
-from lockstitch.formats.langgraph.naming import named
-from lockstitch.formats.langgraph.snapshot import branches
+from lockstitch.formats.langgraph.snapshot import branches, session_name
 from lockstitch.formats.tables import Row
 from tests.formats.databases import rows as every_row
 
@@ -413,8 +412,8 @@ def test_other_tables_of_these_names_are_said(tmp_path: Path, lockstitch: Run) -
 
 
 def test_names_of_threads_are_told_from_those_of_subgraphs() -> None:
-    assert named("a#b", "") == "a#b"
-    assert named("a#b", "inner") == "a%23b#inner"
+    assert session_name("a#b", "") == "a#b"
+    assert session_name("a#b", "inner") == "a%23b#inner"
     assert seconds_of("1ef4f797-8335-6428-8001-8a1503f9b875") == pytest.approx(1_722_432_000, rel=1)
     assert seconds_of("no time") == 0
 

@@ -20,9 +20,9 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer
 from langgraph.types import Overwrite
 
 from lockstitch.formats.langgraph.coding import Item, Undecodable, codings
-from lockstitch.formats.langgraph.identity import distinct, doubles, id_of, named
-from lockstitch.formats.langgraph.reducing import stored_messages, updated
-from lockstitch.formats.langgraph.snapshot import Coded, Write
+from lockstitch.formats.langgraph.messages import add_ids, id_of, make_distinct, repeated_ids
+from lockstitch.formats.langgraph.reducing import apply_writes, read_stored
+from lockstitch.formats.langgraph.snapshot import Coded, StoredWrite
 
 SERDE = JsonPlusSerializer()
 IDS = st.sampled_from("abcde")
@@ -37,15 +37,15 @@ def coded(value: Any) -> Coded:
     return Coded(*SERDE.dumps_typed(value))
 
 
-def written(*values: Any) -> list[Write]:
-    return [Write("task", "", n, "messages", coded(value)) for n, value in enumerate(values)]
+def written(*values: Any) -> list[StoredWrite]:
+    return [StoredWrite("task", "", n, "messages", coded(value)) for n, value in enumerate(values)]
 
 
 def merged(left: list[BaseMessage], *values: Any) -> list[BaseMessage]:
     """What these updates make of a stored list, read back by LangGraph."""
     known = codings()
-    base = stored_messages(known["msgpack"], coded(left).data, 0, ())
-    items = updated(base, written(*values), known)
+    base = read_stored(known["msgpack"], coded(left).data, 0, ())
+    items = apply_writes(base, written(*values), known)
     return read(items)
 
 
@@ -116,22 +116,22 @@ def test_an_update_in_place_of_all_is_taken_so() -> None:
 
 def test_writes_count_in_the_order_of_their_tasks() -> None:
     values = [
-        Write("b", "~2", 0, "messages", coded([HumanMessage("last", id="3")])),
-        Write("z", "~1", 1, "messages", coded([HumanMessage("then", id="2")])),
-        Write("z", "~1", 0, "messages", coded([HumanMessage("first", id="1")])),
+        StoredWrite("b", "~2", 0, "messages", coded([HumanMessage("last", id="3")])),
+        StoredWrite("z", "~1", 1, "messages", coded([HumanMessage("then", id="2")])),
+        StoredWrite("z", "~1", 0, "messages", coded([HumanMessage("first", id="1")])),
     ]
-    found = read(updated([], values, codings()))
+    found = read(apply_writes([], values, codings()))
     assert [message.content for message in found] == ["first", "then", "last"]
 
 
 @pytest.mark.parametrize("value", [[1], [{"a": 1}], 5, {"x": 1}, [["a", "b", "c"]]], ids=repr)
 def test_what_is_no_message_is_said(value: Any) -> None:
     with pytest.raises(Undecodable, match="no message"):
-        updated([], written(value), codings())
+        apply_writes([], written(value), codings())
 
 
 def test_nothing_is_nothing() -> None:
-    assert updated([], written(None), codings()) == []
+    assert apply_writes([], written(None), codings()) == []
 
 
 # Ids
@@ -140,29 +140,29 @@ def test_nothing_is_nothing() -> None:
 def test_messages_with_one_id_are_told_apart() -> None:
     one, other = {"type": "human", "content": "a", "id": "1"}, {"type": "ai", "content": "b"}
     views = [one, {**other, "id": "1"}, {**one}, {**other, "id": "2"}]
-    assert doubles(views) == [1, 2]
-    made = distinct(views)
+    assert repeated_ids(views) == [1, 2]
+    made = make_distinct(views)
     assert [view["content"] for view in made] == ["a", "b", "b"]
     assert made[0] is one
     assert len({view["id"] for view in made}) == len(made)
-    assert [view["id"] for view in distinct(views)] == [view["id"] for view in made]
+    assert [view["id"] for view in make_distinct(views)] == [view["id"] for view in made]
 
 
 def test_only_new_messages_get_an_id_and_always_the_same() -> None:
     old = {"type": "human", "content": "a"}
     new = {"type": "tool", "content": "x", "tool_call_id": "c1"}
     with_id = {"type": "ai", "content": "b", "id": "1"}
-    made = named([old, with_id, new, {**new}], [old, with_id])
+    made = add_ids([old, with_id, new, {**new}], [old, with_id])
     assert made[:2] == [old, with_id]
     assert len({id_of(view) for view in made[1:]}) == 3
-    assert made == named([old, with_id, new, {**new}], [old, with_id])
-    assert named([old, new], [old]) == [old, new]
+    assert made == add_ids([old, with_id, new, {**new}], [old, with_id])
+    assert add_ids([old, new], [old]) == [old, new]
 
 
 def test_an_answer_has_the_id_that_a_running_graph_would_give_it() -> None:
-    from lockstitch.integrations.langgraph.repairing import identity as live
+    from lockstitch.integrations.langgraph import message_repair as live
 
     view = {"type": "tool", "content": "x", "tool_call_id": "c1"}
-    [here] = named([view], [])
-    [there] = live.named([ToolMessage("x", tool_call_id="c1")], [])
+    [here] = add_ids([view], [])
+    [there] = live.add_live_ids([ToolMessage("x", tool_call_id="c1")], [])
     assert here["id"] == there.id

@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 
 from lockstitch import sessions
 from lockstitch.dialects.placeholders import FAILED, UNKNOWN_OUTCOME
-from lockstitch.formats.langgraph.naming import successor
+from lockstitch.formats.langgraph.snapshot import successor
 from tests.formats.databases import rows
 
 from . import soak

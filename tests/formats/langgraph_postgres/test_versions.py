@@ -6,17 +6,22 @@ import pytest
 
 from lockstitch.formats.langgraph.postgres.reading import Loaded
 from lockstitch.formats.langgraph.postgres.repairs import apart, is_snapshot
-from lockstitch.formats.langgraph.snapshot import Coded, Settled, Snapshot, Stored
+from lockstitch.formats.langgraph.snapshot import (
+    Coded,
+    RepairedCheckpoint,
+    StoredCheckpoint,
+    ThreadSnapshot,
+)
 
 
 def loaded(**versions: float | str) -> Loaded:
     """A thread whose channels have these versions."""
-    head = Stored("1", None, {"channel_versions": dict(versions)})
-    return Loaded(Snapshot("t", "", head), is_js=True)
+    head = StoredCheckpoint("1", None, {"channel_versions": dict(versions)})
+    return Loaded(ThreadSnapshot("t", "", head), is_js=True)
 
 
-def settled(**versions: float | str) -> Settled:
-    return Settled("2", "1", {"channel_versions": dict(versions)}, {}, {})
+def settled(**versions: float | str) -> RepairedCheckpoint:
+    return RepairedCheckpoint("2", "1", {"channel_versions": dict(versions)}, {}, {})
 
 
 @pytest.mark.parametrize(("last", "new"), [(5, 5.5), (5.5, 5.75), (5.75, 5.875), (0, 0.5)])

@@ -2,41 +2,170 @@
 
 What a run was told, and what its finished tasks returned, stays beside the checkpoint until the
 whole step is done.
+
+Calls that failed: the error that a task left beside the checkpoint, told as what it was.
+
+LangGraph stores what a task raised, and under which task; which call that was is said by the list
+of tasks in the checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID, uuid5
 
+import msgspec
 from msgspec import Struct, field
+from msgspec.msgpack import Ext
 
+from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
+from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
-from lockstitch.formats.langgraph.failing import failures
-from lockstitch.formats.langgraph.naming import (
+from lockstitch.formats.langgraph.reducing import (
+    BrokenChain,
+    apply_writes,
+    merge_messages,
+    read_stored,
+    read_update,
+    replay_channel,
+)
+from lockstitch.formats.langgraph.snapshot import (
     END,
     ERROR,
     JOIN,
+    JSON,
     MESSAGES,
     NO_TASK,
+    OWN,
     PREVIOUS,
+    PUSH,
     RETURN,
     START,
+    TASK,
     TASKS,
+    WITHIN,
+    Coded,
+    StoredWrite,
+    ThreadSnapshot,
+    error_text,
+    is_begun_by,
     is_control,
     is_trigger,
-    waiting,
+    waiting_tasks,
+    wanted,
 )
-from lockstitch.formats.langgraph.reducing import (
-    BrokenChain,
-    given,
-    merged,
-    replayed,
-    stored_messages,
-    updated,
-)
-from lockstitch.formats.langgraph.snapshot import OWN, TASK, Coded, Snapshot, is_begun_by, wanted
+
+_LONGEST = 10_000
+# The keys under which a task is given its call, in several versions.
+_KEYS = ("tool_call", "lg_tool_call", "toolCall")
+
+
+def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Item]:
+    """Give, for the calls that lack a result and failed, the messages that say so."""
+    for write in reading.snapshot.head.writes if lacking else ():
+        text = _text(reading, write) if write.channel == ERROR else ""
+        call = _call(reading, write, lacking) if text else None
+        if call is not None:
+            told = error_text(text)
+            view = {
+                "type": "tool",
+                "content": CANCELLED if told is None else f"{FAILED} {told}",
+                "tool_call_id": call,
+                "name": _names(reading).get(call),
+                "status": "error",
+            }
+            raw = reading.coding.written(view, None)
+            item = reading.coding.message(raw) or Item(view, raw, reading.coding.tag)
+            item.record = write.record
+            yield item
+
+
+def _text(reading: ThreadReading, write: StoredWrite) -> str:
+    """Return what was raised, as LangGraph has written it; empty if that cannot be read."""
+    try:
+        found = coding_of(reading.codings, write.value).plain(write.value.data)
+    except Undecodable:
+        return ""
+    if type(found) is dict:
+        found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
+    return found[:_LONGEST] if type(found) is str else ""
+
+
+def _call(reading: ThreadReading, write: StoredWrite, lacking: set[str]) -> str | None:
+    """Return the call that a task was for; None if that cannot be told."""
+    sent = _sent_tasks(reading)
+    for number, (node, arg) in enumerate(sent):
+        call = _id_in(arg)
+        if call in lacking and _is_task(reading, write, number, node):
+            return call
+    # One node for a whole batch; with one call in it, there is no other that can have failed.
+    is_batch = not sent and not write.path.startswith(f"~{PUSH}")
+    return next(iter(lacking)) if is_batch and len(lacking) == 1 else None
+
+
+def _is_task(reading: ThreadReading, write: StoredWrite, number: int, node: str) -> bool:
+    """Whether a write is of the task with that number; LangGraph.js keeps only the task's id."""
+    if write.path:
+        steps = write.path.removeprefix("~").split(", ")
+        return (
+            steps[0] == PUSH and len(steps) > 1 and is_index(steps[1]) and int(steps[1]) == number
+        )
+    head, space = reading.snapshot.head, reading.snapshot.namespace
+    step = head.metadata.get("step")
+    try:
+        start = UUID(head.id)
+    except ValueError:
+        return False
+    within = f"{space}{WITHIN}{node}" if space else node
+    words = [within, str(step + 1 if type(step) is int else 0), node, PUSH, str(number)]
+    name = json.dumps(words, separators=(",", ":"), ensure_ascii=False)
+    return str(uuid5(start, name)) == write.task
+
+
+def _sent_tasks(reading: ThreadReading) -> list[tuple[str, Any]]:
+    """Return the node and the argument of every task in the list of a head."""
+    value = reading.snapshot.head.values.get(TASKS)
+    return [] if value is None else [*_tasks(value)]
+
+
+def _tasks(value: Coded) -> Iterator[tuple[str, Any]]:
+    try:
+        is_text = value.tag == JSON
+        found = msgspec.json.decode(value.data) if is_text else msgspec.msgpack.decode(value.data)
+        for one in found if type(found) is list else ():
+            if is_text:
+                yield str(one["node"]), one.get("args", one.get("arg"))
+            elif isinstance(one, Ext):
+                _, _, [node, arg, *_] = msgspec.msgpack.decode(bytes(one.data))
+                yield str(node), arg
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return
+
+
+def _id_in(arg: Any) -> str | None:
+    """Return the id of the call that a task was given, in any of the shapes that it may have."""
+    if type(arg) is list and len(arg) == 1:
+        arg = arg[0]
+    if type(arg) is dict:
+        arg = next((arg[key] for key in _KEYS if type(arg.get(key)) is dict), arg)
+        found = arg.get("id")
+        return found if type(found) is str else None
+    return None
+
+
+def _names(reading: ThreadReading) -> dict[str, str]:
+    views = LangChain().read([item.view for item in reading.items])
+    return {
+        part.id: part.name
+        for view in views
+        for part in view.parts
+        if part.kind == CALL and part.id and part.name
+    }
+
 
 # Codings of what is no value to look into.
 OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})
@@ -44,7 +173,7 @@ _NEW_NAMES = 3
 _NO_TASKS = (b"", b"[]", b"\x90")
 
 
-class Reading(Struct):
+class ThreadReading(Struct):
     """What was understood of a snapshot.
 
     ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
@@ -54,7 +183,7 @@ class Reading(Struct):
     conversations of their own.
     """
 
-    snapshot: Snapshot
+    snapshot: ThreadSnapshot
     codings: dict[str, Coding]
     channel: str | None = None
     base: list[Item] = field(default_factory=list)
@@ -62,9 +191,9 @@ class Reading(Struct):
     changes: bool = False
     due: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
-    runs: list[Reading] = field(default_factory=list)
-    apart: list[Reading] = field(default_factory=list)
-    others: list[Reading] = field(default_factory=list)
+    runs: list[ThreadReading] = field(default_factory=list)
+    apart: list[ThreadReading] = field(default_factory=list)
+    others: list[ThreadReading] = field(default_factory=list)
 
     @property
     def coding(self) -> Coding:
@@ -104,32 +233,32 @@ class Reading(Struct):
         )
 
 
-def read_messages(reading: Reading, named: str | None) -> None:
+def read_messages(reading: ThreadReading, named: str | None) -> None:
     """Read the conversation of a snapshot; ``named`` is its channel, if that is known.
 
     Raises ``Undecodable``, or ``BrokenChain``, if it cannot be told what it is.
     """
     snapshot = reading.snapshot
     head = snapshot.head
-    reading.asked = frozenset(waiting((w.task, w.channel) for w in head.writes))
+    reading.asked = frozenset(waiting_tasks((w.task, w.channel) for w in head.writes))
     reading.channel = channel = named or _channel(reading)
     if channel is None:
         reading.items = _with_runs(reading, [])
         return
     reading.changes = channel in wanted(head)
     if reading.changes:
-        reading.base = replayed(snapshot, channel, reading.codings)
+        reading.base = replay_channel(snapshot, channel, reading.codings)
     elif channel in head.values and head.values[channel].tag not in OPAQUE:
         value = head.values[channel]
         coding = coding_of(reading.codings, value)
         reading.changes = coding.opened(value.data) is not value.data
-        reading.base = stored_messages(coding, value.data, head.record, (channel,))
-    reading.items = _with_runs(reading, _folded(reading, channel))
+        reading.base = read_stored(coding, value.data, head.record, (channel,))
+    reading.items = _with_runs(reading, _with_pending(reading, channel))
     if not reading.asked:
-        reading.items += failures(reading, open_calls(reading.items, real=True))
+        reading.items += failed_results(reading, open_calls(reading.items, real=True))
 
 
-def _with_runs(reading: Reading, items: list[Item]) -> list[Item]:
+def _with_runs(reading: ThreadReading, items: list[Item]) -> list[Item]:
     """Merge the messages of runs of subgraphs that had not returned, as their nodes return them.
 
     Such a run was given the conversation, or its end, and goes on with it under the same ids. One
@@ -140,7 +269,7 @@ def _with_runs(reading: Reading, items: list[Item]) -> list[Item]:
     for snapshot in reading.snapshot.runs:
         if snapshot.namespace.rpartition(TASK)[2] in returned:
             continue
-        run = Reading(snapshot, reading.codings)
+        run = ThreadReading(snapshot, reading.codings)
         try:
             read_messages(run, None if reading.channel is None else reading.channel)
         except (BrokenChain, Undecodable):
@@ -152,25 +281,25 @@ def _with_runs(reading: Reading, items: list[Item]) -> list[Item]:
             reading.apart.append(run)
         elif is_begun_by(snapshot.head, reading.snapshot.namespace, reading.snapshot.head.id):
             reading.runs.append(run)
-            items = merged(items, run.items)
+            items = merge_messages(items, run.items)
     return items
 
 
-def _folded(reading: Reading, channel: str) -> list[Item]:
+def _with_pending(reading: ThreadReading, channel: str) -> list[Item]:
     """Merge what hangs on the head: the input of its run, then what its tasks returned."""
     head = reading.snapshot.head
     items = list(reading.base)
     start = _start(reading, channel)
     if start is not None:
         coding, data = start
-        items = merged(items, given(coding, data, head.record, (START, channel)))
+        items = merge_messages(items, read_update(coding, data, head.record, (START, channel)))
     on_channel = [write for write in head.writes if write.channel == channel]
     said = [write for write in on_channel if write.task == NO_TASK]
     returned = [write for write in on_channel if write.task != NO_TASK]
-    return updated(updated(items, said, reading.codings), returned, reading.codings)
+    return apply_writes(apply_writes(items, said, reading.codings), returned, reading.codings)
 
 
-def _start(reading: Reading, channel: str) -> tuple[Coding, bytes] | None:
+def _start(reading: ThreadReading, channel: str) -> tuple[Coding, bytes] | None:
     """Give the messages of an input that no node has taken up yet.
 
     Once the node that takes it up has returned, they are among its writes; and a repair that keeps
@@ -189,7 +318,7 @@ def _start(reading: Reading, channel: str) -> tuple[Coding, bytes] | None:
     return coding_of(reading.codings, value), fields[channel]
 
 
-def fields_in(reading: Reading, value: Coded) -> dict[str, bytes] | None:
+def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
     """Take a value apart that should be a map; None if it is none."""
     if value.tag in OPAQUE:
         return None
@@ -199,7 +328,7 @@ def fields_in(reading: Reading, value: Coded) -> dict[str, bytes] | None:
         return None
 
 
-def _channel(reading: Reading) -> str | None:
+def _channel(reading: ThreadReading) -> str | None:
     """Find the channel of the conversation: the one that is named so, or the first of its kind.
 
     Raises Undecodable if the channel of that name is there, but cannot be read at all.
@@ -222,7 +351,7 @@ def _channel(reading: Reading) -> str | None:
     return holding[0] if holding else None
 
 
-def _holds(reading: Reading, channel: str) -> bool:
+def _holds(reading: ThreadReading, channel: str) -> bool:
     """Whether a channel holds a list of messages, and nothing else."""
     value = reading.snapshot.head.values[channel]
     try:
@@ -233,7 +362,7 @@ def _holds(reading: Reading, channel: str) -> bool:
         return False
 
 
-def is_due(reading: Reading, name: str) -> bool:
+def is_due(reading: ThreadReading, name: str) -> bool:
     """Tell whether a channel makes a node run next: an edge from several, once all have come.
 
     In old checkpoints a node that has run stands under its own name for those behind it.

@@ -17,8 +17,13 @@ from lockstitch.formats.base import Context
 from lockstitch.formats.langgraph import loading
 from lockstitch.formats.langgraph.coding import Coding, codings
 from lockstitch.formats.langgraph.loading import CHECKPOINTS, WRITES, coding_in, snapshot_of
-from lockstitch.formats.langgraph.naming import named
-from lockstitch.formats.langgraph.snapshot import JSON, Coded, Settled, Snapshot
+from lockstitch.formats.langgraph.snapshot import (
+    JSON,
+    Coded,
+    RepairedCheckpoint,
+    ThreadSnapshot,
+    session_name,
+)
 from lockstitch.formats.langgraph.thread import ThreadFormat
 from lockstitch.formats.records import Record
 from lockstitch.formats.tables import Columns, Layout, Row, RowFormat, new_row
@@ -49,18 +54,18 @@ class LangGraph(ThreadFormat, RowFormat):
         loading.search(base, rows)
 
     def session_of(self, row: Row) -> str:
-        return named(row.stored["thread_id"], row.stored["checkpoint_ns"])
+        return session_name(row.stored["thread_id"], row.stored["checkpoint_ns"])
 
     def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
         return table == CHECKPOINTS.name and loading.is_followed(base, columns)
 
-    def snapshot(self, records: Sequence[Record], context: Context) -> Snapshot:
+    def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
         rows = [row for row in records if isinstance(row, Row)]
         if not rows:
             raise Unreadable("holds no such thread")
         return snapshot_of(rows)
 
-    def added(self, records: Sequence[Record], new: Settled) -> list[Record]:
+    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         kept = [row for row in records if not row.is_new]
         head = kept[0]
         columns = _columns(head.value, new)
@@ -68,7 +73,7 @@ class LangGraph(ThreadFormat, RowFormat):
         return [*kept, structs.replace(made, fresh=_shown(new))]
 
 
-def _columns(head: Columns, new: Settled) -> Columns:
+def _columns(head: Columns, new: RepairedCheckpoint) -> Columns:
     """Give the columns of a new checkpoint, of the same kinds as those of the head."""
     coding = codings()[coding_in(head)]
     metadata = json.dumps(new.metadata, ensure_ascii=False, separators=_separators(head))
@@ -81,7 +86,7 @@ def _columns(head: Columns, new: Settled) -> Columns:
     }
 
 
-def _blob(coding: Coding, new: Settled) -> bytes:
+def _blob(coding: Coding, new: RepairedCheckpoint) -> bytes:
     values = coding.mapped({name: value.data for name, value in new.values.items()})
     fields: dict[str, bytes] = {}
     for name, value in new.body.items():
@@ -99,7 +104,7 @@ def _separators(head: Columns) -> tuple[str, str]:
     return (",", ":") if coding_in(head) == JSON else (", ", ": ")
 
 
-def _shown(new: Settled) -> bytes:
+def _shown(new: RepairedCheckpoint) -> bytes:
     """Say what is new, for a person to look at: not the state, which is that of the head."""
     sizes = {name: len(new.values[name].data) for name in sorted(new.changed)}
     about = {"checkpoint": new.id, "behind": new.parent, "bytes": sizes}

@@ -10,8 +10,8 @@ from msgspec import Struct
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
 from lockstitch.formats.langgraph.coding import Item, Undecodable, codings, is_message
 from lockstitch.formats.langgraph.conversation import open_calls
-from lockstitch.formats.langgraph.naming import INTERRUPT, MESSAGES, is_trigger
-from lockstitch.formats.langgraph.reducing import merged
+from lockstitch.formats.langgraph.reducing import merge_messages
+from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
 from lockstitch.journal.checkpoints import Decoder, Fetch, Node, Opaque, Thread
 
 _NOTHING = (b'{"j":[]}', b'{"j":null}')
@@ -91,7 +91,7 @@ def _stored(reader: _Reader, node: Node, channel: str) -> list[Item] | None:
 def _with_writes(reader: _Reader, items: list[Item], node: Node, channel: str) -> list[Item]:
     for one in reader.thread.pending("", node.id):
         if one.channel == channel:
-            items = merged(items, _messages(reader.value(one.value)))
+            items = merge_messages(items, _messages(reader.value(one.value)))
     return items
 
 

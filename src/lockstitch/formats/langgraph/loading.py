@@ -16,25 +16,27 @@ from msgspec import field
 
 from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
-from lockstitch.formats.langgraph.naming import ERROR, MARK, named
+from lockstitch.formats.langgraph.repair import unanswered_calls
 from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
+    ERROR,
     JSON,
+    MARK,
     MSGPACK,
     TASK,
     Coded,
-    Lost,
-    Snapshot,
-    Stored,
-    Unsafe,
-    Write,
+    LostBranch,
+    StoredCheckpoint,
+    StoredWrite,
+    ThreadSnapshot,
+    UnsafeValue,
     branches,
     hangs_on,
     is_run_in,
+    session_name,
     starts_of,
     wanted,
 )
-from lockstitch.formats.langgraph.understanding import unanswered
 from lockstitch.formats.schemas import names_of
 from lockstitch.formats.sqlite import bound, quoted, slot
 from lockstitch.formats.tables import Columns, Row, Table, row_of, sorting
@@ -58,9 +60,9 @@ _TICKS = 10_000_000
 class Head(Row, eq=False):
     """The last checkpoint of a thread, with what the rest of the thread says about it."""
 
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostBranch] = field(default_factory=list)
     below: tuple[str, ...] = ()
-    unsafe: list[Unsafe] = field(default_factory=list)
+    unsafe: list[UnsafeValue] = field(default_factory=list)
 
 
 # Sessions
@@ -72,7 +74,7 @@ def listed(base: Connection) -> Iterator[tuple[Any, ...]]:
     last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"  # noqa: S608 - our own
     for pair in _pairs(base):
         [(head,)] = base.execute(last, bound(pair))
-        yield named(*pair), None, seconds_of(str(head)), ""
+        yield session_name(*pair), None, seconds_of(str(head)), ""
 
 
 def _pairs(base: Connection) -> Iterator[tuple[str, str]]:
@@ -127,7 +129,7 @@ def loaded(base: Connection, session: str) -> list[Row]:
     head.below = _below(base, thread, namespace)
     rows = [*_space(base, head), *_runs(base, head)]
     _number(rows)
-    channel, lacking = unanswered(snapshot_of(rows))
+    channel, lacking = unanswered_calls(snapshot_of(rows))
     if lacking:
         known = {(row.table, row.rowid) for row in rows}
         parent = stored_of(head, 0, codings()).parent
@@ -216,7 +218,9 @@ def _writes(
             yield row
 
 
-def _ancestors(base: Connection, thread: str, namespace: str, head: Stored) -> Iterator[Row]:
+def _ancestors(
+    base: Connection, thread: str, namespace: str, head: StoredCheckpoint
+) -> Iterator[Row]:
     """Give the ancestors that hold what the head lacks, nearest first."""
     lacking = set(wanted(head))
     seen = {head.id}
@@ -245,18 +249,18 @@ def _selected(base: Connection, table: Table, query: str, values: Iterable[str])
         yield row_of(table, rowid, dict(zip(names, columns, strict=True)))
 
 
-def _lost(base: Connection, thread: str, namespace: str, head: str) -> list[Lost]:
+def _lost(base: Connection, thread: str, namespace: str, head: str) -> list[LostBranch]:
     """Find the branches with turns of their own that the head does not come from."""
     query = _where("checkpoints", _ALL, "").replace(
         _EVERYTHING, "checkpoint_id, parent_checkpoint_id"
     )
     known = base.execute(query, bound((thread, namespace)))
     pairs = [(own, parent) for own, parent in known if type(own) is str]
-    found: list[Lost] = []
+    found: list[LostBranch] = []
     for line in branches(head, pairs)[:_MOST_LOST]:
         turns = sum(_is_turn(base, thread, namespace, own) for own in line[:_MOST_LOST])
         if turns:
-            found.append(Lost(line[0], turns))
+            found.append(LostBranch(line[0], turns))
     return found
 
 
@@ -323,7 +327,7 @@ def _place_of_write(row: Row) -> str:
 # From rows to a snapshot
 
 
-def snapshot_of(rows: list[Row]) -> Snapshot:
+def snapshot_of(rows: list[Row]) -> ThreadSnapshot:
     """Make a snapshot of a thread's rows; the greatest id is the head."""
     first = rows[0]
     thread, namespace = (_text(first.value.get(name)) for name in _ALL)
@@ -336,20 +340,22 @@ def snapshot_of(rows: list[Row]) -> Snapshot:
     return snapshot
 
 
-def _snapshot(thread: str, namespace: str, spaces: dict[str, list[tuple[int, Row]]]) -> Snapshot:
+def _snapshot(
+    thread: str, namespace: str, spaces: dict[str, list[tuple[int, Row]]]
+) -> ThreadSnapshot:
     """Make a snapshot of one namespace of several, with the runs that are right within it."""
     known = codings()
     rows = spaces[namespace]
     stored = [stored_of(row, number, known) for number, row in rows if row.table == "checkpoints"]
     by_id = {one.id: one for one in stored}
-    earlier: list[Write] = []
+    earlier: list[StoredWrite] = []
     for number, row in rows:
         if row.table == "writes":
             owner = by_id.get(_text(row.value.get("checkpoint_id")))
             (earlier if owner is None else owner.writes).append(_write(row, number))
     head = max(stored, key=lambda one: one.id)
     columns = next(row for number, row in rows if number == head.record).value
-    snapshot = Snapshot(thread, namespace, head, earlier=earlier, coding=coding_in(columns))
+    snapshot = ThreadSnapshot(thread, namespace, head, earlier=earlier, coding=coding_in(columns))
     _follow(snapshot, by_id)
     used = {head.id, *(one.id for one in snapshot.ancestors)}
     for one in stored:
@@ -374,7 +380,7 @@ def coding_in(columns: Columns) -> str:
     return JSON if tag_of(columns) == JSON else MSGPACK
 
 
-def _follow(snapshot: Snapshot, known: dict[str, Stored]) -> None:
+def _follow(snapshot: ThreadSnapshot, known: dict[str, StoredCheckpoint]) -> None:
     lacking = set(wanted(snapshot.head))
     parent = snapshot.head.parent
     seen = {snapshot.head.id}
@@ -388,11 +394,11 @@ def _follow(snapshot: Snapshot, known: dict[str, Stored]) -> None:
         parent = known[parent].parent
 
 
-def stored_of(row: Row, number: int, known: Any) -> Stored:
+def stored_of(row: Row, number: int, known: Any) -> StoredCheckpoint:
     """Take the checkpoint in a row apart."""
     columns = row.value
     parent = columns.get("parent_checkpoint_id")
-    stored = Stored(
+    stored = StoredCheckpoint(
         _text(columns.get("checkpoint_id")),
         parent if type(parent) is str and parent else None,
         metadata=metadata_of(columns.get("metadata")),
@@ -413,10 +419,10 @@ def stored_of(row: Row, number: int, known: Any) -> Stored:
     return stored
 
 
-def _write(row: Row, number: int) -> Write:
+def _write(row: Row, number: int) -> StoredWrite:
     columns = row.value
     index = columns.get("idx")
-    return Write(
+    return StoredWrite(
         _text(columns.get("task_id")),
         _text(columns.get("task_path")),
         index if type(index) is int else 0,

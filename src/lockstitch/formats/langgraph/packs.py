@@ -21,8 +21,7 @@ from lockstitch.formats.langgraph.coding import (
     filled,
     is_message,
 )
-from lockstitch.formats.langgraph.naming import OVERWRITE
-from lockstitch.formats.langgraph.snapshot import MSGPACK
+from lockstitch.formats.langgraph.snapshot import MSGPACK, OVERWRITE
 
 _KEYWORDS, _OLD_MODEL, _MODEL, _SNAPSHOT = 2, 4, 5, 7
 _NESTS = frozenset({list, dict, Ext})

@@ -13,7 +13,7 @@ from lockstitch.formats.langgraph.coding import (
     coding_of,
     is_role,
 )
-from lockstitch.formats.langgraph.snapshot import Snapshot, Stored, Write
+from lockstitch.formats.langgraph.snapshot import StoredCheckpoint, StoredWrite, ThreadSnapshot
 
 REMOVE_ALL = "__remove_all__"
 _PAIR = 2
@@ -24,7 +24,7 @@ class BrokenChain(ValueError):
     """Says which checkpoint or write of a chain of changes is gone."""
 
 
-def merged(left: Sequence[Item], right: Sequence[Item]) -> list[Item]:
+def merge_messages(left: Sequence[Item], right: Sequence[Item]) -> list[Item]:
     """Merge an update: what has a known id takes its place, the rest goes behind.
 
     The removal of a message that is not there, which LangGraph refuses, does nothing.
@@ -48,8 +48,8 @@ def merged(left: Sequence[Item], right: Sequence[Item]) -> list[Item]:
     return [item for item in out if item.id is None or item.id not in gone]
 
 
-def updated(
-    left: Sequence[Item], writes: Iterable[Write], codings: Mapping[str, Coding]
+def apply_writes(
+    left: Sequence[Item], writes: Iterable[StoredWrite], codings: Mapping[str, Coding]
 ) -> list[Item]:
     """Merge writes, in the order in which LangGraph applies them."""
     found = list(left)
@@ -59,13 +59,15 @@ def updated(
         coding = coding_of(codings, write.value)
         instead = coding.overwriting(write.value.data)
         if instead is None:
-            found = merged(found, given(coding, write.value.data, write.record))
+            found = merge_messages(found, read_update(coding, write.value.data, write.record))
         else:
-            found = given(coding, instead, write.record)
+            found = read_update(coding, instead, write.record)
     return found
 
 
-def given(coding: Coding, data: bytes, record: int, path: tuple[str | int, ...] = ()) -> list[Item]:
+def read_update(
+    coding: Coding, data: bytes, record: int, path: tuple[str | int, ...] = ()
+) -> list[Item]:
     """Read the messages of an update: one or a list of them, in any form that a reducer takes."""
     parts = coding.items(data)
     items = [_one(coding, part) for part in ([data] if parts is None else parts)]
@@ -85,7 +87,7 @@ def _one(coding: Coding, data: bytes) -> Item | None:
     value = coding.plain(data)
     if value is None:
         return None
-    view = _coerced(value)
+    view = _coerce(value)
     if view is None or not coding.is_plain(data):
         if found is None:
             raise Undecodable("it holds something that is no message")
@@ -94,7 +96,7 @@ def _one(coding: Coding, data: bytes) -> Item | None:
     return coding.message(raw) or Item(view, raw, coding.tag)
 
 
-def _coerced(value: Any) -> dict[str, Any] | None:
+def _coerce(value: Any) -> dict[str, Any] | None:
     """Make a message of a text, of a role and a text, or of a map with a role."""
     if type(value) is str:
         return {"content": value, "type": "human"}
@@ -110,7 +112,7 @@ def _coerced(value: Any) -> dict[str, Any] | None:
 _TYPES = {"user": "human", "assistant": "ai", "developer": "system"}
 
 
-def stored_messages(
+def read_stored(
     coding: Coding, data: bytes, record: int, path: tuple[str | int, ...]
 ) -> list[Item]:
     """Read the value of a channel that holds a conversation; raises if it holds anything else."""
@@ -131,28 +133,30 @@ def stored_messages(
     return found
 
 
-def replayed(snapshot: Snapshot, channel: str, codings: Mapping[str, Coding]) -> list[Item]:
+def replay_channel(
+    snapshot: ThreadSnapshot, channel: str, codings: Mapping[str, Coding]
+) -> list[Item]:
     """Compute a conversation of which only changes are stored: from the last full value on."""
     chain = _chain(snapshot, channel)
     items: list[Item] = []
     if channel in chain[-1].values:
         seed = chain[-1].values[channel]
         coding = coding_of(codings, seed)
-        items = stored_messages(coding, seed.data, chain[-1].record, (channel,))
+        items = read_stored(coding, seed.data, chain[-1].record, (channel,))
     writes = (write for stored in reversed(chain) for write in _changes(stored, channel))
     for write in writes:
-        items = updated(items, [write], codings)
+        items = apply_writes(items, [write], codings)
     return items
 
 
-def _changes(stored: Stored, channel: str) -> list[Write]:
+def _changes(stored: StoredCheckpoint, channel: str) -> list[StoredWrite]:
     found = [write for write in stored.writes if write.channel == channel]
     return sorted(found, key=lambda write: write.order)
 
 
-def _chain(snapshot: Snapshot, channel: str) -> list[Stored]:
+def _chain(snapshot: ThreadSnapshot, channel: str) -> list[StoredCheckpoint]:
     """Give the ancestors that make up a value, nearest first; raises if one of them is gone."""
-    chain: list[Stored] = []
+    chain: list[StoredCheckpoint] = []
     for stored in snapshot.ancestors:
         if stored.fault:
             raise Undecodable(stored.fault)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from lockstitch.formats.langgraph.calling import PICKLE, called, may_call
 from lockstitch.formats.langgraph.coding import Undecodable, codings
 from lockstitch.formats.langgraph.safety import unsafe
-from lockstitch.formats.langgraph.snapshot import Coded, Unsafe
+from lockstitch.formats.langgraph.snapshot import Coded, UnsafeValue
 from lockstitch.rules import ERROR
 
 PICKLED = "a pickle, which can hold any code"
@@ -28,7 +28,7 @@ class Kept(Struct, frozen=True):
     value: Coded
 
 
-def searched(values: Iterable[Kept]) -> list[Unsafe]:
+def searched(values: Iterable[Kept]) -> list[UnsafeValue]:
     """Return what runs code, each thing that is called once in a namespace, where it is first."""
     found: dict[tuple[str, str], list[str]] = {}
     harmless: dict[str, bytes] = {}
@@ -41,7 +41,7 @@ def searched(values: Iterable[Kept]) -> list[Unsafe]:
             place = ".".join((one.place, *step))
             found.setdefault((one.namespace, name), []).append(place)
     return [
-        Unsafe(places[0], name, namespace, len(places))
+        UnsafeValue(places[0], name, namespace, len(places))
         for (namespace, name), places in found.items()
     ]
 

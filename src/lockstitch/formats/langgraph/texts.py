@@ -26,8 +26,7 @@ from lockstitch.formats.langgraph.coding import (
     filled,
     is_message,
 )
-from lockstitch.formats.langgraph.naming import OVERWRITE
-from lockstitch.formats.langgraph.snapshot import JSON
+from lockstitch.formats.langgraph.snapshot import JSON, OVERWRITE
 from lockstitch.formats.lines import reading
 
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)

@@ -12,14 +12,17 @@ from typing import Any
 
 from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import SourcedMessage, trace_sources
-from lockstitch.formats.langgraph.beside import HIDDEN, healed
 from lockstitch.formats.langgraph.coding import Undecodable
-from lockstitch.formats.langgraph.conversation import Reading
-from lockstitch.formats.langgraph.identity import distinct, doubles
-from lockstitch.formats.langgraph.naming import named
-from lockstitch.formats.langgraph.settling import settled
-from lockstitch.formats.langgraph.snapshot import Settled, Snapshot
-from lockstitch.formats.langgraph.understanding import DROPPED, understood
+from lockstitch.formats.langgraph.conversation import ThreadReading
+from lockstitch.formats.langgraph.messages import make_distinct, repeated_ids
+from lockstitch.formats.langgraph.repair import (
+    DROPPED,
+    HIDDEN,
+    read_thread,
+    repair_checkpoint,
+    repair_other,
+)
+from lockstitch.formats.langgraph.snapshot import RepairedCheckpoint, ThreadSnapshot, session_name
 from lockstitch.formats.records import Record
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
@@ -34,11 +37,11 @@ class ThreadFormat(Format):
     survived = "LS901"
 
     @abstractmethod
-    def snapshot(self, records: Sequence[Record], context: Context) -> Snapshot:
+    def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
         """Make a snapshot of the records of one namespace; the greatest id is the head."""
 
     @abstractmethod
-    def added(self, records: Sequence[Record], new: Settled) -> list[Record]:
+    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         """Give the records with one more checkpoint.
 
         A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
@@ -46,26 +49,26 @@ class ThreadFormat(Format):
 
     def is_part_of(self, own: str | None, session: str) -> bool:
         """Whether it is that thread, or a subgraph of it with a memory of its own."""
-        return own == session or (own or "").startswith(named(session, "-")[:-1])
+        return own == session or (own or "").startswith(session_name(session, "-")[:-1])
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        return understood(self.snapshot(records, context), records, context)
+        return read_thread(self.snapshot(records, context), records, context)
 
     def forced(self, transcript: Transcript) -> Transcript:
-        reading: Reading = transcript.state
-        return understood(
+        reading: ThreadReading = transcript.state
+        return read_thread(
             reading.snapshot, transcript.records, transcript.context, reading.channel, forced=True
         )
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Put what hangs on the head into its conversation, with an id for each message."""
-        reading: Reading = transcript.state
+        reading: ThreadReading = transcript.state
         views = [item.view for item in reading.items]
-        beside = [other for other in reading.others if healed(other, transcript, ledger)]
-        if not (reading.is_folded or doubles(views) or transcript.forced or beside):
+        beside = [other for other in reading.others if repair_other(other, transcript, ledger)]
+        if not (reading.is_folded or repeated_ids(views) or transcript.forced or beside):
             return list(transcript.records)
         if transcript.forced:
             place = transcript.records[reading.snapshot.head.record].place
@@ -76,13 +79,15 @@ class ThreadFormat(Format):
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
-        return self.stitch(transcript, trace_sources(transcript.history, distinct(views)), ledger)
+        return self.stitch(
+            transcript, trace_sources(transcript.history, make_distinct(views)), ledger
+        )
 
     def stitch(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         try:
-            new = settled(transcript, strands, {change.code for change in ledger.changes})
+            new = repair_checkpoint(transcript, strands, {change.code for change in ledger.changes})
         except Undecodable:
             return list(transcript.records)
         return list(transcript.records) if new is None else self.added(transcript.records, new)

@@ -12,13 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstitch.integrations.langgraph.counting import Counters
-    from lockstitch.integrations.langgraph.guarding.guard import Guard
+    from lockstitch.integrations.langgraph.guard import Guard
+    from lockstitch.integrations.langgraph.hooks import heal_hook
+    from lockstitch.integrations.langgraph.middleware import HealMiddleware
     from lockstitch.integrations.langgraph.migrating.migration import Migration, migrate
-    from lockstitch.integrations.langgraph.repairing.hooks import heal_hook
-    from lockstitch.integrations.langgraph.repairing.middleware import HealMiddleware
-    from lockstitch.integrations.langgraph.repairing.reconciling import areconcile, reconcile
-    from lockstitch.integrations.langgraph.repairing.report import Reconciled
+    from lockstitch.integrations.langgraph.reconciler import areconcile, reconcile
+    from lockstitch.integrations.langgraph.report import Counters, Reconciled
     from lockstitch.integrations.langgraph.saving.saver import Saver
 
 __all__ = [
@@ -34,16 +33,16 @@ __all__ = [
     "reconcile",
 ]
 _HOMES = {
-    "Counters": "counting",
-    "Guard": "guarding.guard",
-    "HealMiddleware": "repairing.middleware",
+    "Counters": "report",
+    "Guard": "guard",
+    "HealMiddleware": "middleware",
     "Migration": "migrating.migration",
-    "Reconciled": "repairing.report",
+    "Reconciled": "report",
     "Saver": "saving.saver",
-    "areconcile": "repairing.reconciling",
-    "heal_hook": "repairing.hooks",
+    "areconcile": "reconciler",
+    "heal_hook": "hooks",
     "migrate": "migrating.migration",
-    "reconcile": "repairing.reconciling",
+    "reconcile": "reconciler",
 }
 _NEEDS = {
     "langchain": "HealMiddleware needs LangChain: pip install 'lockstitch[langgraph]' langchain",

@@ -32,7 +32,7 @@ from langgraph.checkpoint.base import id as ids
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
-from lockstitch.formats.langgraph.naming import ticks_of
+from lockstitch.formats.langgraph.snapshot import ticks_of
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
@@ -46,7 +46,7 @@ _DAY = 24 * 3_600 * 10**7
 _EPOCH = 0x01B21DD213814000
 
 
-class Run:
+class GraphRun:
     """One call of a graph, from its first step to its last; or one update of a state by hand.
 
     ``input`` is what the graph was given, None for an update.
@@ -83,7 +83,7 @@ class Run:
         self.durability = durability or self._conf.get("__pregel_durability")
 
     @property
-    def parent(self) -> Run | None:
+    def parent(self) -> GraphRun | None:
         """The run whose node called the graph, as long as that goes on."""
         return None if self._parent is None else self._parent()
 
@@ -117,14 +117,14 @@ class Run:
         return run is None or run != saved.metadata.get("run_id")
 
 
-_CURRENT: ContextVar[Run | None] = ContextVar("lockstitch_langgraph_run", default=None)
-_BY_RUNTIME: WeakValueDictionary[int, Run] = WeakValueDictionary()
+_CURRENT: ContextVar[GraphRun | None] = ContextVar("lockstitch_langgraph_run", default=None)
+_BY_RUNTIME: WeakValueDictionary[int, GraphRun] = WeakValueDictionary()
 _INSTALLING = Lock()
 _RUNNING: set[str] = set()
 _PROCESS: list[Any] = [0, ""]
 
 
-def calling(config: Mapping[str, Any]) -> Run | None:
+def calling_run(config: Mapping[str, Any]) -> GraphRun | None:
     """Return the run that calls with a config, None if nobody has announced one."""
     run = _CURRENT.get()
     runtime = (config.get("configurable") or {}).get(_RUNTIME)
@@ -145,7 +145,7 @@ def is_guarded() -> bool:
 
 
 @contextmanager
-def announced(run: Run | None) -> Iterator[None]:
+def announcing(run: GraphRun | None) -> Iterator[None]:
     """Have everything that is called meanwhile called by a run, or by nobody."""
     token = _CURRENT.set(run)
     try:
@@ -174,7 +174,7 @@ def is_running(name: str) -> bool:
 
 
 @contextmanager
-def _under_way(run: Run) -> Iterator[Run]:
+def _under_way(run: GraphRun) -> Iterator[GraphRun]:
     """Have a run count as under way meanwhile."""
     _RUNNING.add(run.name)
     try:
@@ -212,14 +212,14 @@ def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., A
             while True:
                 try:
                     # Not around the yield: whoever reads the stream is not the run.
-                    with announced(run):
+                    with announcing(run):
                         chunk = step()
                 except StopIteration as end:
                     return end.value
                 try:
                     sent = yield chunk
                 except GeneratorExit:
-                    with announced(run):
+                    with announcing(run):
                         inner.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - it is handed on
@@ -238,14 +238,14 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
         with _under_way(_called(self, *given, **options)) as run:
             while True:
                 try:
-                    with announced(run):
+                    with announcing(run):
                         chunk = await step()
                 except StopAsyncIteration:
                     return
                 try:
                     sent = yield chunk
                 except GeneratorExit:
-                    with announced(run):
+                    with announcing(run):
                         await inner.aclose()
                     raise
                 except BaseException as error:  # noqa: BLE001 - it is handed on
@@ -259,7 +259,7 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
 def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def bulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
-        with _under_way(Run(self, None, config)) as run, announced(run):
+        with _under_way(GraphRun(self, None, config)) as run, announcing(run):
             return real(self, config, *rest, **options)
 
     return bulk_update_state
@@ -268,7 +268,7 @@ def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
 def _aupdating(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     async def abulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
-        with _under_way(Run(self, None, config)) as run, announced(run):
+        with _under_way(GraphRun(self, None, config)) as run, announcing(run):
             return await real(self, config, *rest, **options)
 
     return abulk_update_state
@@ -286,10 +286,10 @@ def _bound(call: Callable[[Any], Any], word: Any) -> Callable[[], Any]:
     return lambda: call(word)
 
 
-def _called(graph: Any, input: Any, config: Any = None, **options: Any) -> Run:  # noqa: A002
+def _called(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002
     """Return the run that a graph is called for, in the words of LangGraph."""
     is_late = options.get("checkpoint_during") is False
-    return Run(graph, input, config, "exit" if is_late else options.get("durability"))
+    return GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))
 
 
 def _configured(graph: Any, config: Any) -> Mapping[str, Any]:
@@ -300,7 +300,7 @@ def _configured(graph: Any, config: Any) -> Mapping[str, Any]:
 
 
 # Who calls a checkpointer on behalf of a guard, which has decided all that there is to decide.
-GUARD = Run()
+GUARD = GraphRun()
 
 
 def follow(checkpoint: str) -> None:

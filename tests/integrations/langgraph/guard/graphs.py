@@ -13,7 +13,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import interrupt
 
-from lockstitch.integrations.langgraph.guarding.claims import RUN
+from lockstitch.integrations.langgraph.optimistic_lock import RUN
 from tests.integrations.langgraph.savers import on
 
 THREAD = on("shared")

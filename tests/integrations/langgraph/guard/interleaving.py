@@ -14,22 +14,22 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.langgraph.guarding import claims
-from lockstitch.integrations.langgraph.guarding.steps import (
-    Look,
-    Older,
-    Put,
-    Read,
-    Step,
+from lockstitch.integrations.langgraph import optimistic_lock
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace
+from lockstitch.integrations.langgraph.saver_steps import (
+    ListOlder,
+    PutCheckpoint,
+    ReadCheckpoint,
+    ReadHeader,
+    SaverStep,
     Steps,
-    carried_out,
+    perform,
 )
-from lockstitch.integrations.langgraph.lineage import Place
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.memory import InMemorySaver
 
-THREAD = Place("t", "", None)
+THREAD = ThreadPlace("t", "", None)
 
 
 def number(value: int) -> str:
@@ -37,7 +37,7 @@ def number(value: int) -> str:
     return f"1f000000-0000-6000-8000-{value:012x}"
 
 
-def put_of(place: Place, checkpoint: str, run: str) -> Put:
+def put_of(place: ThreadPlace, checkpoint: str, run: str) -> PutCheckpoint:
     body: Any = {
         "v": 4,
         "id": checkpoint,
@@ -47,60 +47,64 @@ def put_of(place: Place, checkpoint: str, run: str) -> Put:
         "versions_seen": {},
         "updated_channels": None,
     }
-    metadata: Any = claims.signed({"source": "loop", "step": 0, "parents": {}}, run)
-    return Put(place.config, body, metadata, {})
+    metadata: Any = optimistic_lock.sign({"source": "loop", "step": 0, "parents": {}}, run)
+    return PutCheckpoint(place.config, body, metadata, {})
 
 
 def first(run: str, ids: Iterator[int]) -> Steps[str]:
     """Begin the thread."""
     mine = number(next(ids))
-    yield from claims.put_first(THREAD, put_of(THREAD, mine, run), run, lambda _: False)
+    yield from optimistic_lock.put_first(THREAD, put_of(THREAD, mine, run), run, lambda _: False)
     return mine
 
 
 def going_on(run: str, parent: str, ids: Iterator[int]) -> Steps[str]:
     """Build on a checkpoint that the run itself has put."""
     place, mine = THREAD.at(parent), number(next(ids))
-    yield from claims.checked(place, run)
-    yield from claims.put(place, put_of(place, mine, run), run)
+    yield from optimistic_lock.check_claim(place, run)
+    yield from optimistic_lock.put(place, put_of(place, mine, run), run)
     return mine
 
 
 def turn(run: str, ids: Iterator[int]) -> Steps[str]:
     """Load the head, whatever it is, and build on it."""
-    found = yield from claims.head(THREAD)
+    found = yield from optimistic_lock.find_head(THREAD)
     if found is None:
         return (yield from first(run, ids))
-    place, mine = THREAD.at(claims.id_of(found.saved)), number(next(ids))
-    yield from claims.begun(place, run, lambda _: False, claims.writes_on(found.saved))
-    yield from claims.put(place, put_of(place, mine, run), run)
+    place, mine = THREAD.at(optimistic_lock.id_of(found.saved)), number(next(ids))
+    yield from optimistic_lock.claim_head(
+        place, run, lambda _: False, optimistic_lock.writes_on(found.saved)
+    )
+    yield from optimistic_lock.put(place, put_of(place, mine, run), run)
     return mine
 
 
 def quick_turn(run: str, ids: Iterator[int]) -> Steps[str]:
     """Load the head and build on it at once, without another look in front of the claim."""
-    found = yield from claims.head(THREAD)
+    found = yield from optimistic_lock.find_head(THREAD)
     if found is None:
         mine = number(next(ids))
         step = put_of(THREAD, mine, run)
-        yield from claims.put_first(THREAD, step, run, lambda _: False, is_fresh=True)
+        yield from optimistic_lock.put_first(THREAD, step, run, lambda _: False, is_fresh=True)
         return mine
-    place, mine = THREAD.at(claims.id_of(found.saved)), number(next(ids))
-    seen = claims.writes_on(found.saved)
-    yield from claims.begun(place, run, lambda _: False, seen, claims.outlined(found))
-    yield from claims.put(place, put_of(place, mine, run), run)
+    place, mine = THREAD.at(optimistic_lock.id_of(found.saved)), number(next(ids))
+    seen = optimistic_lock.writes_on(found.saved)
+    yield from optimistic_lock.claim_head(
+        place, run, lambda _: False, seen, optimistic_lock.outline(found)
+    )
+    yield from optimistic_lock.put(place, put_of(place, mine, run), run)
     return mine
 
 
 def turn_ahead(run: str, last: str, ids: Iterator[int]) -> Steps[str]:
     """Claim what is known to have been the head, and only then load it."""
     place = THREAD.at(last)
-    yield claims.ahead(place, run)
-    saved = yield Look(THREAD.config)
-    if saved is None or not claims.is_claimed(place, saved, run):
+    yield optimistic_lock.claim_ahead(place, run)
+    saved = yield ReadHeader(THREAD.config)
+    if saved is None or not optimistic_lock.is_claimed(place, saved, run):
         return (yield from quick_turn(run, ids))
     mine = number(next(ids))
-    yield from claims.put(place, put_of(place, mine, run), run)
+    yield from optimistic_lock.put(place, put_of(place, mine, run), run)
     return mine
 
 
@@ -109,7 +113,7 @@ def going_on_at_once(run: str, parent: str, ids: Iterator[int]) -> Steps[str]:
     mine = parent
     for _ in range(2):
         place, mine = THREAD.at(mine), number(next(ids))
-        yield from claims.put(place, put_of(place, mine, run), run)
+        yield from optimistic_lock.put(place, put_of(place, mine, run), run)
     return mine
 
 
@@ -126,7 +130,7 @@ class Player:
     """One run, in front of its next step."""
 
     steps: Steps[str]
-    step: Step | None = None
+    step: SaverStep | None = None
     won: str | None = None
     lost: bool = False
     dead: bool = False
@@ -143,7 +147,7 @@ class Player:
         result = self.step.done(saver)
         self._advanced(lambda: self.steps.send(result))
 
-    def _advanced(self, go: Callable[[], Step]) -> None:
+    def _advanced(self, go: Callable[[], SaverStep]) -> None:
         self.step = None
         try:
             self.step = go()
@@ -177,11 +181,11 @@ class Game:
 
     def line(self) -> list[str]:
         """The history of the head."""
-        found = carried_out(self.saver, claims.head(THREAD))
+        found = perform(self.saver, optimistic_lock.find_head(THREAD))
         ids: list[str] = []
         here = found.saved if found else None
         while here:
-            ids.append(claims.id_of(here))
+            ids.append(optimistic_lock.id_of(here))
             here = self.saver.get_tuple(here.parent_config) if here.parent_config else None
         return ids
 
@@ -197,7 +201,7 @@ def _choices(game: Game, last: tuple[int, bool]) -> list[int]:
 
 
 def _is_read(player: Player) -> bool:
-    return isinstance(player.step, Read | Older)
+    return isinstance(player.step, ReadCheckpoint | ListOlder)
 
 
 def explored(make: Callable[[], Game], dying: Sequence[tuple[int, int]] = ()) -> Iterator[Game]:

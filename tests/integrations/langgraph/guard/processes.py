@@ -15,7 +15,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
 
-from lockstitch.integrations.langgraph.guarding.guard import Guard
+from lockstitch.integrations.langgraph.guard import Guard
 from tests.integrations.langgraph.guard import worker
 from tests.integrations.langgraph.guard.worker import THREAD, graph_of
 from tests.integrations.langgraph.savers import SAVERS

@@ -241,7 +241,7 @@ def test_a_thread_that_is_deleted_in_the_last_moment_is_told(
     saver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the machine is, the run relies on what it saw last.
-    monkeypatch.setattr("lockstitch.integrations.langgraph.guarding.runs._MOMENT", 3600.0)
+    monkeypatch.setattr("lockstitch.integrations.langgraph.guarded_runs._MOMENT", 3600.0)
     chat(Guard(saver)).invoke(said("before"), THREAD)
     graph = chat(Guard(saver), lambda: saver.delete_thread("shared"))
     with pytest.raises(Conflict, match=r"is gone .* delete the thread again") as caught:

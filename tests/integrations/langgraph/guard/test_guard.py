@@ -20,9 +20,14 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import Guard, reconcile
-from lockstitch.integrations.langgraph.guarding.claims import names_of
-from lockstitch.integrations.langgraph.guarding.looking import eyes_of
-from lockstitch.integrations.langgraph.lineage import Lineage, Place, Progress, place_of
+from lockstitch.integrations.langgraph.optimistic_lock import names_of
+from lockstitch.integrations.langgraph.run_ids import (
+    RunProgress,
+    RunRegistry,
+    ThreadPlace,
+    place_of,
+)
+from lockstitch.integrations.langgraph.saver_steps import header_reader
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     chat,
@@ -326,21 +331,21 @@ def test_reconciling_a_guard() -> None:
 
 
 def test_a_place_is_what_a_config_names() -> None:
-    assert place_of(on("t", other=1)) == Place("t", "", None)
+    assert place_of(on("t", other=1)) == ThreadPlace("t", "", None)
     assert place_of(on("t", other=1)).at("2").config == on(
         "t", other=1, checkpoint_ns="", checkpoint_id="2"
     )
 
 
 def test_lineage_tells_a_branch_from_a_stale_run() -> None:
-    lineage = Lineage(Progress, limit=2)
-    head, old = Place("t", "", "2"), Place("t", "", "1")
+    lineage = RunRegistry(RunProgress, limit=2)
+    head, old = ThreadPlace("t", "", "2"), ThreadPlace("t", "", "1")
     lineage.loaded(old.config, old, is_head=False)
     lineage.loaded(head.config, head, is_head=True)
     assert lineage.writing(old.config).is_branch(old)  # type: ignore[union-attr]
     assert not lineage.writing(head.config).is_branch(head)  # type: ignore[union-attr]
-    run = Progress("run")
-    lineage.wrote(run, old, Place("t", "", "0"))
+    run = RunProgress("run")
+    lineage.wrote(run, old, ThreadPlace("t", "", "0"))
     assert lineage.writing(old.config) is lineage.writer(old) is run
     # Without a run, whoever came last is meant, until he has built on it.
     other = lineage.loaded(old.config, old, is_head=True)
@@ -350,7 +355,7 @@ def test_lineage_tells_a_branch_from_a_stale_run() -> None:
     assert lineage.writing(old.config) is other
     assert lineage.writing(old.config, is_put=True) is run
     for number in range(3):
-        new = Place("t", "", f"new {number}")
+        new = ThreadPlace("t", "", f"new {number}")
         lineage.loaded(new.config, new, is_head=True)
     assert lineage.writing(head.config) is None
 
@@ -376,7 +381,7 @@ def test_a_look_makes_no_objects(serde: Any) -> None:
     for name in ("a", "b"):
         graph.invoke(said(name), THREAD)
     assert texts(graph) == ["a", "done a", "b", "done b"]
-    eyes = eyes_of(saver)
+    eyes = header_reader(saver)
     assert eyes is not saver
     for seen, real in zip(eyes.list(THREAD), saver.list(THREAD), strict=True):
         assert seen.config == real.config
@@ -389,4 +394,4 @@ def test_a_look_makes_no_objects(serde: Any) -> None:
 
 def test_a_saver_that_nobody_knows_is_looked_at_as_it_is() -> None:
     saver = Old()
-    assert eyes_of(saver) is saver
+    assert header_reader(saver) is saver

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from lockstitch.integrations.langgraph.guarding.steps import carried_out
+from lockstitch.integrations.langgraph.saver_steps import perform
 from tests.integrations.langgraph.guard.interleaving import (
     Game,
     Player,
@@ -28,14 +28,14 @@ from tests.integrations.langgraph.guard.interleaving import (
 def _two_beginners() -> Game:
     """Two turns on a thread that another run has begun."""
     saver, ids = InMemorySaver(), count(1)
-    carried_out(saver, first("before", ids))
+    perform(saver, first("before", ids))
     return Game(saver, [Player(turn("one", ids)), Player(turn("two", ids))], ids)
 
 
 def _taken_over() -> Game:
     """A run under way, and one that begins meanwhile."""
     saver, ids = InMemorySaver(), count(1)
-    root = carried_out(saver, first("one", ids))
+    root = perform(saver, first("one", ids))
     return Game(saver, [Player(going_on("one", root, ids)), Player(turn("two", ids))], ids)
 
 
@@ -48,7 +48,7 @@ def _two_first() -> Game:
 def _two_ahead() -> Game:
     """Two turns that both know what was the head, and claim it before they read it."""
     saver, ids = InMemorySaver(), count(1)
-    root = carried_out(saver, first("before", ids))
+    root = perform(saver, first("before", ids))
     players = [Player(turn_ahead(name, root, ids)) for name in ("one", "two")]
     return Game(saver, players, ids)
 
@@ -56,14 +56,14 @@ def _two_ahead() -> Game:
 def _one_ahead() -> Game:
     """One that claims what was the head, and one that loads it first."""
     saver, ids = InMemorySaver(), count(1)
-    root = carried_out(saver, first("before", ids))
+    root = perform(saver, first("before", ids))
     return Game(saver, [Player(turn_ahead("one", root, ids)), Player(quick_turn("two", ids))], ids)
 
 
 def _taken_over_ahead() -> Game:
     """A run under way that does not look before it puts, and one that claims ahead meanwhile."""
     saver, ids = InMemorySaver(), count(1)
-    root = carried_out(saver, first("one", ids))
+    root = perform(saver, first("one", ids))
     players = [Player(going_on_at_once("one", root, ids)), Player(turn_ahead("two", root, ids))]
     return Game(saver, players, ids)
 
@@ -77,7 +77,7 @@ def _two_quick() -> Game:
 def _quick_crowd() -> Game:
     """A run under way, one that claims ahead, and two that load."""
     saver, ids = InMemorySaver(), count(1)
-    root = carried_out(saver, first("one", ids))
+    root = perform(saver, first("one", ids))
     others = [Player(quick_turn(name, ids)) for name in ("three", "four")]
     under_way = Player(going_on_at_once("one", root, ids))
     return Game(saver, [under_way, Player(turn_ahead("two", root, ids)), *others], ids)
@@ -86,7 +86,7 @@ def _quick_crowd() -> Game:
 def _crowd() -> Game:
     """A run under way, and three that begin."""
     saver, ids = InMemorySaver(), count(1)
-    root = carried_out(saver, first("one", ids))
+    root = perform(saver, first("one", ids))
     others = [Player(turn(name, ids)) for name in ("two", "three", "four")]
     return Game(saver, [Player(going_on("one", root, ids)), *others], ids)
 

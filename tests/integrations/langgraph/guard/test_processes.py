@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from lockstitch.integrations.langgraph.guarding.guard import Guard
+from lockstitch.integrations.langgraph.guard import Guard
 from tests.integrations.langgraph.guard.processes import history, kept, raced, workers
 from tests.integrations.langgraph.guard.worker import THREAD, graph_of
 from tests.integrations.langgraph.savers import SAVERS, address_of

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from lockstitch.integrations.langgraph.guarding.guard import Guard
+from lockstitch.integrations.langgraph.guard import Guard
 from tests.integrations.langgraph.agents import (
     AGENTS,
     ASKING,

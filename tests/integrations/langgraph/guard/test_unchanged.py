@@ -13,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 
-from lockstitch.integrations.langgraph.guarding.guard import Guard
+from lockstitch.integrations.langgraph.guard import Guard
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     Delta,

@@ -14,7 +14,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
-from lockstitch.integrations.langgraph.guarding.guard import Guard
+from lockstitch.integrations.langgraph.guard import Guard
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,

@@ -23,7 +23,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.langgraph.guarding.guard import Guard
+from lockstitch.integrations.langgraph.guard import Guard
 from tests.integrations.langgraph.savers import ASYNC_SAVERS, SAVERS, on
 
 THREAD = on("shared")

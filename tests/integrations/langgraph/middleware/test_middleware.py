@@ -30,7 +30,7 @@ from openai import BadRequestError as OpenAIRefusal
 import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import HealMiddleware, heal_hook
-from lockstitch.integrations.langgraph.repairing.hooks import sendable, update_for
+from lockstitch.integrations.langgraph.hooks import sendable, update_for
 from lockstitch.provider.replies import OK
 from lockstitch.repair.turns import START
 from tests.integrations.langgraph.agents import (

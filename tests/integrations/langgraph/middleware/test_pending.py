@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import HealMiddleware, heal_hook, reconcile
-from lockstitch.integrations.langgraph.repairing.hooks import update_for
+from lockstitch.integrations.langgraph.hooks import update_for
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,

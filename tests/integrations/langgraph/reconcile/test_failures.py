@@ -16,7 +16,7 @@ from langgraph.prebuilt.tool_node import TOOL_CALL_ERROR_TEMPLATE
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import areconcile, reconcile
-from lockstitch.integrations.langgraph.repairing.failures import ERROR_RESULT
+from lockstitch.integrations.langgraph.pending_writes import ERROR_RESULT
 from tests.integrations.langgraph.agents import AGENTS, Bench, calling
 from tests.integrations.langgraph.reconcile.breaking import THREAD, asked, texts
 from tests.integrations.langgraph.savers import (

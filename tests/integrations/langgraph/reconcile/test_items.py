@@ -21,7 +21,7 @@ from langgraph.graph.message import add_messages
 import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import areconcile, reconcile
-from lockstitch.integrations.langgraph.repairing.settling import settled
+from lockstitch.integrations.langgraph.checkpoint_repair import repair_checkpoint
 from tests.integrations.langgraph.reconcile.breaking import THREAD
 from tests.integrations.langgraph.savers import CHECKPOINTERS, acheckpointer, checkpointer
 
@@ -235,7 +235,7 @@ def test_whatever_a_checkpoint_holds_nothing_is_raised_and_nothing_strange_touch
         None,
         written,
     )
-    found = settled(saved, force=force, next_version=lambda last, _: (last or 0) + 1)
+    found = repair_checkpoint(saved, force=force, next_version=lambda last, _: (last or 0) + 1)
     if found is None:
         return
     new = found.checkpoint["channel_values"]

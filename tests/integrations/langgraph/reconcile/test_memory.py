@@ -19,7 +19,7 @@ from langchain_core.messages import (
 import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import reconcile
-from lockstitch.integrations.langgraph.repairing.matching import aligned
+from lockstitch.integrations.langgraph.message_repair import align
 from tests.integrations.langgraph.agents import JOBS, STUCK, calling, result_of
 from tests.integrations.langgraph.reconcile.breaking import FINISHED, THREAD, Thread, asked, texts
 from tests.integrations.langgraph.scripted import Scripted
@@ -119,23 +119,23 @@ def test_the_same_words_said_twice_are_two_messages() -> None:
         HumanMessage("Go on.", id="3"),
         AIMessage("Yes.", id="4"),
     ]
-    assert aligned(without_ids(old), old).messages == old
-    assert aligned(without_ids(old[2:]), old).messages == old[:2]
-    assert aligned([old[2]], old).messages == [old[2]]
+    assert align(without_ids(old), old).messages == old
+    assert align(without_ids(old[2:]), old).messages == old[:2]
+    assert align([old[2]], old).messages == [old[2]]
     mixed = [*without_ids(old[:2]), old[2]]
-    assert aligned(mixed, old).messages == old[:3]
+    assert align(mixed, old).messages == old[:3]
 
 
 def test_one_id_is_not_given_to_two() -> None:
     old: list[BaseMessage] = [HumanMessage("One.", id="1")]
-    found = aligned([HumanMessage("One."), HumanMessage("One.")], old).messages
+    found = align([HumanMessage("One."), HumanMessage("One.")], old).messages
     assert found[0].id == "1"
     assert found[1].id not in (None, "1")
 
 
 def test_a_message_of_another_kind_under_the_same_id_is_another() -> None:
     old: list[BaseMessage] = [HumanMessage("One.", id="1")]
-    found = aligned([SystemMessage("One.", id="1")], old)
+    found = align([SystemMessage("One.", id="1")], old)
     assert (found.added, found.removed) == (1, 1)
 
 
@@ -148,7 +148,7 @@ def test_what_is_no_message_is_refused(thread: Thread) -> None:
 def test_text_in_blocks_is_the_same_text() -> None:
     old: list[BaseMessage] = [HumanMessage("One.", id="1")]
     blocks: list[Any] = [{"type": "text", "text": "One."}]
-    assert aligned([HumanMessage(blocks)], old).messages == old
+    assert align([HumanMessage(blocks)], old).messages == old
 
 
 def test_an_application_that_knows_a_call_for_a_half_one_is_believed() -> None:

@@ -19,7 +19,7 @@ from langgraph.graph import END, START, StateGraph
 
 import lockstitch
 from lockstitch.integrations.langgraph import reconcile
-from lockstitch.integrations.langgraph.repairing.healing import mended
+from lockstitch.integrations.langgraph.message_repair import repair_messages
 from tests.integrations.langgraph.agents import called
 from tests.integrations.langgraph.reconcile.breaking import THREAD
 
@@ -157,4 +157,4 @@ def test_another_message_under_the_same_id_gets_its_own() -> None:
     assert [message.text for message in report.messages] == ["Go.", TEXT, "Really."]
     assert len({message.id for message in report.messages}) == 3
     assert not reconcile(graph, THREAD).changed
-    assert mended([ASKED, other]).messages == mended([ASKED, other]).messages
+    assert repair_messages([ASKED, other]).messages == repair_messages([ASKED, other]).messages

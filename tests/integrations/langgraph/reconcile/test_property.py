@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import reconcile
-from lockstitch.integrations.langgraph.repairing.pending import calls_in
+from lockstitch.integrations.langgraph.pending_writes import calls_in
 from tests.integrations.langgraph.agents import AGENTS, Bench, on
 from tests.integrations.langgraph.scripted import Scripted
 

@@ -13,8 +13,8 @@ import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import HealMiddleware, areconcile, reconcile
-from lockstitch.integrations.langgraph.repairing.report import Reconciled
-from lockstitch.integrations.langgraph.repairing.settling import settled
+from lockstitch.integrations.langgraph.checkpoint_repair import repair_checkpoint
+from lockstitch.integrations.langgraph.report import Reconciled
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,
@@ -383,14 +383,14 @@ def test_an_answer_made_up_before_is_beaten_by_the_real_one() -> None:
 def test_the_work_itself_reads_and_writes_nothing() -> None:
     thread = Thread("agent").break_off()
     with unwritten(thread):
-        found = settled(thread.head, next_version=thread.saver.get_next_version)
+        found = repair_checkpoint(thread.head, next_version=thread.saver.get_next_version)
     assert found is not None
     assert found.report.results == len(FINISHED)
     assert set(found.new_versions) == {"messages", "__pregel_tasks", "branch:to:model"}
     wanted = {"messages": found.report.messages, "branch:to:model": None}
     assert found.checkpoint["channel_values"] == wanted
     thread.saver.put(thread.head.config, found.checkpoint, found.metadata, found.new_versions)
-    assert settled(thread.head, next_version=thread.saver.get_next_version) is None
+    assert repair_checkpoint(thread.head, next_version=thread.saver.get_next_version) is None
 
 
 def test_the_work_itself_takes_results_from_ancestors() -> None:
@@ -398,10 +398,10 @@ def test_the_work_itself_takes_results_from_ancestors() -> None:
     past = thread.head
     thread.graph.update_state(THREAD, asked("And now?"), as_node="__start__")
     next_version = thread.saver.get_next_version
-    bare = settled(thread.head, next_version=next_version)
+    bare = repair_checkpoint(thread.head, next_version=next_version)
     assert bare is not None
     assert bare.report.results == 0
-    found = settled(thread.head, next_version=next_version, ancestors=[past])
+    found = repair_checkpoint(thread.head, next_version=next_version, ancestors=[past])
     assert found is not None
     assert found.report.results == len(FINISHED)
 

@@ -14,7 +14,7 @@ from langgraph.types import Command, interrupt
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import reconcile
-from lockstitch.integrations.langgraph.repairing.report import Reconciled
+from lockstitch.integrations.langgraph.report import Reconciled
 from tests.integrations.langgraph.agents import ASKING, calling, result_of
 from tests.integrations.langgraph.reconcile.breaking import THREAD, Thread, asked, texts, unwritten
 from tests.integrations.langgraph.scripted import Scripted

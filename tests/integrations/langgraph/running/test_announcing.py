@@ -18,7 +18,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.pregel import Pregel
 
 from lockstitch.integrations.langgraph import Guard, Saver
-from lockstitch.integrations.langgraph.caller import Run, announce, calling
+from lockstitch.integrations.langgraph.caller import GraphRun, announce, calling_run
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     Notes,
@@ -39,18 +39,18 @@ class Watching(InMemorySaver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[str, Run | None]] = []
+        self.calls: list[tuple[str, GraphRun | None]] = []
 
     def get_tuple(self, config: Any) -> Any:
-        self.calls.append(("load", calling(config)))
+        self.calls.append(("load", calling_run(config)))
         return super().get_tuple(config)
 
     def put(self, config: Any, *words: Any) -> Any:
-        self.calls.append(("put", calling(config)))
+        self.calls.append(("put", calling_run(config)))
         return super().put(config, *words)
 
     def put_writes(self, config: Any, *words: Any) -> None:
-        self.calls.append(("write", calling(config)))
+        self.calls.append(("write", calling_run(config)))
         super().put_writes(config, *words)
 
     async def aget_tuple(self, config: Any) -> Any:
@@ -63,7 +63,7 @@ class Watching(InMemorySaver):
         self.put_writes(config, *words)
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[GraphRun]:
         """All runs that have called, each once."""
         assert all(run is not None for _, run in self.calls)
         return list(dict.fromkeys(run for _, run in self.calls if run))
@@ -137,14 +137,14 @@ def test_the_reader_of_a_stream_is_not_the_run() -> None:
     saver = Watching()
     graph = chain(saver, noting("one"), noting("two"))
     for _ in graph.stream({"notes": []}, THREAD):
-        assert calling({}) is None
+        assert calling_run({}) is None
 
     async def awaited() -> None:
         async for _ in graph.astream({"notes": []}, THREAD):
-            assert calling({}) is None
+            assert calling_run({}) is None
 
     asyncio.run(awaited())
-    assert calling({}) is None
+    assert calling_run({}) is None
 
 
 def test_two_streams_of_one_graph_read_in_turns() -> None:

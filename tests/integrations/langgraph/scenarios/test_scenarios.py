@@ -27,7 +27,7 @@ from openai import BadRequestError as OpenAIRefusal
 
 import lockstitch
 from lockstitch.integrations.langgraph import areconcile, reconcile
-from lockstitch.integrations.langgraph.repairing.report import Reconciled
+from lockstitch.integrations.langgraph.report import Reconciled
 from lockstitch.provider.replies import OK
 from tests.integrations.langgraph.agents import (
     JOBS,

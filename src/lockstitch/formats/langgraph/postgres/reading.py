@@ -16,34 +16,32 @@ import msgspec
 from msgspec import Struct, field
 from psycopg import sql
 
-from lockstitch.formats.langgraph.naming import (
-    COUNTERS,
-    ERROR,
-    MESSAGES,
-    TASKS,
-    is_control,
-    is_trigger,
-)
 from lockstitch.formats.langgraph.postgres import queries
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.repair import unanswered_calls
 from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
+    COUNTERS,
+    ERROR,
     JSON,
+    MESSAGES,
     MSGPACK,
     OWN,
+    TASKS,
     Coded,
-    Lost,
-    Snapshot,
-    Stored,
-    Write,
+    LostBranch,
+    StoredCheckpoint,
+    StoredWrite,
+    ThreadSnapshot,
     branches,
     hangs_on,
+    is_control,
     is_run_in,
+    is_trigger,
     starts_of,
     wanted,
 )
-from lockstitch.formats.langgraph.understanding import unanswered
 from lockstitch.stores.postgres.pool import Connection
 
 PAGE = 200
@@ -79,7 +77,7 @@ class Loaded(Struct):
     ``inline`` are those values; LangGraph.js has none and leaves the field out of the row.
     """
 
-    snapshot: Snapshot
+    snapshot: ThreadSnapshot
     inline: dict[str, Any] = field(default_factory=dict)
     is_js: bool = False
     size: int = 0
@@ -180,13 +178,13 @@ class Reader:
 
         A prompt that came after a batch was broken off hides what hangs on earlier checkpoints.
         """
-        channel, calls = unanswered(loaded.snapshot)
+        channel, calls = unanswered_calls(loaded.snapshot)
         if calls:
             earlier = partial(self._add_earlier, snapshot=loaded.snapshot, channel=channel)
             self._database.reading(earlier)
         return bool(loaded.snapshot.earlier or loaded.snapshot.failed)
 
-    def _add_earlier(self, connection: Connection, snapshot: Snapshot, channel: str) -> None:
+    def _add_earlier(self, connection: Connection, snapshot: ThreadSnapshot, channel: str) -> None:
         """Read what was written to a channel behind earlier checkpoints, nearest first."""
         key = snapshot.thread, snapshot.namespace
         values = {"threads": [key[0]], "namespaces": [key[1]], "size": _FAR}
@@ -213,7 +211,9 @@ class Reader:
         about = {"thread": key[0], "namespace": key[1], "ids": [*failed]}
         found = dict(connection.execute(self.home.sql(queries.METADATA), about).fetchall())
         snapshot.failed = [
-            Stored(one, values=_coded_blobs(blobs), metadata=_dict(found.get(one)), writes=writes)
+            StoredCheckpoint(
+                one, values=_coded_blobs(blobs), metadata=_dict(found.get(one)), writes=writes
+            )
             for (one, writes), blobs in zip(failed.items(), tasks, strict=True)
         ]
 
@@ -257,7 +257,7 @@ class Reader:
             self._add_runs(connection, one.snapshot)
         return made
 
-    def _add_runs(self, connection: Connection, snapshot: Snapshot) -> None:
+    def _add_runs(self, connection: Connection, snapshot: ThreadSnapshot) -> None:
         """Read the runs of subgraphs that hang on a head; none do where nothing was left to run."""
         head = snapshot.head
         if not any(map(is_trigger, head.values)) and OWN not in head.metadata:
@@ -269,7 +269,7 @@ class Reader:
         begun = [
             one
             for one in heads
-            if hangs_on(Stored(one.id, metadata=one.metadata), snapshot.namespace, head)
+            if hangs_on(StoredCheckpoint(one.id, metadata=one.metadata), snapshot.namespace, head)
         ]
         snapshot.runs = [one.snapshot for one in self._filled(connection, begun)]
 
@@ -321,19 +321,19 @@ class Reader:
         connection: Connection,
         rows: Sequence[tuple[Key, str]],
         channels: Sequence[str] | None = None,
-    ) -> list[list[Write]]:
-        found: list[list[Write]] = [[] for _ in rows]
+    ) -> list[list[StoredWrite]]:
+        found: list[list[StoredWrite]] = [[] for _ in rows]
         statement = self.home.sql(queries.WRITES)
         for number, task, path, index, channel, tag, blob in _binary(
             connection, statement, _values(rows, channels)
         ):
             value = Coded(tag or "", blob)
-            found[number].append(Write(task, path, index, channel, value))
+            found[number].append(StoredWrite(task, path, index, channel, value))
         for writes in found:
             writes.sort(key=lambda write: write.order)
         return found
 
-    def _add_ancestors(self, connection: Connection, snapshot: Snapshot) -> None:
+    def _add_ancestors(self, connection: Connection, snapshot: ThreadSnapshot) -> None:
         channels = wanted(snapshot.head)
         if not channels:
             return
@@ -349,11 +349,11 @@ class Reader:
         snapshot.ancestors = chain
 
     def _chain(
-        self, connection: Connection, key: Key, head: Stored, channels: Sequence[str]
-    ) -> tuple[list[Stored], str]:
+        self, connection: Connection, key: Key, head: StoredCheckpoint, channels: Sequence[str]
+    ) -> tuple[list[StoredCheckpoint], str]:
         """Walk back from a head to where the last of some channels is stored, page by page."""
-        left, chain, own = set(channels), list[Stored](), head.parent
-        known: dict[str, Stored] = {}
+        left, chain, own = set(channels), list[StoredCheckpoint](), head.parent
+        known: dict[str, StoredCheckpoint] = {}
         before, is_more = head.id, True
         while left and own is not None:
             while own not in known and is_more:
@@ -368,13 +368,13 @@ class Reader:
 
     def _ancestors(
         self, connection: Connection, key: Key, before: str, channels: Sequence[str]
-    ) -> tuple[dict[str, Stored], str, bool]:
+    ) -> tuple[dict[str, StoredCheckpoint], str, bool]:
         """Give one page of checkpoints before an id, the last id in it, and whether more follow."""
         values = {"thread": key[0], "namespace": key[1], "before": before, "size": _ANCESTORS}
         rows = connection.execute(self.home.sql(queries.ANCESTORS), values).fetchall()
         owners = [(key, row[0]) for row in rows]
         blobs = self._blobs(connection, owners, channels, only_tags=True)
-        found: dict[str, Stored] = {}
+        found: dict[str, StoredCheckpoint] = {}
         for (own, parent, checkpoint, metadata), inside in zip(rows, blobs, strict=True):
             head = _Head(key, own, parent, _dict(checkpoint), _dict(metadata), 0)
             stored, _ = _stored(head, inside)
@@ -383,7 +383,7 @@ class Reader:
             found[own] = stored
         return found, rows[-1][0] if rows else before, len(rows) == _ANCESTORS
 
-    def _add_lost(self, connection: Connection, snapshots: Sequence[Snapshot]) -> None:
+    def _add_lost(self, connection: Connection, snapshots: Sequence[ThreadSnapshot]) -> None:
         keys = [(one.thread, one.namespace) for one in snapshots]
         values: dict[str, Any] = {"threads": [key[0] for key in keys], "size": self._line}
         values["namespaces"] = [key[1] for key in keys]
@@ -398,16 +398,18 @@ class Reader:
     def _lost(
         self,
         connection: Connection,
-        snapshot: Snapshot,
+        snapshot: ThreadSnapshot,
         lines: list[list[str]],
         parents: dict[str, str | None],
-    ) -> list[Lost]:
+    ) -> list[LostBranch]:
         """Count the turns of branches that nobody left on purpose."""
         ids = [own for line in lines for own in line]
         values = {"thread": snapshot.thread, "namespace": snapshot.namespace, "ids": ids}
         rows = connection.execute(self.home.sql(queries.SOURCES), values).fetchall()
         is_turn = {own: source == "input" and not ours for own, source, ours in rows}
-        counted = [Lost(line[0], sum(is_turn.get(own, False) for own in line)) for line in lines]
+        counted = [
+            LostBranch(line[0], sum(is_turn.get(own, False) for own in line)) for line in lines
+        ]
         return [lost for lost in counted if lost.turns]
 
 
@@ -446,24 +448,28 @@ def _grouped(heads: Iterable[_Head]) -> Iterator[list[_Head]]:
         yield group
 
 
-def _loaded(head: _Head, blobs: dict[str, tuple[str, bytes | None]], writes: list[Write]) -> Loaded:
+def _loaded(
+    head: _Head, blobs: dict[str, tuple[str, bytes | None]], writes: list[StoredWrite]
+) -> Loaded:
     stored, inline = _stored(head, blobs)
     stored.writes = writes
     is_js = "channel_values" not in head.checkpoint
     tag = blobs[MESSAGES][0] if MESSAGES in blobs else MSGPACK
     thread, namespace = head.key
     coding = JSON if is_js or tag == JSON else MSGPACK
-    return Loaded(Snapshot(thread, namespace, stored, coding=coding), inline, is_js, head.size)
+    return Loaded(
+        ThreadSnapshot(thread, namespace, stored, coding=coding), inline, is_js, head.size
+    )
 
 
 def _stored(
     head: _Head, blobs: dict[str, tuple[str, bytes | None]]
-) -> tuple[Stored, dict[str, Any]]:
+) -> tuple[StoredCheckpoint, dict[str, Any]]:
     inline = _dict(head.checkpoint.get("channel_values"))
     body = {name: value for name, value in head.checkpoint.items() if name != "channel_values"}
     values = {name: _coded(value) for name, value in inline.items()}
     values |= _coded_blobs(blobs)
-    stored = Stored(head.id, head.parent, body, values, head.metadata)
+    stored = StoredCheckpoint(head.id, head.parent, body, values, head.metadata)
     stored.missing = _missing(stored, blobs.keys(), is_js="channel_values" not in head.checkpoint)
     return stored, inline
 
@@ -477,7 +483,7 @@ def _coded(value: Any) -> Coded:
     return Coded("null", b"") if value is None else Coded(MSGPACK, msgspec.msgpack.encode(value))
 
 
-def _missing(stored: Stored, rows: Iterable[str], *, is_js: bool) -> tuple[str, ...]:
+def _missing(stored: StoredCheckpoint, rows: Iterable[str], *, is_js: bool) -> tuple[str, ...]:
     """Name the channels whose row is gone.
 
     LangGraph.js writes a row for every version, also that of an empty channel. Python writes none

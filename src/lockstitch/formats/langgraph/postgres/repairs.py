@@ -18,7 +18,7 @@ from lockstitch.errors import Moved, Unreadable, Unsure
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.reading import Key, Loaded, Reader
 from lockstitch.formats.langgraph.postgres.tables import Home
-from lockstitch.formats.langgraph.snapshot import MSGPACK, Coded, Settled
+from lockstitch.formats.langgraph.snapshot import MSGPACK, Coded, RepairedCheckpoint
 from lockstitch.stores.postgres.pool import Connection
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def prepare(database: Database, home: Home) -> None:
     make_tables(database, home, "lockstitch_repairs", home.sql(_MAKE))
 
 
-def store(database: Database, reader: Reader, loaded: Loaded, new: Settled, note: Note) -> int:
+def store(
+    database: Database, reader: Reader, loaded: Loaded, new: RepairedCheckpoint, note: Note
+) -> int:
     """Store a checkpoint behind the head that was read, and give the number of the repair.
 
     Raises ``Moved``, and nothing was written, if the thread is no longer what was read.
@@ -148,7 +150,9 @@ def _noted(connection: Connection, home: Home, key: Key, own: str, run: str) -> 
     return rows[0][0] if rows else None
 
 
-def _insert(connection: Connection, home: Home, loaded: Loaded, new: Settled, note: Note) -> int:
+def _insert(
+    connection: Connection, home: Home, loaded: Loaded, new: RepairedCheckpoint, note: Note
+) -> int:
     thread, namespace = loaded.key
     blobs = _blobs(loaded, new)
     values: dict[str, Any] = {
@@ -170,7 +174,7 @@ def _insert(connection: Connection, home: Home, loaded: Loaded, new: Settled, no
     return int(number)
 
 
-def _blobs(loaded: Loaded, new: Settled) -> list[tuple[str, str, bytes | None]]:
+def _blobs(loaded: Loaded, new: RepairedCheckpoint) -> list[tuple[str, str, bytes | None]]:
     """Give the rows of new values; LangGraph.js has one for a channel that is empty, too."""
     rows: list[tuple[str, str, bytes | None]] = []
     for name in sorted(_fresh(loaded, new)):
@@ -181,13 +185,13 @@ def _blobs(loaded: Loaded, new: Settled) -> list[tuple[str, str, bytes | None]]:
     return rows
 
 
-def _fresh(loaded: Loaded, new: Settled) -> set[str]:
+def _fresh(loaded: Loaded, new: RepairedCheckpoint) -> set[str]:
     """Give the channels whose version is another one than in the head that is stored."""
     old, versions = loaded.snapshot.head.versions, new.body["channel_versions"]
     return {name for name, version in versions.items() if old.get(name) != version}
 
 
-def _checkpoint(loaded: Loaded, new: Settled) -> dict[str, Any]:
+def _checkpoint(loaded: Loaded, new: RepairedCheckpoint) -> dict[str, Any]:
     """Give the row's body as the saver that wrote the head would have written it."""
     if loaded.is_js:
         return new.body
@@ -204,7 +208,7 @@ def is_snapshot(value: Coded) -> bool:
     return place is not None and value.data[place : place + 1] == bytes([_SNAPSHOT_EXT])
 
 
-def apart(loaded: Loaded, new: Settled) -> Settled:
+def apart(loaded: Loaded, new: RepairedCheckpoint) -> RepairedCheckpoint:
     """Give a checkpoint whose new versions no run that is still alive can come to.
 
     Python's versions end in a random number. Those of LangGraph.js are whole numbers, the next of

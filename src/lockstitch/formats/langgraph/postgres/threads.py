@@ -13,10 +13,14 @@ from msgspec import structs
 
 from lockstitch.addresses import public
 from lockstitch.formats.base import Context, Format, Transcript
-from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND
 from lockstitch.formats.langgraph.postgres.reading import Loaded
-from lockstitch.formats.langgraph.snapshot import Settled, Snapshot, Stored
+from lockstitch.formats.langgraph.snapshot import (
+    RepairedCheckpoint,
+    StoredCheckpoint,
+    ThreadSnapshot,
+    session_name,
+)
 from lockstitch.formats.langgraph.thread import ThreadFormat
 from lockstitch.formats.records import Record
 from lockstitch.formats.sources import Source
@@ -26,8 +30,8 @@ class Held(Record, eq=False):
     """A record of a thread: the thread as it was read, a write on it, or the new checkpoint."""
 
     loaded: Loaded | None = None
-    snapshot: Snapshot | None = None
-    new: Settled | None = None
+    snapshot: ThreadSnapshot | None = None
+    new: RepairedCheckpoint | None = None
 
 
 class ThreadSource(Source, frozen=True):
@@ -53,16 +57,16 @@ class PostgresThreads(ThreadFormat):
     def claims(self, name: str, head: Any) -> bool:
         return False
 
-    def snapshot(self, records: Sequence[Record], context: Context) -> Snapshot:
+    def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
         read = next(one.snapshot for one in records if isinstance(one, Held) and one.snapshot)
         new = new_in(records)
         if new is None:
             return read
-        head = Stored(new.id, new.parent, new.body, new.values, new.metadata)
+        head = StoredCheckpoint(new.id, new.parent, new.body, new.values, new.metadata)
         head.record = len(records) - 1
         return structs.replace(read, head=head, ancestors=[read.head, *read.ancestors])
 
-    def added(self, records: Sequence[Record], new: Settled) -> list[Record]:
+    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         kept = [one for one in records if not (isinstance(one, Held) and one.new)]
         return [*kept, Held(f"checkpoints.{new.id}", {"id": new.id}, fresh=b"", new=new)]
 
@@ -70,7 +74,7 @@ class PostgresThreads(ThreadFormat):
 FORM = PostgresThreads()
 
 
-def new_in(records: Sequence[Record]) -> Settled | None:
+def new_in(records: Sequence[Record]) -> RepairedCheckpoint | None:
     """Give the checkpoint that a repair adds to some records."""
     return next((one.new for one in records if isinstance(one, Held) and one.new), None)
 
@@ -85,7 +89,7 @@ def records_of(loaded: Loaded) -> list[Record]:
     return records
 
 
-def _numbered(snapshot: Snapshot, records: list[Record]) -> Snapshot:
+def _numbered(snapshot: ThreadSnapshot, records: list[Record]) -> ThreadSnapshot:
     """Give a snapshot with the numbers of its records, which are added to those that there are."""
     head = snapshot.head
     number = len(records)
@@ -95,7 +99,7 @@ def _numbered(snapshot: Snapshot, records: list[Record]) -> Snapshot:
         for place, write in enumerate(part):
             part[place] = structs.replace(write, record=len(records))
             records.append(_held(f"checkpoint_writes.{write.task}.{write.number}", len(records)))
-    failed: list[Stored] = []
+    failed: list[StoredCheckpoint] = []
     for one in snapshot.failed:
         writes = [structs.replace(write, record=len(records)) for write in one.writes]
         records.append(_held(f"checkpoints.{one.id}", len(records)))
@@ -121,5 +125,5 @@ def loaded_of(transcript: Transcript) -> Loaded:
 
 def opened(loaded: Loaded) -> Transcript:
     """Understand a thread that was read."""
-    context = Context(b"", named(*loaded.key))
+    context = Context(b"", session_name(*loaded.key))
     return FORM.parse(records_of(loaded), context)

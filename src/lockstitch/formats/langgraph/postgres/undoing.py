@@ -10,10 +10,10 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, LockstitchError, UsageError
-from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.repairs import has_table
 from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.snapshot import session_name
 from lockstitch.stores.postgres.pool import Connection
 
 _PAGE = 500
@@ -155,7 +155,7 @@ def _of_thread(database: Database, home: Home, session: str, run: str | None) ->
 
 def _each(database: Database, home: Home, repairs: list[Listed]) -> Iterator[Undone]:
     for number, thread, namespace in repairs:
-        name = named(thread, namespace)
+        name = session_name(thread, namespace)
         try:
             database.writing(partial(take_back, home=home, number=number))
         except Gone:

@@ -27,12 +27,12 @@ from lockstitch.errors import LockstitchError, Moved, Unreadable
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.langgraph.naming import named
 from lockstitch.formats.langgraph.postgres import KIND, repairs, threads
 from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.reading import WHOLE_LINE, Key, Loaded, Reader, is_kept
 from lockstitch.formats.langgraph.postgres.runs import Item, Run
 from lockstitch.formats.langgraph.postgres.tables import Found, Home, home_of, homes
+from lockstitch.formats.langgraph.snapshot import session_name
 from lockstitch.formats.sources import Source
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.report import Report
@@ -108,7 +108,7 @@ def sources(url: str, session: str | None = None) -> Iterator[Source]:
             for page in pages:
                 for key in page:
                     if is_kept(key[1]):
-                        name = named(*key)
+                        name = session_name(*key)
                         yield threads.ThreadSource(each, threads.FORM.name, KIND, name)
 
 
@@ -119,7 +119,7 @@ def opened(source: Source, *, search: bool = False) -> Transcript:
         reader = Reader(database, home, line=WHOLE_LINE)
         session = str(source.session)
         for key in found_in(reader, session):
-            if named(*key) == session:
+            if session_name(*key) == session:
                 for loaded in reader.loaded([key]):
                     reader.complete(loaded)
                     if search:
@@ -147,7 +147,7 @@ def described(name: str, transcript: Transcript) -> Report:
     return Report(
         target=name,
         format=threads.FORM.name,
-        session=named(*loaded.key),
+        session=session_name(*loaded.key),
         messages=len(transcript.history.messages),
         reachable=transcript.turns,
         unreachable=transcript.left,
@@ -261,7 +261,7 @@ def details_of(mended: Mended) -> dict[str, Any]:
 
 
 def _failed(name: str, key: Key, error: str) -> Outcome:
-    session = named(*key)
+    session = session_name(*key)
     return Outcome(key, FAILED, Report(name, threads.FORM.name, session, error=error))
 
 
@@ -410,7 +410,7 @@ def _each_of(worker: Worker, run: Run, item: Item) -> Iterator[Outcome]:
 
 
 def _mended_before(worker: Worker, key: Key) -> Outcome:
-    report = Report(worker.name, threads.FORM.name, named(*key))
+    report = Report(worker.name, threads.FORM.name, session_name(*key))
     return Outcome(key, REPAIRED, report)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from lockstitch.errors import Conflict, Unreadable
-from lockstitch.formats.langgraph.naming import COUNTERS
+from lockstitch.formats.langgraph.snapshot import COUNTERS
 from lockstitch.journal.checkpoints import (
     Begun,
     Node,

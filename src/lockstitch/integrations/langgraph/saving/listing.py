@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lockstitch.formats.langgraph.naming import ticks_of
+from lockstitch.formats.langgraph.snapshot import ticks_of
 from lockstitch.integrations.langgraph.saving.keeping import id_in
 from lockstitch.journal.checkpoints import may_be_thread
 from lockstitch.stores.base import Backend, Listing

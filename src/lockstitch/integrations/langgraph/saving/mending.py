@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.integrations.langgraph.caller import announced
-from lockstitch.integrations.langgraph.repairing.pending import may_be_broken
-from lockstitch.integrations.langgraph.repairing.reconciler import Reconciler
-from lockstitch.integrations.langgraph.repairing.reconciling import carried_out
+from lockstitch.integrations.langgraph.caller import announcing
+from lockstitch.integrations.langgraph.pending_writes import may_be_broken
+from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
 
-    from lockstitch.integrations.langgraph.repairing.report import Reconciled
+    from lockstitch.integrations.langgraph.report import Reconciled
 
 
 def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
@@ -26,8 +25,8 @@ def mended(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
     config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
     # LangGraph drops whatever waits for a person when something new is said.
     task = Reconciler(graph, config, channel=None, force=True, saver=saver)
-    with announced(None):
-        report = carried_out(task)
+    with announcing(None):
+        report = run_reconciler(task)
     return report if report.changed else None
 
 

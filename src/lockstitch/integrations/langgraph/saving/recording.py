@@ -13,14 +13,14 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.base import DeltaChannelHistory as History
 
-from lockstitch.formats.langgraph.naming import START, TASKS
+from lockstitch.formats.langgraph.snapshot import START, TASKS
 from lockstitch.journal.checkpoints import ABSENT, NO_LIST, Node, Put, Thread, Write, Wrote
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from msgspec import Raw
 
-    from lockstitch.integrations.langgraph.lineage import Place
+    from lockstitch.integrations.langgraph.run_ids import ThreadPlace
     from lockstitch.integrations.langgraph.saving.values import Encoder, Objects
 
 # What a checkpoint holds besides; everything else in it is kept as it is.
@@ -43,7 +43,7 @@ class Putting:
         self._metadata = get_checkpoint_metadata(config, metadata)
         self._new = new
 
-    def line(self, place: Place, thread: Thread, encoder: Encoder) -> Put:
+    def line(self, place: ThreadPlace, thread: Thread, encoder: Encoder) -> Put:
         """Code it; ``place`` is its parent's."""
         parent = place.checkpoint or ""
         base = thread.node(place.namespace, parent) or _EMPTY
@@ -114,7 +114,7 @@ def _less(base: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def written(
-    place: Place, writes: Sequence[tuple[str, Any]], task: tuple[str, str], encoder: Encoder,
+    place: ThreadPlace, writes: Sequence[tuple[str, Any]], task: tuple[str, str], encoder: Encoder,
     thread: Thread,
 ) -> Wrote | None:  # fmt: skip
     """Code the writes of a task; None if all of them are there already."""

@@ -14,8 +14,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph.caller import announce, is_guarded
-from lockstitch.integrations.langgraph.counting import Counters, Counting
-from lockstitch.integrations.langgraph.lineage import Lineage, Overtaken, Place, Progress, place_of
+from lockstitch.integrations.langgraph.report import CounterBook, Counters
+from lockstitch.integrations.langgraph.run_ids import (
+    Overtaken,
+    RunProgress,
+    RunRegistry,
+    ThreadPlace,
+    place_of,
+)
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
@@ -97,11 +103,11 @@ class Saver(BaseCheckpointSaver[Any]):
         self.ttl = ttl
         self.reconcile = reconcile
         self._backend = open_given(url)
-        self._counting = Counting()
+        self._counting = CounterBook()
         self._turns = Turns(self._backend, turn_wait)
         self._threads = Threads(self._backend, wait, cache, self._counting, self._turns.leases)
         announce()
-        self._lineage = Lineage(Progress)
+        self._lineage = RunRegistry(RunProgress)
         self._wait = wait
         self._errands = Errands()
 
@@ -274,7 +280,9 @@ class Saver(BaseCheckpointSaver[Any]):
             run.stored = checkpoint["id"]
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
-    def _require_head(self, thread: Thread, place: Place, checkpoint: str, run: Progress) -> None:
+    def _require_head(
+        self, thread: Thread, place: ThreadPlace, checkpoint: str, run: RunProgress
+    ) -> None:
         """Refuse a checkpoint that would hide another writer's turn."""
         latest = thread.latest(place.namespace)
         parent = place.checkpoint or ""
@@ -308,7 +316,7 @@ class Saver(BaseCheckpointSaver[Any]):
         is_patient = not isinstance(self._backend, MemoryBackend)
         self._threads.get(place.thread).write(prepare, is_patient=is_patient)
 
-    def _require_there(self, thread: Thread, place: Place) -> None:
+    def _require_there(self, thread: Thread, place: ThreadPlace) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
         is_there = thread.node(place.namespace, place.checkpoint or "") is not None
         if not is_there and self._lineage.is_known(place):

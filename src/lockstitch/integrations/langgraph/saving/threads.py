@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
-from lockstitch.integrations.langgraph.counting import Counting
+from lockstitch.integrations.langgraph.report import CounterBook
 from lockstitch.integrations.langgraph.saving.listing import milliseconds_of
 from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
@@ -115,7 +115,7 @@ class Live:
         backend: Backend,
         id_: str,
         wait: float,
-        counting: Counting,
+        counting: CounterBook,
         leases: Mapping[str, Lease],
     ) -> None:
         self.id = id_
@@ -328,7 +328,7 @@ class Threads:
         backend: Backend,
         wait: float,
         most: int,
-        counting: Counting,
+        counting: CounterBook,
         leases: Mapping[str, Lease],
     ) -> None:
         self._backend = backend

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lockstitch.errors import LockstitchError, Unreadable
-from lockstitch.integrations.langgraph.caller import Run, calling
-from lockstitch.integrations.langgraph.lineage import place_of
+from lockstitch.integrations.langgraph.caller import GraphRun, calling_run
+from lockstitch.integrations.langgraph.run_ids import place_of
 from lockstitch.integrations.langgraph.saving.errands import Errands
 from lockstitch.journal.checkpoints import session_of
 
@@ -37,8 +37,8 @@ class Turns:
         self._backend = backend
         self._wait = wait
         self._lock = Lock()
-        self._seen: WeakSet[Run] = WeakSet()
-        self._holders: dict[str, Run] = {}
+        self._seen: WeakSet[GraphRun] = WeakSet()
+        self._holders: dict[str, GraphRun] = {}
         # Not those of the saver: whoever has the turn needs one of them to go on.
         self._errands = Errands(_WAITING)
         # Nor those that wait for a turn, if it is to be given back.
@@ -46,7 +46,7 @@ class Turns:
 
     def take(self, config: RunnableConfig) -> None:
         """Wait for the turn of a run that begins with this load; raises ``Held`` in the end."""
-        run = calling(config) if self._wait else None
+        run = calling_run(config) if self._wait else None
         if run is None or not run.is_loading(config):
             return
         session = session_of(place_of(config).thread)
@@ -75,7 +75,7 @@ class Turns:
         self._returning.close()
         self._errands.close(wait=False)
 
-    def _is_callers(self, run: Run, session: str) -> bool:
+    def _is_callers(self, run: GraphRun, session: str) -> bool:
         """Whether a run has the turn whose node calls this one: it would wait for itself."""
         holder: Any = self._holders.get(session)
         above = run.parent

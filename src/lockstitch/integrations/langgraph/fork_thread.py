@@ -7,9 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import NAMESPACE_URL, uuid5
 
-from lockstitch.integrations.langgraph.guarding.claims import stripped
-from lockstitch.integrations.langgraph.guarding.steps import History, Put, Read, Steps, Write
-from lockstitch.integrations.langgraph.lineage import Place, place_of
+from lockstitch.integrations.langgraph.optimistic_lock import strip
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace, place_of
+from lockstitch.integrations.langgraph.saver_steps import (
+    PutCheckpoint,
+    PutWrites,
+    ReadCheckpoint,
+    ReadDeltas,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -30,14 +36,16 @@ class Fork:
 
 
 @dataclass(slots=True)
-class Branch:
+class ForkedThread:
     """The thread that one run goes on in; a checkpoint that it builds on is copied there once."""
 
     thread: str
     next_version: Any
-    _there: set[Place] = field(default_factory=set)
+    _there: set[ThreadPlace] = field(default_factory=set)
 
-    def put(self, place: Place, step: Put, tasks: Collection[str]) -> Steps[RunnableConfig]:
+    def put(
+        self, place: ThreadPlace, step: PutCheckpoint, tasks: Collection[str]
+    ) -> Steps[RunnableConfig]:
         """Put a checkpoint into the branch instead; ``tasks`` have written on the one before."""
         yield from self.copied(place, tasks)
         here = replace(place, thread=self.thread)
@@ -45,40 +53,42 @@ class Branch:
         self._there.add(here.at(step.checkpoint["id"]))
         return written
 
-    def write(self, place: Place, step: Write, tasks: Collection[str]) -> Steps[None]:
+    def write(self, place: ThreadPlace, step: PutWrites, tasks: Collection[str]) -> Steps[None]:
         """Store writes on a checkpoint of the branch instead, on which ``tasks`` have written."""
         yield from self.copied(place, tasks)
         yield replace(step, config=_within(step.config, self.thread))
 
-    def copied(self, place: Place, tasks: Collection[str]) -> Steps[None]:
+    def copied(self, place: ThreadPlace, tasks: Collection[str]) -> Steps[None]:
         """Have a checkpoint in the branch, with what ``tasks`` have written on it."""
         here = replace(place, thread=self.thread)
         if place.checkpoint is None or here in self._there:
             return
-        saved: CheckpointTuple | None = yield Read(place.config)
+        saved: CheckpointTuple | None = yield ReadCheckpoint(place.config)
         if saved is not None:
             yield from self._copy(here, place, _known(saved, tasks))
         self._there.add(here)
 
-    def _copy(self, here: Place, place: Place, saved: CheckpointTuple) -> Steps[None]:
+    def _copy(self, here: ThreadPlace, place: ThreadPlace, saved: CheckpointTuple) -> Steps[None]:
         """Store a checkpoint with all its values as the first of the branch."""
         above = yield from self._roots(here, place, saved)
         versions = dict(saved.checkpoint["channel_versions"])
-        yield Put(above.config, saved.checkpoint, saved.metadata, versions)
+        yield PutCheckpoint(above.config, saved.checkpoint, saved.metadata, versions)
         tasks: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in saved.pending_writes or ():
             tasks.setdefault(task, []).append((channel, value))
         for task, writes in tasks.items():
-            yield Write(here.config, writes, task)
+            yield PutWrites(here.config, writes, task)
 
-    def _roots(self, here: Place, place: Place, saved: CheckpointTuple) -> Steps[Place]:
+    def _roots(
+        self, here: ThreadPlace, place: ThreadPlace, saved: CheckpointTuple
+    ) -> Steps[ThreadPlace]:
         """Store what channels that keep only changes have collected, in one checkpoint above."""
         above = saved.parent_config
         body = saved.checkpoint
         missing = [name for name in body["channel_versions"] if name not in body["channel_values"]]
         if above is None or not missing:
             return here.at(None)
-        found: Mapping[str, Any] = yield History(place.config, missing)
+        found: Mapping[str, Any] = yield ReadDeltas(place.config, missing)
         seeds = {name: history["seed"] for name, history in found.items() if "seed" in history}
         writes = [(name, value) for name, each in found.items() for _, _, value in each["writes"]]
         if not seeds and not writes:
@@ -86,20 +96,20 @@ class Branch:
         root = here.at(place_of(above).checkpoint)
         versions = {name: self.next_version(None, None) for name in seeds}
         body = _bare(saved, root, seeds, versions)
-        yield Put(here.at(None).config, body, _origin(saved), versions)
+        yield PutCheckpoint(here.at(None).config, body, _origin(saved), versions)
         if writes:
-            yield Write(root.config, writes, _TASK)
+            yield PutWrites(root.config, writes, _TASK)
         return root
 
 
 def _known(saved: CheckpointTuple, tasks: Collection[str]) -> CheckpointTuple:
     """Give a checkpoint without the writes of whoever else has built on it meanwhile."""
     writes = [write for write in saved.pending_writes or () if write[0] in tasks]
-    return stripped(saved)._replace(pending_writes=writes)
+    return strip(saved)._replace(pending_writes=writes)
 
 
 def _bare(
-    saved: CheckpointTuple, root: Place, values: dict[str, Any], versions: dict[str, Any]
+    saved: CheckpointTuple, root: ThreadPlace, values: dict[str, Any], versions: dict[str, Any]
 ) -> Checkpoint:
     body = {
         **saved.checkpoint,

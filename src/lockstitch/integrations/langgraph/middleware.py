@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 
-from lockstitch.integrations.langgraph.repairing.hooks import (
-    Search,
+from lockstitch.integrations.langgraph.hooks import (
+    ResultSearch,
     checked_dialect,
     dialect_for,
     model_name,
@@ -40,12 +40,12 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         self.model = model
 
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        search = Search(state["messages"])
+        search = ResultSearch(state["messages"])
         search.look()
         return _changed(search)
 
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        search = Search(state["messages"])
+        search = ResultSearch(state["messages"])
         await search.alook()
         return _changed(search)
 
@@ -71,6 +71,6 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(messages=cast("list[AnyMessage]", sent))
 
 
-def _changed(search: Search) -> dict[str, Any] | None:
+def _changed(search: ResultSearch) -> dict[str, Any] | None:
     update = search.update()
     return None if update is None else {"messages": update}

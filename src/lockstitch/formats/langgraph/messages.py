@@ -16,7 +16,7 @@ _SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 _SAME = ("content", "tool_calls", "invalid_tool_calls", "tool_call_id")
 
 
-def doubles(views: Sequence[Any]) -> list[int]:
+def repeated_ids(views: Sequence[Any]) -> list[int]:
     """Give the places of messages whose id another one before them has."""
     seen: set[str] = set()
     found: list[int] = []
@@ -29,7 +29,7 @@ def doubles(views: Sequence[Any]) -> list[int]:
     return found
 
 
-def distinct(views: Sequence[Any]) -> list[Any]:
+def make_distinct(views: Sequence[Any]) -> list[Any]:
     """Give every message an id of its own: equal copies become one, others get a derived id."""
     seen: dict[str, Any] = {}
     kept: list[Any] = []
@@ -38,7 +38,7 @@ def distinct(views: Sequence[Any]) -> list[Any]:
         if own is None or own not in seen:
             kept.append(view)
         elif not is_copy(seen[own], view):
-            own = free(f"again:{own}", set(seen))
+            own = derive_id(f"again:{own}", set(seen))
             view = with_id(view, own)  # noqa: PLW2901 - the one to remember
             kept.append(view)
         if own is not None:
@@ -46,7 +46,7 @@ def distinct(views: Sequence[Any]) -> list[Any]:
     return kept
 
 
-def named(views: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+def add_ids(views: Sequence[Any], known: Sequence[Any]) -> list[Any]:
     """Give ids to messages that are new: derived from their call and which answer to it they are.
 
     Messages that were there before keep what they have; where none of them has an id, none gets
@@ -62,7 +62,7 @@ def named(views: Sequence[Any], known: Sequence[Any]) -> list[Any]:
         source = _source(view)
         count[source] += 1
         if type(view) is dict and id(view) not in old and id_of(view) is None:
-            view = with_id(view, free(f"{source}:{count[source]}", taken))  # noqa: PLW2901
+            view = with_id(view, derive_id(f"{source}:{count[source]}", taken))  # noqa: PLW2901
         out.append(view)
     return out
 
@@ -96,7 +96,7 @@ def _source(view: Any) -> str:
     return f"answer:{call}" if kind == "tool" else f"{kind}:{fields.get('content')!r}"
 
 
-def free(source: str, taken: set[str]) -> str:
+def derive_id(source: str, taken: set[str]) -> str:
     """Derive an id from a text, one that is not taken yet, and take it."""
     number = 0
     source = source.encode("utf-8", "replace").decode()

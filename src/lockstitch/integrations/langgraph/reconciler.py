@@ -1,10 +1,21 @@
-"""The steps of a reconciliation, without any reading or writing of its own."""
+"""A checkpoint made valid, and equal to the conversation that an application holds.
+
+One function for every way in which a run can end early: a cancelled task, an interrupt from the
+keyboard, a killed process, a stream nobody read to its end, in a chat or in a command. What is
+read and written is said by one generator, which the two functions drive, one waiting, one async.
+
+The steps of a reconciliation, without any reading or writing of its own.
+
+What a guard does at the load of a run that brings something new: the reconciliation, guarded.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID, uuid4
 
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -16,19 +27,30 @@ from langgraph.checkpoint.base import (
 from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.naming import MESSAGES, PREVIOUS, successor
-from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.rehearsal import rehearsed, unfinished_tasks
-from lockstitch.integrations.langgraph.repairing.report import Reconciled
-from lockstitch.integrations.langgraph.repairing.settling import (
+from lockstitch.formats.langgraph.snapshot import MESSAGES, PREVIOUS, successor
+from lockstitch.integrations.langgraph import pending_writes
+from lockstitch.integrations.langgraph.apply_pending import apply_pending, unfinished_tasks
+from lockstitch.integrations.langgraph.checkpoint_repair import (
     HIDDEN_RESULT,
-    Settled,
-    Settling,
-    broken,
+    CheckpointRepair,
+    NewCheckpoint,
+    report_broken,
+)
+from lockstitch.integrations.langgraph.optimistic_lock import strip
+from lockstitch.integrations.langgraph.report import Reconciled
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace, place_of
+from lockstitch.integrations.langgraph.saver_steps import (
+    ListLatest,
+    PutCheckpoint,
+    ReadCheckpoint,
+    ReadDeltas,
+    Steps,
+    header_reader,
 )
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
+
 
 _LOG = logging.getLogger("lockstitch.langgraph")
 _PARTS = "|"
@@ -67,7 +89,7 @@ class Store(Struct):
 
 
 Ask = Load | Histories | Latest | Store
-Steps = Generator[Ask, Any, Reconciled]
+Asks = Generator[Ask, Any, Reconciled]
 
 
 class Reconciler:
@@ -82,7 +104,7 @@ class Reconciler:
         force: bool,
         saver: BaseCheckpointSaver[Any] | None = None,
     ) -> None:
-        self.config = _addressed(config)
+        self.config = _with_address(config)
         self.channel = channel
         self.force = force
         self.graph: Any = None
@@ -92,7 +114,7 @@ class Reconciler:
             self.graph = _checked_graph(graph_or_saver)
             self.saver = saver or _saver_of(graph_or_saver, config)
 
-    def steps(self, messages: Sequence[Any] | None) -> Steps:
+    def steps(self, messages: Sequence[Any] | None) -> Asks:
         """Mend the namespace that was named, and then those of its subgraphs.
 
         Subgraphs stay as they are where the graph waits for a person, or a checkpoint of the past
@@ -131,7 +153,7 @@ class Reconciler:
         delta = yield from self._delta(saved, graph)
         if isinstance(delta, Reconciled):
             return delta
-        task = Settling(
+        task = CheckpointRepair(
             saved,
             self.saver.get_next_version,
             delta=delta,
@@ -143,23 +165,23 @@ class Reconciler:
         # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
         if not config["configurable"].get("checkpoint_id"):
             yield from self._bring(task, config, graph)
-        if graph is not None and not task.is_workflow and pending.is_busy(saved, delta):
-            task.apply(rehearsed(graph, task.saved, self.saver, delta, task.brought))
+        if graph is not None and not task.is_workflow and pending_writes.is_busy(saved, delta):
+            task.apply(apply_pending(graph, task.saved, self.saver, delta, task.brought))
         yield from self._look_back(task)
         settled = task.settled(messages, force=self.force)
         if settled is None:
             return task.report
-        return (yield from self._stored(_merged(config, saved), settled))
+        return (yield from self._stored(_address(config, saved), settled))
 
     def _bring(
-        self, task: Settling, config: RunnableConfig, graph: Any
+        self, task: CheckpointRepair, config: RunnableConfig, graph: Any
     ) -> Generator[Ask, Any, None]:
         """Bring what unfinished subgraphs of single calls have into the conversations above them.
 
         Those that are at work below a checkpoint that waits for a person go on from there.
         """
-        waits = bool(pending.asked(task.saved)) and not self.force
-        if task.is_workflow or waits or not pending.triggers(task.stored):
+        waits = bool(pending_writes.asking_tasks(task.saved)) and not self.force
+        if task.is_workflow or waits or not pending_writes.triggers(task.stored):
             return
         for node, space in (yield from self._unfinished(task, config, graph)):
             place = _at(config, space)
@@ -170,15 +192,15 @@ class Reconciler:
             delta = yield from self._delta(saved, below)
             if isinstance(delta, Reconciled):
                 continue
-            child = Settling(
+            child = CheckpointRepair(
                 saved,
                 self.saver.get_next_version,
                 delta=delta,
                 workflow=None if below is None else PREVIOUS in below.channels,
             )
             yield from self._bring(child, place, below)
-            if below is not None and not child.is_workflow and pending.is_busy(saved, delta):
-                child.apply(rehearsed(below, child.saved, self.saver, delta, child.brought))
+            if below is not None and not child.is_workflow and pending_writes.is_busy(saved, delta):
+                child.apply(apply_pending(below, child.saved, self.saver, delta, child.brought))
             child.open_calls()
             for one in child.channels.values():
                 one.line_up()
@@ -186,7 +208,7 @@ class Reconciler:
             task.bring(node, space, child, given)
 
     def _unfinished(
-        self, task: Settling, config: RunnableConfig, graph: Any
+        self, task: CheckpointRepair, config: RunnableConfig, graph: Any
     ) -> Generator[Ask, Any, list[tuple[str, str]]]:
         """Give the node and the namespace of every unfinished task that may be a subgraph."""
         space = config["configurable"]["checkpoint_ns"]
@@ -207,7 +229,7 @@ class Reconciler:
                 found[name] = node
         return [(node, name) for name, node in sorted(found.items())]
 
-    def _given(self, child: Settling) -> Generator[Ask, Any, set[str | None]]:
+    def _given(self, child: CheckpointRepair) -> Generator[Ask, Any, set[str | None]]:
         """Give the ids of the messages that a subgraph began with; none if that is not there."""
         found, seen = child.saved, 0
         while int(found.metadata.get("step", 0)) > 0 and seen < _FURTHEST:
@@ -218,10 +240,10 @@ class Reconciler:
                 return set()
             found, seen = above, seen + 1
         values = found.checkpoint["channel_values"]
-        names = pending.message_channels(values)
-        return {message.id for name in names for message in pending.opened(values[name])}
+        names = pending_writes.message_channels(values)
+        return {message.id for name in names for message in pending_writes.unwrap(values[name])}
 
-    def _look_back(self, task: Settling) -> Generator[Ask, Any, None]:
+    def _look_back(self, task: CheckpointRepair) -> Generator[Ask, Any, None]:
         """Look beside the ancestors for results of calls that are open.
 
         A message that came after the interrupt has left them there: it made a new checkpoint.
@@ -235,13 +257,13 @@ class Reconciler:
             seen.add(found.checkpoint["id"])
             task.take(found, calls)
 
-    def _stored(self, config: RunnableConfig, settled: Settled) -> Steps:
-        place = _of_no_run(config)
+    def _stored(self, config: RunnableConfig, settled: NewCheckpoint) -> Asks:
+        place = _without_run(config)
         after = yield Store(place, settled.checkpoint, settled.metadata, settled.new_versions)
         settled.report.after = after
         return settled.report
 
-    def _begun(self, config: RunnableConfig, messages: Sequence[Any]) -> Steps:
+    def _begun(self, config: RunnableConfig, messages: Sequence[Any]) -> Asks:
         """Make the first checkpoint of a thread of which nothing was kept."""
         first = empty_checkpoint()
         channel = self.channel or MESSAGES
@@ -251,7 +273,7 @@ class Reconciler:
         deltas = set() if self.graph is None else _deltas_of(self.graph)
         history: dict[str, Any] = {channel: {"writes": []}} if channel in deltas else {}
         next_version = self.saver.get_next_version
-        task = Settling(saved, next_version, delta=history, channel=channel)
+        task = CheckpointRepair(saved, next_version, delta=history, channel=channel)
         settled = task.settled(messages, force=self.force)
         task.report.before = None
         if settled is None:
@@ -263,7 +285,7 @@ class Reconciler:
     ) -> Generator[Ask, Any, CheckpointTuple]:
         """Go on to what an earlier call made of a checkpoint that is named."""
         while child := successor(saved.checkpoint["id"]):
-            found: CheckpointTuple | None = yield Load(_merged(config, saved, child))
+            found: CheckpointTuple | None = yield Load(_address(config, saved, child))
             made: Any = found.metadata.get("lockstitch") if found else None
             if found is None or not made or made.get("repaired") != saved.checkpoint["id"]:
                 break
@@ -274,7 +296,7 @@ class Reconciler:
         self, saved: CheckpointTuple, graph: Any
     ) -> Generator[Ask, Any, dict[str, Any] | Reconciled]:
         """Read what channels that store only changes are computed from; or say what is lost."""
-        wanted = pending.wanted_histories(saved, self.channel)
+        wanted = pending_writes.wanted_histories(saved, self.channel)
         if graph is not None:
             missing = _deltas_of(graph) - saved.checkpoint["channel_values"].keys()
             wanted += [
@@ -283,13 +305,13 @@ class Reconciler:
         if not wanted:
             return {}
         found: dict[str, Any] = dict((yield Histories(saved.config, wanted)))
-        counted = pending.counters(saved.metadata)
+        counted = pending_writes.counters(saved.metadata)
         for name, history in found.items():
-            known = pending.replayed(history) or []
+            known = pending_writes.replay(history) or []
             if "seed" in history and name not in counted:
-                return broken("LS903", name, "its value is gone", saved, known)
+                return report_broken("LS903", name, "its value is gone", saved, known)
             if "seed" not in history and not (yield from self._reaches_root(saved)):
-                return broken("LS904", name, "an ancestor is gone", saved, known)
+                return report_broken("LS904", name, "an ancestor is gone", saved, known)
         return found
 
     def _reaches_root(self, saved: CheckpointTuple) -> Generator[Ask, Any, bool]:
@@ -331,7 +353,7 @@ def _deltas_of(graph: Any) -> set[str]:
     return {name for name, spec in channels if type(spec).__name__ == "DeltaChannel"}
 
 
-def _addressed(config: RunnableConfig) -> RunnableConfig:
+def _with_address(config: RunnableConfig) -> RunnableConfig:
     given: object = config
     place = dict(config.get("configurable") or {}) if isinstance(given, dict) else {}
     if place.get("thread_id") is None:
@@ -347,7 +369,7 @@ def _at(config: RunnableConfig, space: str) -> RunnableConfig:
     return cast("RunnableConfig", made)
 
 
-def _of_no_run(config: RunnableConfig) -> RunnableConfig:
+def _without_run(config: RunnableConfig) -> RunnableConfig:
     """Give a config without the run's id, which a saver would write into the checkpoint.
 
     A run that finds a checkpoint of its own takes whatever it is given for a resume.
@@ -360,7 +382,7 @@ def _of_no_run(config: RunnableConfig) -> RunnableConfig:
     return cast("RunnableConfig", {**config, **parts})
 
 
-def _merged(
+def _address(
     config: RunnableConfig, saved: CheckpointTuple, checkpoint: str | None = None
 ) -> RunnableConfig:
     """Address a checkpoint as LangGraph does: all that the caller configured, and its place."""
@@ -394,3 +416,125 @@ def _saver_of(graph: Any, config: RunnableConfig) -> BaseCheckpointSaver[Any]:
     if not isinstance(found, BaseCheckpointSaver):
         raise UsageError("this graph has no checkpointer, so that there is nothing to reconcile")
     return found
+
+
+def reconcile(
+    graph_or_saver: Any,
+    config: RunnableConfig,
+    messages: Sequence[Any] | None = None,
+    force_cleanup: bool = False,
+    channel: str | None = None,
+) -> Reconciled:
+    """Make a thread's checkpoint valid, as a new checkpoint behind it, and report.
+
+    ``messages`` is the conversation that the application holds, if the checkpoint is to equal
+    it; the report's ``messages`` are what it should hold from now on. Results of tools that had
+    finished come from the pending writes. A thread that waits for a person is left alone, unless
+    ``force_cleanup`` closes the question. If nothing is wrong, nothing is written. Call it when
+    no run of the thread is under way.
+
+    With a graph, what finished tasks wrote to other channels is applied by the graph's reducers,
+    and subgraphs that keep a history of their own are mended, too. ``channel`` names the channel
+    of the conversation, where there are several.
+    """
+    task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
+    return run_reconciler(task, messages)
+
+
+def run_reconciler(task: Reconciler, messages: Sequence[Any] | None = None) -> Reconciled:
+    """Perform a reconciliation with the plain methods of its saver."""
+    steps = task.steps(messages)
+    try:
+        ask = next(steps)
+        while True:
+            ask = steps.send(_answer(task.saver, ask))
+    except StopIteration as done:
+        report: Reconciled = done.value
+        return report
+
+
+async def areconcile(
+    graph_or_saver: Any,
+    config: RunnableConfig,
+    messages: Sequence[Any] | None = None,
+    force_cleanup: bool = False,
+    channel: str | None = None,
+) -> Reconciled:
+    """Do what ``reconcile`` does, in an event loop; savers that only block run in a thread."""
+    task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
+    steps = task.steps(messages)
+    try:
+        ask = next(steps)
+        while True:
+            ask = steps.send(await _async_answer(task.saver, ask))
+    except StopIteration as done:
+        report: Reconciled = done.value
+        return report
+
+
+def _answer(saver: BaseCheckpointSaver[Any], ask: Ask) -> Any:
+    if isinstance(ask, Load):
+        return saver.get_tuple(ask.config)
+    if isinstance(ask, Histories):
+        return saver.get_delta_channel_history(config=ask.config, channels=ask.channels)
+    if isinstance(ask, Store):
+        return saver.put(ask.config, ask.checkpoint, ask.metadata, ask.new_versions)
+    return list(header_reader(saver).list(ask.config, limit=ask.limit))
+
+
+async def _async_answer(saver: BaseCheckpointSaver[Any], ask: Ask) -> Any:
+    try:
+        if isinstance(ask, Load):
+            return await saver.aget_tuple(ask.config)
+        if isinstance(ask, Histories):
+            return await saver.aget_delta_channel_history(config=ask.config, channels=ask.channels)
+        if isinstance(ask, Store):
+            return await saver.aput(ask.config, ask.checkpoint, ask.metadata, ask.new_versions)
+        return [found async for found in header_reader(saver).alist(ask.config, limit=ask.limit)]
+    except NotImplementedError:
+        return await asyncio.to_thread(_answer, saver, ask)
+
+
+_LOW = (1 << 62) - 1
+
+Storing = Callable[[ThreadPlace, PutCheckpoint], Steps["RunnableConfig"]]
+
+
+def reconcile_guarded(
+    task: Reconciler, loaded: CheckpointTuple, store: Storing
+) -> Steps[Reconciled]:
+    """Reconcile a thread whose head is loaded already; ``store`` puts what comes out of it."""
+    steps = task.steps(None)
+    place = place_of(loaded.config)
+    try:
+        ask = next(steps)
+        while True:
+            if isinstance(ask, Load) and place_of(ask.config) in {place, place.at(None)}:
+                ask = steps.send(strip(loaded))
+            else:
+                ask = steps.send((yield from _guarded_answer(ask, store)))
+    except StopIteration as done:
+        report: Reconciled = done.value
+        return report
+
+
+def _guarded_answer(ask: Ask, store: Storing) -> Steps[Any]:
+    if isinstance(ask, Load):
+        saved: CheckpointTuple | None = yield ReadCheckpoint(ask.config)
+        return strip(saved) if saved else None
+    if isinstance(ask, Histories):
+        return (yield ReadDeltas(ask.config, ask.channels))
+    if isinstance(ask, Store):
+        ask.checkpoint["id"] = _own(ask.checkpoint["id"])
+        step = PutCheckpoint(ask.config, ask.checkpoint, ask.metadata, ask.new_versions)
+        return (yield from store(place_of(ask.config), step))
+    return (yield ListLatest(ask.config, ask.limit))
+
+
+def _own(checkpoint: str) -> str:
+    """Make the id behind a head one's own: two that settle one head must not write one row."""
+    try:
+        number = UUID(checkpoint).int
+    except ValueError:
+        return checkpoint
+    return str(UUID(int=number & ~_LOW | uuid4().int & _LOW))

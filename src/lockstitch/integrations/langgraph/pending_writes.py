@@ -2,11 +2,15 @@
 
 LangGraph keeps the input of a run and what finished tasks returned beside the checkpoint until
 the whole step is done. A new input hides all of it.
+
+Errors that tools ended with, recorded beside a checkpoint: told as the results that they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from binascii import unhexlify
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import (
@@ -18,34 +22,38 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.pregel import _algo
 from langgraph.types import Overwrite
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.naming import (
+from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
+    ERROR,
     INTERRUPT,
     JOIN,
     MESSAGES,
     NO_TASK,
     OVERWRITE,
     PREVIOUS,
+    PUSH,
     START,
     TASKS,
+    error_text,
     is_control,
     is_trigger,
-    waiting,
+    waiting_tasks,
 )
-from lockstitch.integrations.langgraph.repairing.healing import is_real
-from lockstitch.integrations.langgraph.repairing.identity import named
+from lockstitch.integrations.langgraph.message_repair import add_live_ids, is_real
+from lockstitch.redaction import redacted
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
 
 
 _TURNS_LOOKED_AT = 2
-Write = tuple[str, str, Any]
+PendingWrite = tuple[str, str, Any]
 # A call by its id, and by the id of the reply that it is in.
-Asked = tuple[str, str | None]
+AskedCall = tuple[str, str | None]
 
 
 def message_channels(values: Mapping[str, Any]) -> list[str]:
@@ -72,7 +80,7 @@ def main_channel(
 
 def looks_like_messages(value: Any) -> bool:
     """Whether this is a list with messages in it, or dicts that LangChain would take for some."""
-    found = opened(value)
+    found = unwrap(value)
     if not isinstance(found, list):
         return False
     return any(
@@ -104,7 +112,7 @@ def leaves_calls_open(values: Mapping[str, Any]) -> bool:
 
 def _leaves_open(value: Any) -> bool:
     answered: set[str] = set()
-    for message in reversed(opened(value)):
+    for message in reversed(unwrap(value)):
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
@@ -115,7 +123,7 @@ def _leaves_open(value: Any) -> bool:
 def ends_with_calls(values: Mapping[str, Any]) -> bool:
     """Whether a channel of messages ends with calls that are still open: tools are due there."""
     return any(
-        not unanswered(_last_turn(values[name])).isdisjoint(unanswered(opened(values[name])))
+        not unanswered(_last_turn(values[name])).isdisjoint(unanswered(unwrap(values[name])))
         for name in message_channels(values)
     )
 
@@ -123,7 +131,7 @@ def ends_with_calls(values: Mapping[str, Any]) -> bool:
 def _last_turn(value: Any) -> list[BaseMessage]:
     """Give the last reply with the results behind it; nothing if something else was said since."""
     found: list[BaseMessage] = []
-    for message in reversed(opened(value)):
+    for message in reversed(unwrap(value)):
         found.insert(0, message)
         if not isinstance(message, ToolMessage):
             break
@@ -140,7 +148,7 @@ def holds_stand_ins(values: Mapping[str, Any]) -> bool:
 
 def _holds_stand_in(value: Any) -> bool:
     turns = 0
-    for message in reversed(opened(value)):
+    for message in reversed(unwrap(value)):
         turns += isinstance(message, HumanMessage)
         if turns > _TURNS_LOOKED_AT:
             return False
@@ -149,14 +157,14 @@ def _holds_stand_in(value: Any) -> bool:
     return False
 
 
-def opened(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """Give the value of a channel that is stored as a snapshot of changes."""
     return value.value if type(value).__name__ == "_DeltaSnapshot" else value
 
 
 def holds_messages(value: Any) -> bool:
     """Whether this is a list of messages, at least one, and of nothing else."""
-    found = opened(value)
+    found = unwrap(value)
     if not isinstance(found, list) or not found:
         return False
     return all(isinstance(item, BaseMessage) for item in found)
@@ -164,7 +172,7 @@ def holds_messages(value: Any) -> bool:
 
 def is_empty(value: Any) -> bool:
     """Whether a channel holds nothing, or a list of nothing."""
-    found = opened(value)
+    found = unwrap(value)
     return found is None or (isinstance(found, list) and not found)
 
 
@@ -185,16 +193,16 @@ def counters(metadata: Any) -> dict[str, tuple[int, int]]:
     return {name: (int(count[0]), int(count[1])) for name, count in found.items()}
 
 
-def replayed(history: Mapping[str, Any]) -> list[BaseMessage] | None:
+def replay(history: Mapping[str, Any]) -> list[BaseMessage] | None:
     """Compute a conversation from the last stored one and what was written since.
 
     None if anything but messages is in it: what a reducer makes of that, only the graph knows.
     """
-    seed, writes = opened(history.get("seed")), [write[2] for write in history["writes"]]
+    seed, writes = unwrap(history.get("seed")), [write[2] for write in history["writes"]]
     given = [_overwriting(value)[1] if _overwriting(value)[0] else value for value in writes]
     if not all(is_empty(value) or is_written_as_messages(value) for value in (seed, *given)):
         return None
-    return added(seed or [], writes)
+    return apply_updates(seed or [], writes)
 
 
 def is_written_as_messages(value: Any) -> bool:
@@ -202,12 +210,12 @@ def is_written_as_messages(value: Any) -> bool:
     return isinstance(value, BaseMessage) or (type(value) is list and holds_messages(value))
 
 
-def added(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
+def apply_updates(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
     """Merge writes into a conversation as LangGraph would; what it would refuse is left out."""
     found: list[BaseMessage] = list(left) if isinstance(left, list) else []
     for value in writes:
         is_new, new = _overwriting(value)
-        found = list(new or []) if is_new else _merged(found, value)
+        found = list(new or []) if is_new else _merge(found, value)
     return found
 
 
@@ -219,11 +227,11 @@ def _overwriting(value: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def _merged(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
+def _merge(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
     """Merge one write by ids; messages that nothing is said about stay the very objects."""
     found: list[BaseMessage] = list(left)
     places = {message.id: at for at, message in enumerate(found) if message.id}
-    for item in converted(value):
+    for item in to_messages(value):
         if isinstance(item, RemoveMessage):
             goes_all = item.id == REMOVE_ALL_MESSAGES
             found = [] if goes_all else [message for message in found if message.id != item.id]
@@ -239,10 +247,10 @@ def _merged(left: list[BaseMessage], value: Any) -> list[BaseMessage]:
 def is_convertible(value: Any) -> bool:
     """Whether a reducer of messages would take this."""
     given = _overwriting(value)[1] if _overwriting(value)[0] else value
-    return is_empty(given) or bool(converted(given))
+    return is_empty(given) or bool(to_messages(given))
 
 
-def converted(value: Any) -> list[BaseMessage]:
+def to_messages(value: Any) -> list[BaseMessage]:
     """Make messages of what was written; of what is no message, none."""
     try:
         return convert_to_messages(value if isinstance(value, list) else [value])
@@ -250,14 +258,16 @@ def converted(value: Any) -> list[BaseMessage]:
         return []
 
 
-def stamped(saved: CheckpointTuple, held: Mapping[str, Sequence[BaseMessage]]) -> CheckpointTuple:
+def add_ids_to_writes(
+    saved: CheckpointTuple, held: Mapping[str, Sequence[BaseMessage]]
+) -> CheckpointTuple:
     """Give the messages in pending writes ids, which LangGraph would draw by lot otherwise.
 
     ``held`` is what the channels of messages hold. What is written with anything else than
     messages in it is left as it is.
     """
     seen = {name: list(messages) for name, messages in held.items()}
-    writes: list[Write] = []
+    writes: list[PendingWrite] = []
     for task, channel, value in saved.pending_writes or ():
         if is_written_as_messages(value):
             known = seen.setdefault(channel, [])
@@ -272,16 +282,16 @@ def stamped(saved: CheckpointTuple, held: Mapping[str, Sequence[BaseMessage]]) -
 def _stamped(part: BaseMessage, seen: list[BaseMessage]) -> BaseMessage:
     """Give one message an id that none of those before it has, and remember it."""
     seen.append(part)
-    seen[-1] = named(seen, seen[:-1])[-1]
+    seen[-1] = add_live_ids(seen, seen[:-1])[-1]
     return seen[-1]
 
 
-def asked(saved: CheckpointTuple) -> set[str]:
+def asking_tasks(saved: CheckpointTuple) -> set[str]:
     """Give the tasks that wait for a person."""
-    return waiting((task, channel) for task, channel, _ in saved.pending_writes or ())
+    return waiting_tasks((task, channel) for task, channel, _ in saved.pending_writes or ())
 
 
-def finished(saved: CheckpointTuple) -> list[Write]:
+def finished_writes(saved: CheckpointTuple) -> list[PendingWrite]:
     """Give what finished tasks returned, without what only steers the run."""
     return [
         write
@@ -290,7 +300,7 @@ def finished(saved: CheckpointTuple) -> list[Write]:
     ]
 
 
-def commanded(saved: CheckpointTuple) -> list[Write]:
+def command_writes(saved: CheckpointTuple) -> list[PendingWrite]:
     """Give what a ``Command`` wrote to channels."""
     return [
         write
@@ -299,16 +309,16 @@ def commanded(saved: CheckpointTuple) -> list[Write]:
     ]
 
 
-def begun(saved: CheckpointTuple, channel: str) -> list[Any]:
+def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
     """Give the messages of an input that no step has taken up yet.
 
     The step that takes it up is the only one that can have left writes there, which then say it.
     """
-    if finished(saved):
+    if finished_writes(saved):
         return []
     given = fields_of(saved.checkpoint["channel_values"].get(START))
     if given is not None:
-        return [named(converted(given[channel]), [])] if channel in given else []
+        return [add_live_ids(to_messages(given[channel]), [])] if channel in given else []
     whole = saved.checkpoint["channel_values"].get(START)
     return [whole] if holds_messages(whole) else []
 
@@ -324,13 +334,13 @@ def fields_of(given: Any) -> Mapping[str, Any] | None:
 
 
 def results_for(
-    calls: Collection[Asked], ancestor: CheckpointTuple, channel: str
+    calls: Collection[AskedCall], ancestor: CheckpointTuple, channel: str
 ) -> list[ToolMessage] | None:
     """Give the real results of open calls that were left beside an ancestor.
 
     None if its conversation does not have these calls: then none before it has.
     """
-    held = opened(ancestor.checkpoint["channel_values"].get(channel))
+    held = unwrap(ancestor.checkpoint["channel_values"].get(channel))
     wanted = set(calls)
     if holds_messages(held):
         known = set(calls_in(held))
@@ -340,22 +350,22 @@ def results_for(
     ids = {call for call, _ in wanted}
     return [
         message
-        for _, name, value in finished(ancestor)
+        for _, name, value in finished_writes(ancestor)
         if name == channel
-        for message in converted(value)
+        for message in to_messages(value)
         if isinstance(message, ToolMessage) and message.tool_call_id in ids and is_real(message)
     ]
 
 
-def calls_in(messages: Iterable[BaseMessage]) -> list[Asked]:
+def calls_in(messages: Iterable[BaseMessage]) -> list[AskedCall]:
     """Give all calls in a conversation; an id alone may be used again in a later reply."""
     replies = [message for message in messages if isinstance(message, AIMessage)]
     return [(call["id"], reply.id) for reply in replies for call in reply.tool_calls if call["id"]]
 
 
-def unanswered(messages: Iterable[BaseMessage]) -> set[Asked]:
+def unanswered(messages: Iterable[BaseMessage]) -> set[AskedCall]:
     """Give the calls of a conversation that no result behind them answers, made up or not."""
-    still_open: dict[str, Asked] = {}
+    still_open: dict[str, AskedCall] = {}
     for message in messages:
         if isinstance(message, AIMessage):
             still_open |= {asked[0]: asked for asked in calls_in([message])}
@@ -406,3 +416,91 @@ def ran_since(saved: CheckpointTuple) -> bool:
 def is_busy(saved: CheckpointTuple, delta: Mapping[str, Any]) -> bool:
     """Tell whether anything hangs on a checkpoint that a graph has to have a say in."""
     return bool(saved.pending_writes or delta or triggers(saved.checkpoint["channel_values"]))
+
+
+_HEX = re.compile("([0-9a-fA-F]{2})+")
+# What LangGraph's own tool node tells a model.
+ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
+BATCH_RESULT = "Error: the step that ran this call failed, and kept no result of it: {error}"
+
+
+def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> list[ToolMessage]:
+    """Return the errors of a checkpoint's tasks as results of the calls that are open in it.
+
+    An error is that of a call if the task was sent that call, or if there is no other call that
+    it could be of. Where one task had several calls, all that is known is that it failed.
+    """
+    errors = _errors(saved)
+    calls = {asked[0]: asked for asked in unanswered(messages)} if errors else {}
+    if not calls:
+        return []
+    sent = saved.checkpoint["channel_values"].get(TASKS) or ()
+    told = {call: errors[task] for task, call in _sent_calls(saved, sent) if task in errors}
+    template = ERROR_RESULT
+    is_one = len(errors) == 1 and ends_with_calls({MESSAGES: list(messages)})
+    if not told and is_one and len(calls) == 1:
+        told = dict(zip(calls, errors.values(), strict=True))
+    elif not told and is_one and not sent:
+        told, template = dict.fromkeys(calls, *errors.values()), BATCH_RESULT
+    tools = {
+        call["id"]: call["name"]
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    made = [
+        ToolMessage(
+            template.format(error=redacted(text)[0]),
+            tool_call_id=call,
+            name=tools.get(call),
+            status="error",
+        )
+        for call, text in told.items()
+        if call in calls
+    ]
+    found = add_live_ids([*messages, *made], messages)
+    return [one for one in found[len(messages) :] if isinstance(one, ToolMessage)]
+
+
+def _errors(saved: CheckpointTuple) -> dict[str, str]:
+    """Give the texts of errors by task, without what only says that a run was broken off."""
+    texts = {
+        task: error_text(value if isinstance(value, str) else repr(value))
+        for task, channel, value in saved.pending_writes or ()
+        if channel == ERROR
+    }
+    return {task: text for task, text in texts.items() if text is not None}
+
+
+def _sent_calls(saved: CheckpointTuple, sent: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Give the task of every call that was sent to one of its own."""
+    for number, one in enumerate(sent):
+        call = _call_of(getattr(one, "arg", None))
+        if call is not None:
+            yield _task_id(saved, str(getattr(one, "node", "")), number), call
+
+
+def _call_of(given: Any) -> str | None:
+    """Give the id of the one call in what was sent: the call itself, in a list, or with a state."""
+    found = given[0] if isinstance(given, list) and len(given) == 1 else given
+    if not isinstance(found, dict):
+        return None
+    call = found.get("tool_call", found)
+    known = isinstance(call, dict) and "name" in call and isinstance(call.get("id"), str)
+    return str(call["id"]) if known else None
+
+
+def _task_id(saved: CheckpointTuple, node: str, number: int) -> str:
+    """Compute the id that LangGraph gives to a task that was sent, from what it is made of.
+
+    Nothing if this version makes ids in another way: then no error is known to be that task's.
+    """
+    hashed = getattr(_algo, "_xxhash_str", None)
+    checkpoint = saved.checkpoint["id"].replace("-", "")
+    if hashed is None or not _HEX.fullmatch(checkpoint):
+        return ""
+    above = saved.config["configurable"].get("checkpoint_ns") or ""
+    space = f"{above}|{node}" if above else node
+    step = str(int(saved.metadata.get("step", -2)) + 1)
+    found: str = hashed(unhexlify(checkpoint), space, step, node, PUSH, str(number))
+    return found

@@ -23,7 +23,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
 
 from lockstitch.errors import Conflict
-from lockstitch.integrations.langgraph.caller import Run, calling
+from lockstitch.integrations.langgraph.caller import GraphRun, calling_run
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -36,7 +36,7 @@ _PLACE = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_m
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ThreadPlace:
     """A checkpoint, or with no id the beginning of a thread, in one namespace."""
 
     thread: str
@@ -45,7 +45,7 @@ class Place:
     # What else a saver may need to find the thread: whatever the application put in the config.
     more: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def at(self, checkpoint: str | None) -> Place:
+    def at(self, checkpoint: str | None) -> ThreadPlace:
         """Give the place of another checkpoint of the same thread and namespace."""
         return replace(self, checkpoint=checkpoint)
 
@@ -58,12 +58,12 @@ class Place:
         return {"configurable": conf}
 
 
-def place_of(config: RunnableConfig) -> Place:
+def place_of(config: RunnableConfig) -> ThreadPlace:
     """Give the place that a config names: what is loaded, or the parent of what is put."""
     conf: Mapping[str, Any] = config["configurable"]
     thread, namespace = str(conf["thread_id"]), conf.get("checkpoint_ns") or ""
     more = {key: conf[key] for key in conf if key not in _PLACE and not key.startswith("__")}
-    return Place(thread, namespace, conf.get("checkpoint_id") or None, more)
+    return ThreadPlace(thread, namespace, conf.get("checkpoint_id") or None, more)
 
 
 class Overtaken(Conflict):
@@ -94,7 +94,7 @@ class Overtaken(Conflict):
 
 
 @dataclass(slots=True, eq=False)
-class Progress:
+class RunProgress:
     """How far one run has come in one namespace of a thread."""
 
     name: str
@@ -103,9 +103,9 @@ class Progress:
     # The checkpoints that it was given as the newest; None for a thread that had none.
     heads: set[str | None] = field(default_factory=set)
     # The checkpoints that it has put or claimed.
-    owned: set[Place] = field(default_factory=set)
+    owned: set[ThreadPlace] = field(default_factory=set)
     # The checkpoints that it has put another one on.
-    built: set[Place] = field(default_factory=set)
+    built: set[ThreadPlace] = field(default_factory=set)
     # The last checkpoint of its turn that is in the history.
     stored: str | None = None
 
@@ -115,19 +115,19 @@ class Progress:
             return error
         return Overtaken(error.what, "part", self.stored)
 
-    def learn(self, run: Run) -> None:
+    def learn(self, run: GraphRun) -> None:
         """Take note of what the run that was announced says of itself."""
 
-    def is_branch(self, place: Place) -> bool:
+    def is_branch(self, place: ThreadPlace) -> bool:
         """Whether building on a place begins a branch, which somebody has asked for."""
         return place not in self.owned and place.checkpoint not in self.heads
 
 
-P = TypeVar("P", bound=Progress)
+P = TypeVar("P", bound=RunProgress)
 T = TypeVar("T")
 
 
-class Lineage(Generic[P]):
+class RunRegistry(Generic[P]):
     """What the runs of this process were given, and what they have put; safe between threads.
 
     ``loaded`` is told every load, ``looked`` every look into the history, ``wrote`` every
@@ -139,16 +139,16 @@ class Lineage(Generic[P]):
         self._make = make
         self._limit = limit
         self._lock = Lock()
-        self._runs: WeakKeyDictionary[Run, dict[tuple[str, str], P]] = WeakKeyDictionary()
-        self._begun: WeakSet[Run] = WeakSet()
-        self._writes: OrderedDict[Place, P] = OrderedDict()
+        self._runs: WeakKeyDictionary[GraphRun, dict[tuple[str, str], P]] = WeakKeyDictionary()
+        self._begun: WeakSet[GraphRun] = WeakSet()
+        self._writes: OrderedDict[ThreadPlace, P] = OrderedDict()
         # Who has loaded or put a checkpoint, the last of them last.
-        self._recent: OrderedDict[Place, list[P]] = OrderedDict()
+        self._recent: OrderedDict[ThreadPlace, list[P]] = OrderedDict()
         self._has_warned = False
 
-    def begins(self, config: RunnableConfig) -> Run | None:
+    def begins(self, config: RunnableConfig) -> GraphRun | None:
         """Return the run that loads what it begins with; None for whoever looks on, or goes on."""
-        run = calling(config)
+        run = calling_run(config)
         if run is None or not run.is_loading(config):
             return None
         with self._lock:
@@ -157,9 +157,9 @@ class Lineage(Generic[P]):
             self._begun.add(run)
             return run
 
-    def loaded(self, config: RunnableConfig, place: Place, *, is_head: bool) -> P:
+    def loaded(self, config: RunnableConfig, place: ThreadPlace, *, is_head: bool) -> P:
         """Take note of a load: of a checkpoint, or of a thread that has none."""
-        run = calling(config)
+        run = calling_run(config)
         progress = self.of(run, place) if run else self._make(uuid4().hex)
         if run is not None and (run.input is None or place.namespace or run.is_loading(config)):
             progress.is_announced = True
@@ -170,20 +170,20 @@ class Lineage(Generic[P]):
 
     def looked(self, config: RunnableConfig) -> None:
         """Take note of a look into the history, from which a replay may take what it begins at."""
-        if run := calling(config):
+        if run := calling_run(config):
             self.of(run, place_of(config))
 
-    def wrote(self, progress: P, place: Place, parent: Place) -> None:
+    def wrote(self, progress: P, place: ThreadPlace, parent: ThreadPlace) -> None:
         """Remember that somebody has put the checkpoint at a place, on another one."""
         progress.owned.add(place)
         progress.built.add(parent)
         with self._lock:
-            _kept(self._writes, place, progress, self._limit)
+            _remember(self._writes, place, progress, self._limit)
         self._note(place, progress)
 
     def writing(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
         """Return who puts or writes somewhere; None if whoever does never loaded anything here."""
-        run, place = calling(config), place_of(config)
+        run, place = calling_run(config), place_of(config)
         with self._lock:
             known = self._runs.get(run) if run is not None else None
             found = known.get((place.thread, place.namespace)) if known else None
@@ -200,17 +200,19 @@ class Lineage(Generic[P]):
         another.heads.add(place.checkpoint)
         return another
 
-    def is_known(self, place: Place) -> bool:
+    def is_known(self, place: ThreadPlace) -> bool:
         """Whether somebody of this process has loaded or put a checkpoint."""
         with self._lock:
             return place in self._recent
 
-    def writer(self, place: Place) -> P | None:
+    def writer(self, place: ThreadPlace) -> P | None:
         """Return who has put a checkpoint, if it was somebody of this process."""
         with self._lock:
             return self._writes.get(place)
 
-    def note_input(self, progress: P | None, place: Place, metadata: Mapping[str, Any]) -> None:
+    def note_input(
+        self, progress: P | None, place: ThreadPlace, metadata: Mapping[str, Any]
+    ) -> None:
         """Say once, and loudly, that a run brings something new which nobody has announced."""
         is_input = metadata.get("source") == "input" and not place.namespace
         if not is_input or progress is None or progress.is_announced or self._has_warned:
@@ -226,7 +228,7 @@ class Lineage(Generic[P]):
         _LOG.warning("%s", text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
-    def of(self, run: Run, place: Place) -> P:
+    def of(self, run: GraphRun, place: ThreadPlace) -> P:
         """Return how far a run has come in the thread and namespace of a place."""
         with self._lock:
             known = self._runs.setdefault(run, {})
@@ -236,13 +238,13 @@ class Lineage(Generic[P]):
                 known[key].learn(run)
             return known[key]
 
-    def _note(self, place: Place, progress: P) -> None:
+    def _note(self, place: ThreadPlace, progress: P) -> None:
         with self._lock:
             recent = [one for one in self._recent.get(place, ()) if one is not progress]
-            _kept(self._recent, place, [*recent, progress][-_RECENT:], self._limit)
+            _remember(self._recent, place, [*recent, progress][-_RECENT:], self._limit)
 
 
-def _kept(kept: OrderedDict[Place, T], place: Place, value: T, limit: int) -> None:
+def _remember(kept: OrderedDict[ThreadPlace, T], place: ThreadPlace, value: T, limit: int) -> None:
     kept[place] = value
     kept.move_to_end(place)
     while len(kept) > limit:

@@ -20,9 +20,9 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END
 from langgraph.types import StateUpdate
 
-from lockstitch.formats.langgraph.naming import COUNTERS, INTERRUPT, START
-from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.settling import Applied
+from lockstitch.formats.langgraph.snapshot import COUNTERS, INTERRUPT, START
+from lockstitch.integrations.langgraph import pending_writes
+from lockstitch.integrations.langgraph.checkpoint_repair import AppliedPending
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("lockstitch.langgraph")
 _LENT = "__pregel_checkpointer"
 _MOST_STEPS = 8
-Histories = Mapping[str, Mapping[str, Any]]
+DeltaHistories = Mapping[str, Mapping[str, Any]]
 
 
-class Rehearsal(BaseCheckpointSaver[Any]):
+class CheckpointCopy(BaseCheckpointSaver[Any]):
     """A checkpointer in memory that begins with one checkpoint of another one."""
 
     def __init__(
-        self, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: Histories
+        self, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: DeltaHistories
     ) -> None:
         super().__init__(serde=real.serde)
         self.saved = saved
@@ -52,7 +52,7 @@ class Rehearsal(BaseCheckpointSaver[Any]):
                 writes = list(found.pending_writes or ())
                 return CheckpointTuple(
                     found.config,
-                    _copied(found.checkpoint),
+                    _copy_checkpoint(found.checkpoint),
                     found.metadata,
                     found.parent_config,
                     writes,
@@ -99,11 +99,11 @@ class Rehearsal(BaseCheckpointSaver[Any]):
 
 
 def unfinished_tasks(
-    graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: Histories
+    graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: DeltaHistories
 ) -> list[tuple[str, str]]:
     """Give the node and the id of every task of a checkpoint that has returned nothing."""
-    stage = Rehearsal(saved, real, histories)
-    returned = {task for task, _, _ in pending.finished(saved)}
+    stage = CheckpointCopy(saved, real, histories)
+    returned = {task for task, _, _ in pending_writes.finished_writes(saved)}
     try:
         found = graph.get_state(_config(stage)).tasks
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
@@ -112,18 +112,18 @@ def unfinished_tasks(
     return [(task.name, task.id) for task in found if task.id not in returned]
 
 
-def rehearsed(
+def apply_pending(
     graph: Any,
     saved: CheckpointTuple,
     real: BaseCheckpointSaver[Any],
-    histories: Histories,
+    histories: DeltaHistories,
     brought: Sequence[tuple[str, dict[str, Any]]] = (),
-) -> Applied | None:
+) -> AppliedPending | None:
     """Give what a graph makes of a checkpoint; None if the graph as it is now cannot take it.
 
     ``brought`` is what nodes that have not finished are to be taken to have returned.
     """
-    stage = Rehearsal(
+    stage = CheckpointCopy(
         saved._replace(pending_writes=list(saved.pending_writes or ())), real, histories
     )
     deltas = frozenset(k for k, v in graph.channels.items() if type(v).__name__ == "DeltaChannel")
@@ -131,7 +131,7 @@ def rehearsed(
         first = graph.get_state(_config(stage))
         due = first.next
         paused = bool(due) and _stops_at(graph, saved, due)
-        closes = paused or bool(pending.asked(saved))
+        closes = paused or bool(pending_writes.asking_tasks(saved))
         due = _play(graph, stage, due, closes=closes or bool(brought))
         if brought:
             updates = [StateUpdate(values, node) for node, values in brought]
@@ -146,22 +146,24 @@ def rehearsed(
         )
         return None
     last = stage.line[-1]
-    whole = {**_opened(last.checkpoint), **_named(values)}
-    held = {**_opened(saved.checkpoint), **_named(first.values)}
+    whole = {**_unwrapped_values(last.checkpoint), **_by_channel(values)}
+    held = {**_unwrapped_values(saved.checkpoint), **_by_channel(first.values)}
     checkpoint, metadata = _stored_whole(saved, last, whole, deltas)
-    return Applied(checkpoint, metadata, whole, held, deltas, due, paused)
+    return AppliedPending(checkpoint, metadata, whole, held, deltas, due, paused)
 
 
-def _named(values: Any) -> dict[str, Any]:
+def _by_channel(values: Any) -> dict[str, Any]:
     return values if isinstance(values, dict) else {"__root__": values}
 
 
-def _opened(checkpoint: Checkpoint) -> dict[str, Any]:
+def _unwrapped_values(checkpoint: Checkpoint) -> dict[str, Any]:
     found: Mapping[str, Any] = checkpoint["channel_values"]
-    return {name: pending.opened(value) for name, value in found.items()}
+    return {name: pending_writes.unwrap(value) for name, value in found.items()}
 
 
-def _play(graph: Any, stage: Rehearsal, due: tuple[str, ...], *, closes: bool) -> tuple[str, ...]:
+def _play(
+    graph: Any, stage: CheckpointCopy, due: tuple[str, ...], *, closes: bool
+) -> tuple[str, ...]:
     """Take up an input that was not taken up, apply what is finished, and drop the rest.
 
     Gives the nodes that are due then: what comes behind finished tools, or behind those that are
@@ -170,8 +172,8 @@ def _play(graph: Any, stage: Rehearsal, due: tuple[str, ...], *, closes: bool) -
     """
     saved = stage.saved
     begun = saved.checkpoint["channel_values"].get(START)
-    has_writes = bool(pending.finished(saved) or pending.commanded(saved))
-    if begun is not None and not pending.finished(saved):
+    has_writes = bool(pending_writes.finished_writes(saved) or pending_writes.command_writes(saved))
+    if begun is not None and not pending_writes.finished_writes(saved):
         graph.update_state(_config(stage), begun, as_node=START)
         due, has_writes = _next_of(graph, stage), False
     dropped: tuple[str, ...] = ()
@@ -179,7 +181,7 @@ def _play(graph: Any, stage: Rehearsal, due: tuple[str, ...], *, closes: bool) -
         if not (due or stage.line[-1].pending_writes):
             return _behind(graph, stage, dropped)
         values = _values_of(graph, stage)
-        if not (has_writes or closes or pending.ends_with_calls(values)):
+        if not (has_writes or closes or pending_writes.ends_with_calls(values)):
             return due
         asked = _open_calls(values)
         graph.update_state(_config(stage), None, as_node=END)
@@ -190,7 +192,7 @@ def _play(graph: Any, stage: Rehearsal, due: tuple[str, ...], *, closes: bool) -
     return ()
 
 
-def _behind(graph: Any, stage: Rehearsal, dropped: tuple[str, ...]) -> tuple[str, ...]:
+def _behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> tuple[str, ...]:
     """Make due what comes behind a node whose tasks were dropped; nothing if it cannot be told."""
     if len(set(dropped)) != 1:
         return ()
@@ -207,27 +209,27 @@ def _behind(graph: Any, stage: Rehearsal, dropped: tuple[str, ...]) -> tuple[str
     return due
 
 
-def _values_of(graph: Any, stage: Rehearsal) -> dict[str, Any]:
-    return _named(graph.get_state(_config(stage)).values)
+def _values_of(graph: Any, stage: CheckpointCopy) -> dict[str, Any]:
+    return _by_channel(graph.get_state(_config(stage)).values)
 
 
-def _open_calls(values: Mapping[str, Any]) -> set[pending.Asked]:
-    names = pending.message_channels(values)
-    return {asked for name in names for asked in pending.unanswered(values[name])}
+def _open_calls(values: Mapping[str, Any]) -> set[pending_writes.AskedCall]:
+    names = pending_writes.message_channels(values)
+    return {asked for name in names for asked in pending_writes.unanswered(values[name])}
 
 
-def _next_of(graph: Any, stage: Rehearsal) -> tuple[str, ...]:
+def _next_of(graph: Any, stage: CheckpointCopy) -> tuple[str, ...]:
     found: tuple[str, ...] = graph.get_state(_config(stage)).next
     return found
 
 
-def _config(stage: Rehearsal) -> RunnableConfig:
+def _config(stage: CheckpointCopy) -> RunnableConfig:
     return {"configurable": {**stage.line[-1].config["configurable"], _LENT: stage}}
 
 
 def _stops_at(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
     """Tell whether a graph stops at this checkpoint to let a person look."""
-    if pending.ran_since(saved) or not _is_news(saved):
+    if pending_writes.ran_since(saved) or not _is_news(saved):
         return False
     before, after = graph.interrupt_before_nodes, graph.interrupt_after_nodes
     return _names(before, due) or _names(after, _last_of(saved))
@@ -254,7 +256,7 @@ def _last_of(saved: CheckpointTuple) -> list[str]:
     return [node for node, version in latest.items() if version == max(latest.values())]
 
 
-def _copied(checkpoint: Checkpoint) -> Checkpoint:
+def _copy_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
     """Copy what LangGraph changes in place when it applies writes."""
     seen = {node: dict(found) for node, found in checkpoint["versions_seen"].items()}
     own = {
@@ -272,7 +274,7 @@ def _stored_whole(
     deltas: frozenset[str],
 ) -> tuple[Checkpoint, Any]:
     """Store the channels whole that otherwise would need the steps in between, which go."""
-    checkpoint = _copied(last.checkpoint)
+    checkpoint = _copy_checkpoint(last.checkpoint)
     old = saved.checkpoint["channel_versions"]
     written = {name for _, name, _ in saved.pending_writes or ()}
     whole = {
@@ -282,6 +284,6 @@ def _stored_whole(
     }
     for name in whole:
         checkpoint["channel_values"][name] = _DeltaSnapshot(values[name])
-    known = pending.counters(last.metadata)
+    known = pending_writes.counters(last.metadata)
     rest = {name: count for name, count in known.items() if name not in whole}
     return checkpoint, {**last.metadata, COUNTERS: rest}

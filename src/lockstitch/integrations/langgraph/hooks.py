@@ -18,13 +18,16 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.naming import MESSAGES
+from lockstitch.formats.langgraph.snapshot import MESSAGES
 from lockstitch.heal import plan
-from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.channel import MessageChannel
-from lockstitch.integrations.langgraph.repairing.healing import DIALECT, Mended
-from lockstitch.integrations.langgraph.repairing.identity import named
-from lockstitch.integrations.langgraph.repairing.partial import completed
+from lockstitch.integrations.langgraph import pending_writes
+from lockstitch.integrations.langgraph.checkpoint_repair import MessageChannel
+from lockstitch.integrations.langgraph.message_repair import (
+    DIALECT,
+    RepairedMessages,
+    add_live_ids,
+    drop_partial,
+)
 from lockstitch.repair.turns import START
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ def heal_hook(
 
     def hook(given: Any) -> dict[str, Any]:
         held = given[channel] if isinstance(given, Mapping) else getattr(given, channel)
-        search = Search(held, channel)
+        search = ResultSearch(held, channel)
         search.look()
         done = search.done()
         update = {channel: _update(held, done) or []}
@@ -73,7 +76,7 @@ def heal_hook(
     return hook if state is None else hook(state)
 
 
-class Search:
+class ResultSearch:
     """Results for the open calls of a state, looked for in the thread that the state is of.
 
     A message that came after an interrupt has left them beside the checkpoint before it. A text
@@ -82,10 +85,10 @@ class Search:
 
     def __init__(self, held: Sequence[BaseMessage], channel: str = MESSAGES) -> None:
         self._channel = MessageChannel(channel, held)
-        self._calls: set[pending.Asked] = set()
+        self._calls: set[pending_writes.AskedCall] = set()
         begins = bool(held) and isinstance(held[-1], HumanMessage)
         values = {channel: list(held)}
-        if pending.unanswered(held) or (begins and pending.holds_stand_ins(values)):
+        if pending_writes.unanswered(held) or (begins and pending_writes.holds_stand_ins(values)):
             self._calls = self._channel.open_calls()
 
     def look(self) -> None:
@@ -117,7 +120,7 @@ class Search:
         """Take results from beside a checkpoint; False if there is no use in looking further."""
         return self._channel.take(saved, self._calls) and bool(self._calls)
 
-    def done(self) -> Mended:
+    def done(self) -> RepairedMessages:
         """Return the conversation with what was found, made valid."""
         self._channel.line_up()
         return self._channel.done
@@ -144,10 +147,10 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
 
 def update_for(held: Sequence[BaseMessage]) -> list[BaseMessage] | None:
     """Give the update that makes a state's messages valid, as small as it can be; None if none."""
-    return Search(held).update()
+    return ResultSearch(held).update()
 
 
-def _update(held: Sequence[BaseMessage], done: Mended) -> list[BaseMessage] | None:
+def _update(held: Sequence[BaseMessage], done: RepairedMessages) -> list[BaseMessage] | None:
     new = done.messages
     if not done.healed or _are(new, held):
         return None
@@ -173,10 +176,10 @@ def sendable(
 
     With ``is_opened`` it begins with words of the user's, behind those of the system.
     """
-    whole, _ = completed(messages)
+    whole, _ = drop_partial(messages)
     given = messages if _are(whole, messages) else whole
     made = plan(given, dialect or DIALECT, model=model)
-    sent = named(made.messages, given) if made.healed and made.changed else given
+    sent = add_live_ids(made.messages, given) if made.healed and made.changed else given
     return _opened(sent) if is_opened else sent
 
 

@@ -1,18 +1,24 @@
-"""The checkpoint behind a head that makes a conversation valid: worked out, not yet stored."""
+"""The checkpoint behind a head that makes a conversation valid: worked out, not yet stored.
+
+One channel of messages in a checkpoint under repair, with all that hangs on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
 
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.errors import UsageError
 from lockstitch.formats.base import find
-from lockstitch.formats.langgraph.naming import (
+from lockstitch.formats.langgraph.snapshot import (
     BRANCH,
     COUNTERS,
     MESSAGES,
@@ -23,10 +29,17 @@ from lockstitch.formats.langgraph.naming import (
     is_workflow,
     successor,
 )
-from lockstitch.integrations.langgraph.repairing import pending
-from lockstitch.integrations.langgraph.repairing.channel import MessageChannel, are_same
-from lockstitch.integrations.langgraph.repairing.healing import is_real
-from lockstitch.integrations.langgraph.repairing.report import (
+from lockstitch.integrations.langgraph import pending_writes
+from lockstitch.integrations.langgraph.message_repair import (
+    AlignedMessages,
+    RepairedMessages,
+    add_live_ids,
+    align,
+    is_real,
+    repair_messages,
+)
+from lockstitch.integrations.langgraph.pending_writes import failed_results
+from lockstitch.integrations.langgraph.report import (
     BREAKPOINT,
     COUNTED,
     INTERRUPT,
@@ -36,7 +49,6 @@ from lockstitch.integrations.langgraph.repairing.report import (
 from lockstitch.rules import WARNING, Finding
 
 if TYPE_CHECKING:
-    from langchain_core.messages import BaseMessage
     from langgraph.checkpoint.base import (
         ChannelVersions,
         Checkpoint,
@@ -44,12 +56,166 @@ if TYPE_CHECKING:
         CheckpointTuple,
     )
 
+
+class MessageChannel:
+    """The messages of one channel, what waits to be merged into them, and what they are to be.
+
+    ``held`` is what the checkpoint holds, ``writes`` what is to be merged into it in the order in
+    which it happened, ``returned`` the part of it that finished tasks returned. ``by_id`` says
+    that calls of ancestors can be known by their ids only. ``applied`` is what the graph itself
+    makes of all that, once it is known. ``late`` are results found beside ancestors, ``failed``
+    the errors that tools ended with.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        held: Sequence[BaseMessage],
+        writes: Sequence[Any] = (),
+        returned: Sequence[Any] = (),
+        *,
+        by_id: bool = False,
+    ) -> None:
+        self.name = name
+        self.held: list[BaseMessage] = list(held)
+        self.writes = list(writes)
+        self.applied: list[BaseMessage] | None = None
+        self.late: list[ToolMessage] = []
+        self.failed: list[ToolMessage] = []
+        self.lined = AlignedMessages([])
+        self.synthetic = 0
+        self._returned = list(returned)
+        self._by_id = by_id
+        self._done: tuple[list[BaseMessage], RepairedMessages] | None = None
+
+    @property
+    def done(self) -> RepairedMessages:
+        """What the conversation is to be, once it was lined up."""
+        return self._mended(self.lined.messages)
+
+    def line_up(self, given: Sequence[Any] | None = None) -> None:
+        """Put together what is to be healed: all that is known, or what an application holds."""
+        whole = self.whole()
+        self.lined = AlignedMessages(whole) if given is None else align(given, whole)
+
+    def whole(self) -> list[BaseMessage]:
+        """Give the conversation with all that hangs on the checkpoint.
+
+        A graph that was changed since does not know a task of the old one as its own, and does
+        not apply what it returned.
+        """
+        if self.applied is None:
+            return [*pending_writes.apply_updates(self.held, self.writes), *self.late, *self.failed]
+        ids = {message.id for message in self.applied}
+        return [
+            *self.applied,
+            *(found for found in self.beside() if found.id not in ids),
+            *self.failed,
+        ]
+
+    def bring(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
+        """Merge what a subgraph already has, as if the node that it is had returned it.
+
+        ``synthetic`` is how many of its results were made up, which are new here, too.
+        """
+        self.writes.append(list(messages))
+        self._returned.append(list(messages))
+        self.synthetic += synthetic
+
+    def add_failed(self, saved: CheckpointTuple) -> None:
+        """Add the errors that tasks of the checkpoint ended with, for calls that are open."""
+        self.failed += failed_results(saved, self.whole())
+
+    def beside(self) -> list[BaseMessage]:
+        """Give the results that are not in the conversation, but beside it or an ancestor."""
+        found = [
+            message for value in self._returned for message in pending_writes.to_messages(value)
+        ]
+        return [message for message in (*found, *self.late) if is_real(message)]
+
+    def open_calls(self) -> set[pending_writes.AskedCall]:
+        """Give the calls that nothing real in the conversation or beside it answers.
+
+        A call whose id is in use more than once is left out where only ids could tell.
+        """
+        whole = self.whole()
+        used = Counter(call for call, _ in pending_writes.calls_in(whole))
+        only_ids = self._by_id or any(message.id is None for message in self.held)
+        # What stands in the place of a result may have been put there beside that very result.
+        stored = {id(message) for message in whole}
+        return {
+            (answer.tool_call_id, reply)
+            for answer, reply in _placeholders(self._mended(whole).messages)
+            if used[answer.tool_call_id] == 1 or not (only_ids or id(answer) in stored)
+        }
+
+    def take(self, ancestor: CheckpointTuple, calls: set[pending_writes.AskedCall]) -> bool:
+        """Take results for these open calls from beside an ancestor; False to look no further.
+
+        The calls that are answered so are taken out of the set.
+        """
+        found = pending_writes.results_for(calls, ancestor, self.name)
+        for message in found or ():
+            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
+            if answered:
+                calls -= answered
+                known = [*self.whole(), message]
+                self.late.append(cast("ToolMessage", add_live_ids(known, known[:-1])[-1]))
+        self._take_failed(ancestor, calls)
+        return found is not None
+
+    def _take_failed(self, ancestor: CheckpointTuple, calls: set[pending_writes.AskedCall]) -> None:
+        """Take what tools failed with at an ancestor, for calls that have no result there."""
+        held = pending_writes.unwrap(ancestor.checkpoint["channel_values"].get(self.name))
+        errors = failed_results(ancestor, held) if pending_writes.holds_messages(held) else ()
+        for message in errors:
+            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
+            if answered:
+                calls -= answered
+                self.failed.append(message)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the checkpoint holds something else than what the conversation is to be."""
+        return bool(self.writes) or not are_same_messages(self.done.messages, self.held)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the checkpoint itself holds a call that nothing in it answers."""
+        return bool(self._mended(self.held).synthetic)
+
+    def _mended(self, messages: list[BaseMessage]) -> RepairedMessages:
+        """Mend a list; the one that was mended last is not looked at again."""
+        if self._done is None or not are_same_messages(self._done[0], messages, is_):
+            self._done = messages, repair_messages(messages)
+        return self._done[1]
+
+
+def _placeholders(messages: Iterable[BaseMessage]) -> Iterator[tuple[ToolMessage, str | None]]:
+    """Give the texts in place of answers, whoever wrote them, with the reply before each."""
+    reply: str | None = None
+    for message in messages:
+        if isinstance(message, AIMessage):
+            reply = message.id
+        elif isinstance(message, ToolMessage) and not is_real(message):
+            yield message, reply
+
+
+def are_same_messages(
+    one: Sequence[BaseMessage], other: Sequence[BaseMessage], same: Callable[[Any, Any], bool] = eq
+) -> bool:
+    """Whether two lists have the same messages, as objects or as what they say."""
+    return len(one) == len(other) and all(
+        new is old or same(new, old) for new, old in zip(one, other, strict=True)
+    )
+
+
 HIDDEN_RESULT = "LS901"
 HIDDEN_INPUT = "LS908"
 NextVersion = Callable[[Any, None], Any]
 
 
-class Settled(Struct):
+class NewCheckpoint(Struct):
     """A checkpoint to be put behind the one that was read, and the report on it."""
 
     checkpoint: Checkpoint
@@ -58,7 +224,7 @@ class Settled(Struct):
     report: Reconciled
 
 
-class Applied(Struct):
+class AppliedPending(Struct):
     """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
 
     ``values`` are those of all channels, also of those that store only changes, which
@@ -75,7 +241,7 @@ class Applied(Struct):
     paused: bool = False
 
 
-def settled(  # noqa: PLR0913 - the inputs of a pure function, by name
+def repair_checkpoint(  # noqa: PLR0913 - the inputs of a pure function, by name
     saved: CheckpointTuple,
     *,
     messages: Sequence[Any] | None = None,
@@ -84,7 +250,7 @@ def settled(  # noqa: PLR0913 - the inputs of a pure function, by name
     next_version: NextVersion,
     delta: Mapping[str, Any] | None = None,
     ancestors: Iterable[CheckpointTuple] = (),
-) -> Settled | None:
+) -> NewCheckpoint | None:
     """Work out the checkpoint that makes a conversation valid; None if there is nothing to do.
 
     ``next_version`` is the saver's ``get_next_version``, ``delta`` the history that the saver
@@ -92,7 +258,7 @@ def settled(  # noqa: PLR0913 - the inputs of a pure function, by name
     beside ``ancestors``, nearest first. Nothing is read or written. A checkpoint that waits for a
     person is left alone, unless ``force`` is given.
     """
-    task = Settling(saved, next_version, delta=delta, channel=channel)
+    task = CheckpointRepair(saved, next_version, delta=delta, channel=channel)
     calls = task.open_calls()
     for ancestor in ancestors:
         if not calls:
@@ -101,7 +267,7 @@ def settled(  # noqa: PLR0913 - the inputs of a pure function, by name
     return task.settled(messages, force=force)
 
 
-class Settling:
+class CheckpointRepair:
     """One checkpoint under repair, with the writes that hang on it.
 
     ``channels`` are those that hold messages, each with its own; ``main`` is the one that an
@@ -118,7 +284,7 @@ class Settling:
         workflow: bool | None = None,
     ) -> None:
         self.next_version = next_version
-        self.applied: Applied | None = None
+        self.applied: AppliedPending | None = None
         self.delta = delta or {}
         self.stored: dict[str, Any] = saved.checkpoint["channel_values"]
         self._named = channel
@@ -126,8 +292,8 @@ class Settling:
         self.is_workflow = is_workflow(versions, written) if workflow is None else workflow
         # Without a graph nobody knows whether this is the input of a workflow.
         self.is_unknown = workflow is None and is_first_input(versions, written)
-        self._values = {name: pending.opened(value) for name, value in self.stored.items()}
-        replayed = {name: pending.replayed(history) for name, history in self.delta.items()}
+        self._values = {name: pending_writes.unwrap(value) for name, value in self.stored.items()}
+        replayed = {name: pending_writes.replay(history) for name, history in self.delta.items()}
         self._values |= {name: found for name, found in replayed.items() if found is not None}
         self._strange = {name for name, found in replayed.items() if found is None}
         # Channels for which something else than messages was written.
@@ -137,45 +303,51 @@ class Settling:
         # that work on the conversation itself: called again, they go on from there.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
-        held = {name: self._values[name] for name in pending.message_channels(self._values)}
-        self.saved = pending.stamped(saved, held)
-        self.finished = pending.finished(self.saved)
+        held = {name: self._values[name] for name in pending_writes.message_channels(self._values)}
+        self.saved = pending_writes.add_ids_to_writes(saved, held)
+        self.finished = pending_writes.finished_writes(self.saved)
         self.channels: dict[str, MessageChannel] = {}
         for name in self._names():
             self._add(name, held.get(name, ()))
-        self.main = pending.main_channel(self._values, self.channels, channel)
+        self.main = pending_writes.main_channel(self._values, self.channels, channel)
         if self.main in self._strange or self.main in self._refused:
             self.main = None
         elif self.main is not None:
             self._add(self.main, held.get(self.main, ()))
         self.report = Reconciled(before=saved.config, after=saved.config, channel=self.main)
         self.report.messages = list(held.get(self.main or "", ()))
-        self.report.next = pending.nodes_due(self.stored)
+        self.report.next = pending_writes.nodes_due(self.stored)
 
     def _names(self) -> list[str]:
         """Name the channels that hold messages, or that nothing but messages wait to be put in."""
-        holding = pending.message_channels(self._values)
+        holding = pending_writes.message_channels(self._values)
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
         inputs = {} if self.is_unknown or self.finished else self._input()
-        given = [write[1:] for write in (*self.finished, *pending.commanded(self.saved))]
+        given = [
+            write[1:] for write in (*self.finished, *pending_writes.command_writes(self.saved))
+        ]
         for name, value in (*inputs.items(), *given):
-            fits = pending.is_convertible if name in holding else pending.is_written_as_messages
+            fits = (
+                pending_writes.is_convertible
+                if name in holding
+                else pending_writes.is_written_as_messages
+            )
             self._refused |= set() if fits(value) else {name}
         for name in {name: None for name, _ in (*inputs.items(), *given)}:
             values = [value for at, value in (*inputs.items(), *given) if at == name]
             is_list = all(type(value) is list for value in values) or name == MESSAGES
-            is_free = name not in self._strange and pending.is_empty(self._values.get(name))
-            if pending.is_state(name) and is_list and is_free and name not in holding:
+            is_free = name not in self._strange and pending_writes.is_empty(self._values.get(name))
+            if pending_writes.is_state(name) and is_list and is_free and name not in holding:
                 holding.append(name)
         return [name for name in holding if name not in self._refused]
 
     def _input(self) -> Mapping[str, Any]:
         """Give the input that no step has taken up, by its channels."""
-        return pending.fields_of(self.stored.get(START)) or {}
+        return pending_writes.fields_of(self.stored.get(START)) or {}
 
     def _brings_messages(self) -> bool:
-        return any(map(pending.looks_like_messages, self._input().values()))
+        return any(map(pending_writes.looks_like_messages, self._input().values()))
 
     def _add(self, name: str, held: Sequence[BaseMessage]) -> None:
         if name in self.channels:
@@ -183,14 +355,16 @@ class Settling:
         if self.is_workflow:
             self.channels[name] = MessageChannel(name, held)
             return
-        commanded = [value for _, at, value in pending.commanded(self.saved) if at == name]
+        commanded = [
+            value for _, at, value in pending_writes.command_writes(self.saved) if at == name
+        ]
         returned = [value for _, at, value in self.finished if at == name]
-        begun = [] if self.is_unknown else pending.begun(self.saved, name)
+        begun = [] if self.is_unknown else pending_writes.input_messages(self.saved, name)
         by_id = name in self.delta
         writes = [*begun, *commanded, *returned]
         self.channels[name] = MessageChannel(name, held, writes, returned, by_id=by_id)
 
-    def apply(self, applied: Applied | None) -> None:
+    def apply(self, applied: AppliedPending | None) -> None:
         """Use what a graph made of the checkpoint: it knows which channels hold messages.
 
         A channel with anything else in it is the graph's own business.
@@ -200,13 +374,13 @@ class Settling:
         if self.main is not None and self.main not in applied.values:
             return
         self.applied = applied
-        found = pending.message_channels(applied.values)
-        self.main = pending.main_channel(applied.values, found, self._named)
+        found = pending_writes.message_channels(applied.values)
+        self.main = pending_writes.main_channel(applied.values, found, self._named)
         found += [self.main] if self.main is not None and self.main not in found else []
         known, self.channels = self.channels, {}
         for name in found:
             held: Any = applied.held.get(name) if name in self.delta else self._values.get(name)
-            held = held if pending.holds_messages(held) else ()
+            held = held if pending_writes.holds_messages(held) else ()
             if name in known:
                 self.channels[name] = known[name]
                 self.channels[name].held = list(held)
@@ -215,7 +389,9 @@ class Settling:
         self.report.channel = self.main
         self.report.messages = self.channels[self.main].held if self.main is not None else []
 
-    def bring(self, node: str, space: str, child: Settling, given: Collection[str | None]) -> None:
+    def bring(
+        self, node: str, space: str, child: CheckpointRepair, given: Collection[str | None]
+    ) -> None:
         """Take over what an unfinished subgraph already has, beyond what it was given.
 
         LangGraph drops the subgraph when something new is said. Its messages are merged as if its
@@ -231,7 +407,7 @@ class Settling:
             is_shared = is_shared and known.issuperset(given)
             known |= set(given)
             new = [message for message in below.done.messages if message.id not in known]
-            if own is not None and not pending.ends_with_calls({name: own.held}):
+            if own is not None and not pending_writes.ends_with_calls({name: own.held}):
                 if new:
                     updates[name] = new
             else:
@@ -249,7 +425,7 @@ class Settling:
                 find(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
             )
 
-    def open_calls(self) -> dict[str, set[pending.Asked]]:
+    def open_calls(self) -> dict[str, set[pending_writes.AskedCall]]:
         """Give the calls that nothing real answers, by channel, of the channels that have any.
 
         Errors that tools ended with are real.
@@ -260,7 +436,9 @@ class Settling:
         found = {name: one.open_calls() for name, one in self.channels.items()}
         return {name: calls for name, calls in found.items() if calls}
 
-    def take(self, ancestor: CheckpointTuple, calls: dict[str, set[pending.Asked]]) -> None:
+    def take(
+        self, ancestor: CheckpointTuple, calls: dict[str, set[pending_writes.AskedCall]]
+    ) -> None:
         """Take results for these open calls from beside an ancestor.
 
         The calls that are answered so are taken out, and channels for which there is no use in
@@ -270,7 +448,7 @@ class Settling:
             if not (self.channels[name].take(ancestor, calls[name]) and calls[name]):
                 del calls[name]
 
-    def settled(self, messages: Sequence[Any] | None, *, force: bool) -> Settled | None:
+    def settled(self, messages: Sequence[Any] | None, *, force: bool) -> NewCheckpoint | None:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
         report.paused = self._paused()
@@ -296,13 +474,13 @@ class Settling:
             report.messages = self.channels[self.main].done.messages
         report.changed = True
         checkpoint, versions = self._checkpoint()
-        report.next = pending.nodes_due(checkpoint["channel_values"])
-        return Settled(checkpoint, self._metadata(), versions, report)
+        report.next = pending_writes.nodes_due(checkpoint["channel_values"])
+        return NewCheckpoint(checkpoint, self._metadata(), versions, report)
 
     def _begin(self) -> None:
         """Choose the channel for a conversation of which the checkpoint has nothing."""
         name = self._named or MESSAGES
-        if not pending.is_empty(self._values.get(name)) or name in self._strange:
+        if not pending_writes.is_empty(self._values.get(name)) or name in self._strange:
             raise UsageError(f"channel {name!r} holds no list of messages")
         if self.is_workflow:
             raise UsageError("this is a workflow that keeps no list of messages for its next run")
@@ -310,12 +488,12 @@ class Settling:
         self._add(name, ())
 
     def _paused(self) -> str:
-        if pending.asked(self.saved):
+        if pending_writes.asking_tasks(self.saved):
             return INTERRUPT
         if self.applied is not None:
             return BREAKPOINT if self.applied.paused else ""
-        at_rest = not pending.triggers(self.stored) or pending.ran_since(self.saved)
-        if at_rest or not pending.was_resumed(self.saved):
+        at_rest = not pending_writes.triggers(self.stored) or pending_writes.ran_since(self.saved)
+        if at_rest or not pending_writes.was_resumed(self.saved):
             return ""
         return BREAKPOINT if any(one.is_open for one in self.channels.values()) else ""
 
@@ -340,10 +518,12 @@ class Settling:
             found = find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)
             report.findings.append(found)
         values = self._values if self.applied is None else self.applied.values
-        listed = {name for name in values if pending.is_state(name) and name not in self.channels}
+        listed = {
+            name for name in values if pending_writes.is_state(name) and name not in self.channels
+        }
         report.unread = tuple(
             sorted(
-                {name for name in listed if pending.looks_like_messages(values[name])}
+                {name for name in listed if pending_writes.looks_like_messages(values[name])}
                 | ({*self._strange} if self.applied is None else set())
             )
         )
@@ -366,7 +546,7 @@ class Settling:
 
     def _note(self) -> None:
         report = self.report
-        report.channels = [_described(one) for one in self.channels.values()]
+        report.channels = [_describe(one) for one in self.channels.values()]
         for one in self.channels.values():
             report.findings += one.done.findings
         report.healed = all(one.healed for one in report.channels)
@@ -384,7 +564,7 @@ class Settling:
         values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
         top = self.next_version(max(versions.values()) if versions else None, None)
         due = self._due(values)
-        for name in pending.triggers(values):
+        for name in pending_writes.triggers(values):
             if name not in due:
                 del values[name]
                 versions[name] = top
@@ -419,14 +599,26 @@ class Settling:
         if self._again:
             return {name: self.stored[name] for name in self._again & self.stored.keys()}
         if self.applied is not None:
-            return {n: values[n] for n in pending.triggers(values)} if self.applied.due else {}
+            return (
+                {n: values[n] for n in pending_writes.triggers(values)} if self.applied.due else {}
+            )
         if START in self.stored or self.brought:
             return {}
-        if not (self.finished or pending.commanded(self.saved)):
-            is_tool = pending.ends_with_calls({n: one.held for n, one in self.channels.items()})
-            return {} if is_tool else {name: values[name] for name in pending.triggers(values)}
-        whole = {call for one in self.channels.values() for call in pending.unanswered(one.whole())}
-        held = {call for one in self.channels.values() for call in pending.unanswered(one.held)}
+        if not (self.finished or pending_writes.command_writes(self.saved)):
+            is_tool = pending_writes.ends_with_calls(
+                {n: one.held for n, one in self.channels.items()}
+            )
+            return (
+                {} if is_tool else {name: values[name] for name in pending_writes.triggers(values)}
+            )
+        whole = {
+            call
+            for one in self.channels.values()
+            for call in pending_writes.unanswered(one.whole())
+        }
+        held = {
+            call for one in self.channels.values() for call in pending_writes.unanswered(one.held)
+        }
         if not whole <= held:
             return {}
         writes = self.saved.pending_writes or ()
@@ -436,11 +628,11 @@ class Settling:
         self, one: MessageChannel, values: dict[str, Any], versions: dict[str, Any], top: Any
     ) -> None:
         name, messages = one.name, one.done.messages
-        if are_same(messages, one.held if one.applied is None else one.applied):
+        if are_same_messages(messages, one.held if one.applied is None else one.applied):
             return
         self._whole.add(name)
         deltas = set(self.delta) if self.applied is None else self.applied.deltas
-        as_delta = name in deltas or pending.opened(values.get(name)) is not values.get(name)
+        as_delta = name in deltas or pending_writes.unwrap(values.get(name)) is not values.get(name)
         values[name] = _DeltaSnapshot(messages) if as_delta else messages
         versions[name] = top
 
@@ -460,14 +652,14 @@ class Settling:
     def _counters(self) -> dict[str, tuple[int, int]]:
         """Count on, for channels that store only changes, but not for those stored whole."""
         if self.applied is not None:
-            known = pending.counters(self.applied.metadata)
+            known = pending_writes.counters(self.applied.metadata)
         else:
-            old = pending.counters(self.saved.metadata)
+            old = pending_writes.counters(self.saved.metadata)
             known = {name: (updates, steps + 1) for name, (updates, steps) in old.items()}
         return {name: count for name, count in known.items() if name not in self._whole}
 
 
-def _writes(saved: CheckpointTuple) -> Sequence[pending.Write]:
+def _writes(saved: CheckpointTuple) -> Sequence[pending_writes.PendingWrite]:
     return saved.pending_writes or ()
 
 
@@ -482,7 +674,7 @@ def _of_workflow(saved: CheckpointTuple) -> list[Finding]:
     return [find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)]
 
 
-def _described(one: MessageChannel) -> ReconciledChannel:
+def _describe(one: MessageChannel) -> ReconciledChannel:
     done = one.done
     final = {message.id for message in done.messages}
     return ReconciledChannel(
@@ -498,7 +690,7 @@ def _described(one: MessageChannel) -> ReconciledChannel:
     )
 
 
-def broken(
+def report_broken(
     code: str, channel: str, text: str, saved: CheckpointTuple, messages: Sequence[BaseMessage]
 ) -> Reconciled:
     """Report on a checkpoint that cannot be mended, and is left as it is.

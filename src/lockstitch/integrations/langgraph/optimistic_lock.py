@@ -44,9 +44,16 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.naming import CLAIM, COUNTERS
-from lockstitch.integrations.langgraph.guarding.steps import Look, Older, Put, Step, Steps, Write
-from lockstitch.integrations.langgraph.lineage import Overtaken, Place, place_of
+from lockstitch.formats.langgraph.snapshot import CLAIM, COUNTERS
+from lockstitch.integrations.langgraph.run_ids import Overtaken, ThreadPlace, place_of
+from lockstitch.integrations.langgraph.saver_steps import (
+    ListOlder,
+    PutCheckpoint,
+    PutWrites,
+    ReadHeader,
+    SaverStep,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -58,11 +65,11 @@ _NOBODY = "nobody"
 _KEYS = uuid5(NAMESPACE_URL, "lockstitch:langgraph:claims")
 _PAGE = 4
 
-Known = Callable[[Place], bool]
+IsKnown = Callable[[ThreadPlace], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ThreadHead:
     """The head, and what has to be settled before anybody builds on it."""
 
     saved: CheckpointTuple
@@ -84,12 +91,12 @@ def run_of(saved: CheckpointTuple) -> str | None:
     return cast("Mapping[str, Any]", saved.metadata).get(RUN)
 
 
-def signed(metadata: CheckpointMetadata, run: str) -> CheckpointMetadata:
+def sign(metadata: CheckpointMetadata, run: str) -> CheckpointMetadata:
     """Give the metadata of a checkpoint with the run that puts it."""
     return cast("CheckpointMetadata", {**metadata, RUN: run})
 
 
-def stripped(saved: CheckpointTuple) -> CheckpointTuple:
+def strip(saved: CheckpointTuple) -> CheckpointTuple:
     """Give a checkpoint without what a guard has added to it."""
     metadata = {key: value for key, value in saved.metadata.items() if key != RUN}
     writes = saved.pending_writes
@@ -133,16 +140,16 @@ def names_of(saved: CheckpointTuple) -> list[str]:
     return [claims[key][0] for key in sorted(claims, reverse=True) if len(set(claims[key])) == 1]
 
 
-def _claim(place: Place, saved: CheckpointTuple, name: str) -> Step:
+def _claim(place: ThreadPlace, saved: CheckpointTuple, name: str) -> SaverStep:
     return _claim_under(place.at(id_of(saved)), max(_claims(saved), default=0) + 1, name)
 
 
-def _claim_under(place: Place, key: int, name: str) -> Step:
+def _claim_under(place: ThreadPlace, key: int, name: str) -> SaverStep:
     value = {"key": key, "name": name}
-    return Write(place.config, [(CLAIM, value)], str(uuid5(_KEYS, str(key))))
+    return PutWrites(place.config, [(CLAIM, value)], str(uuid5(_KEYS, str(key))))
 
 
-def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
+def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
     """Say that a thread went on, when nothing of the run was written."""
     begun = place.checkpoint or "its beginning"
     thread = f"thread {place.thread!r}{_within(place)}"
@@ -153,7 +160,7 @@ def moved(place: Place, by: CheckpointTuple | None) -> Conflict:
     return Overtaken(f"{thread} went on to {id_of(by)} since {begun} was read")
 
 
-def deleted(place: Place, checkpoint: str) -> Conflict:
+def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Say that a thread was deleted just before the last thing that its run has put."""
     error = Conflict(
         f"thread {place.thread!r}{_within(place)} is gone since {place.checkpoint} was read, and"
@@ -164,14 +171,14 @@ def deleted(place: Place, checkpoint: str) -> Conflict:
     return error
 
 
-def lost(place: Place, checkpoint: str) -> Conflict:
+def turn_lost(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Say that another writer won, and where the turn that lost can be read."""
     begun = place.checkpoint or "the beginning"
     where = f"thread {place.thread!r}{_within(place)}"
     return Overtaken(f"another writer has built on {begun} of {where}", "beside", checkpoint)
 
 
-def behind(place: Place, checkpoint: str) -> Conflict:
+def clock_behind(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Say that a checkpoint cannot be put, since nobody would find it."""
     return Overtaken(
         f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
@@ -180,25 +187,25 @@ def behind(place: Place, checkpoint: str) -> Conflict:
     )
 
 
-def _within(place: Place) -> str:
+def _within(place: ThreadPlace) -> str:
     return f" ({place.namespace})" if place.namespace else ""
 
 
-def _older(place: Place, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
+def _older(place: ThreadPlace, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
     """Give a few checkpoints that are older than one, of its thread and namespace."""
     before = place.at(id_of(saved)).config
-    found: list[CheckpointTuple] = yield Older(place.at(None).config, before, _PAGE)
+    found: list[CheckpointTuple] = yield ListOlder(place.at(None).config, before, _PAGE)
     return found
 
 
-def _newest(place: Place) -> Steps[list[CheckpointTuple]]:
-    newest: CheckpointTuple | None = yield Look(place.at(None).config)
+def _newest(place: ThreadPlace) -> Steps[list[CheckpointTuple]]:
+    newest: CheckpointTuple | None = yield ReadHeader(place.at(None).config)
     return [newest] if newest else []
 
 
-def head(
-    place: Place, known: Known = lambda _: False, newest_one: CheckpointTuple | None = None
-) -> Steps[Head | None]:
+def find_head(
+    place: ThreadPlace, known: IsKnown = lambda _: False, newest_one: CheckpointTuple | None = None
+) -> Steps[ThreadHead | None]:
     """Find the newest checkpoint beside a place that counts; ``known`` ones are not looked into.
 
     ``newest_one`` is the newest, if it was read already.
@@ -208,42 +215,42 @@ def head(
     while page:
         for saved in page:
             if known(place.at(id_of(saved))):
-                return Head(saved, newest=newest)
-            if found := (yield from _counted(place, saved)):
+                return ThreadHead(saved, newest=newest)
+            if found := (yield from _count(place, saved)):
                 return replace(found, newest=newest)
         page = yield from _older(place, page[-1])
     return None
 
 
-def _counted(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
+def _count(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | None]:
     if is_lost(saved):
         return None
     above = _parent_of(saved)
     if above is None:
-        return (yield from _counted_first(place, saved))
-    parent: CheckpointTuple | None = yield Look(place.at(above).config)
+        return (yield from _count_first(place, saved))
+    parent: CheckpointTuple | None = yield ReadHeader(place.at(above).config)
     if parent is None:
-        return Head(saved)
-    return None if is_lost(parent) else (yield from _counted_child(place, saved, parent))
+        return ThreadHead(saved)
+    return None if is_lost(parent) else (yield from _count_child(place, saved, parent))
 
 
-def _counted_child(
-    place: Place, saved: CheckpointTuple, parent: CheckpointTuple
-) -> Steps[Head | None]:
+def _count_child(
+    place: ThreadPlace, saved: CheckpointTuple, parent: CheckpointTuple
+) -> Steps[ThreadHead | None]:
     names = names_of(parent)
     if not _claims(parent) or (names and _is_named(saved, names[0])):
-        return Head(saved)
+        return ThreadHead(saved)
     children = yield from _children(place, parent)
     for name in names:
         if _is_named(saved, name):
             break
         if any(_is_named(child, name) for child in children):
             # Whoever puts without a guard takes no part in this: the newest is the head for him.
-            return None if run_of(saved) else Head(saved)
-    return Head(saved, parent)
+            return None if run_of(saved) else ThreadHead(saved)
+    return ThreadHead(saved, parent)
 
 
-def _children(place: Place, parent: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
+def _children(place: ThreadPlace, parent: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
     """Give the children of a checkpoint that are not marked as lost, all newer than it is."""
     found: list[CheckpointTuple] = []
     page = yield from _newest(place)
@@ -261,9 +268,9 @@ def _parent_of(saved: CheckpointTuple) -> str | None:
     return place_of(config).checkpoint if config else None
 
 
-def _counted_first(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
+def _count_first(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | None]:
     if run_of(saved) is None or named_by(saved):
-        return Head(saved)
+        return ThreadHead(saved)
     rivals: list[CheckpointTuple] = []
     page = yield from _older(place, saved)
     while page:
@@ -274,10 +281,10 @@ def _counted_first(place: Place, saved: CheckpointTuple) -> Steps[Head | None]:
                 return None
             rivals.append(other)
         page = yield from _older(place, page[-1])
-    return Head(saved, rivals=rivals)
+    return ThreadHead(saved, rivals=rivals)
 
 
-def outlined(found: Head) -> Head:
+def outline(found: ThreadHead) -> ThreadHead:
     """Return a head without the values in it, to be remembered for a moment."""
     saved = found.saved
     body = cast("Checkpoint", {"id": id_of(saved)})
@@ -285,18 +292,22 @@ def outlined(found: Head) -> Head:
     return replace(found, saved=saved._replace(checkpoint=body, pending_writes=writes))
 
 
-def ahead(place: Place, run: str) -> Step:
+def claim_ahead(place: ThreadPlace, run: str) -> SaverStep:
     """Claim what is taken to be the head before it is read; the load tells whether it is."""
     return _claim_under(place, 1, run)
 
 
-def is_claimed(place: Place, saved: CheckpointTuple, run: str) -> bool:
+def is_claimed(place: ThreadPlace, saved: CheckpointTuple, run: str) -> bool:
     """Whether a checkpoint that was read as the newest is this one, and claimed by this run."""
     return id_of(saved) == place.checkpoint and named_by(saved) == run
 
 
-def begun(
-    place: Place, run: str, known: Known, seen: int | None = None, found: Head | None = None
+def claim_head(
+    place: ThreadPlace,
+    run: str,
+    known: IsKnown,
+    seen: int | None = None,
+    found: ThreadHead | None = None,
 ) -> Steps[None]:
     """Claim a head for a run; a Conflict, before anything of the run is written, if it is none.
 
@@ -305,103 +316,103 @@ def begun(
     a moment ago.
     """
     if found is None:
-        found = yield from head(place, known)
+        found = yield from find_head(place, known)
     if found is None or id_of(found.saved) != place.checkpoint:
-        raise moved(place, found.saved if found else None)
-    yield from _settled(place, found, run)
+        raise thread_moved(place, found.saved if found else None)
+    yield from _secure_head(place, found, run)
     yield _claim(place, found.saved, run)
-    again: CheckpointTuple | None = yield Look(place.at(None).config)
+    again: CheckpointTuple | None = yield ReadHeader(place.at(None).config)
     if again is None or id_of(again) != place.checkpoint:
-        after = yield from head(place, known)
+        after = yield from find_head(place, known)
         again = after.saved if after else None
     if again is None or id_of(again) != place.checkpoint or named_by(again) != run:
-        raise moved(place, again)
+        raise thread_moved(place, again)
     if seen is not None and writes_on(again) != seen:
-        raise moved(place, again)
+        raise thread_moved(place, again)
 
 
 def writes_on(saved: CheckpointTuple) -> int:
     """Count the writes of tasks that hang on a checkpoint."""
-    return len(stripped(saved).pending_writes or ())
+    return len(strip(saved).pending_writes or ())
 
 
-def _settled(place: Place, found: Head, run: str) -> Steps[None]:
+def _secure_head(place: ThreadPlace, found: ThreadHead, run: str) -> Steps[None]:
     """Take from whoever might still come what the head needs, or give up if he has come."""
     if found.parent:
-        yield from _named_again(place, found.parent, found.saved, f"settled by {run}")
+        yield from _name_child(place, found.parent, found.saved, f"settled by {run}")
     for rival in found.rivals:
-        if not (yield from _taken_back(place.at(id_of(rival)))):
-            raise moved(place, rival)
+        if not (yield from _take_back(place.at(id_of(rival)))):
+            raise thread_moved(place, rival)
 
 
-def _taken_back(place: Place) -> Steps[bool]:
+def _take_back(place: ThreadPlace) -> Steps[bool]:
     """Make a checkpoint one that does not count; False if somebody has claimed it before."""
     yield _claim_under(place, 1, _NOBODY)
-    saved: CheckpointTuple | None = yield Look(place.config)
+    saved: CheckpointTuple | None = yield ReadHeader(place.config)
     return saved is None or is_lost(saved)
 
 
-def _named_again(
-    place: Place, parent: CheckpointTuple, saved: CheckpointTuple, word: str
+def _name_child(
+    place: ThreadPlace, parent: CheckpointTuple, saved: CheckpointTuple, word: str
 ) -> Steps[None]:
     """Name a child in its parent's register: first a word, behind which nobody else can win."""
     here = place.at(id_of(parent)).config
     yield _claim(place, parent, word)
-    again: CheckpointTuple | None = yield Look(here)
+    again: CheckpointTuple | None = yield ReadHeader(here)
     if again is None or named_by(again) != word:
-        raise moved(place, again)
-    found = yield from _counted_child(place, saved, again)
+        raise thread_moved(place, again)
+    found = yield from _count_child(place, saved, again)
     if found is None:
-        raise moved(place, again)
+        raise thread_moved(place, again)
     yield _claim(place, again, id_of(saved))
-    again = yield Look(here)
+    again = yield ReadHeader(here)
     if again is None or named_by(again) != id_of(saved):
-        raise moved(place, again)
+        raise thread_moved(place, again)
 
 
-def put_fork(place: Place, step: Put, run: str) -> Steps[RunnableConfig]:
+def put_fork(place: ThreadPlace, step: PutCheckpoint, run: str) -> Steps[RunnableConfig]:
     """Put a checkpoint on a branch that was asked for, whatever stands there already."""
     if place.checkpoint:
-        yield from _taken(place, run)
+        yield from _take(place, run)
     written: RunnableConfig = yield step
     if not place.checkpoint:
-        yield from _taken(place.at(step.checkpoint["id"]), run)
+        yield from _take(place.at(step.checkpoint["id"]), run)
     return written
 
 
-def _taken(place: Place, run: str) -> Steps[None]:
-    saved: CheckpointTuple | None = yield Look(place.config)
+def _take(place: ThreadPlace, run: str) -> Steps[None]:
+    saved: CheckpointTuple | None = yield ReadHeader(place.config)
     if saved is not None:
         yield _claim(place, saved, run)
 
 
-def checked(place: Place, run: str) -> Steps[None]:
+def check_claim(place: ThreadPlace, run: str) -> Steps[None]:
     """See that a run may still build on a checkpoint that it has put or claimed."""
-    parent: CheckpointTuple | None = yield Look(place.config)
+    parent: CheckpointTuple | None = yield ReadHeader(place.config)
     if parent is None or named_by(parent) not in {None, run}:
-        raise moved(place, parent)
+        raise thread_moved(place, parent)
 
 
 def put(
-    place: Place, step: Put, run: str, tasks: Collection[str] | None = None
+    place: ThreadPlace, step: PutCheckpoint, run: str, tasks: Collection[str] | None = None
 ) -> Steps[RunnableConfig]:
     """Put a checkpoint on one that its run has put or claimed; a Conflict if another won.
 
     ``tasks`` are those whose writes on the parent the run knows, None if that is not known.
     """
     written: RunnableConfig = yield step
-    parent: CheckpointTuple | None = yield Look(place.config)
+    parent: CheckpointTuple | None = yield ReadHeader(place.config)
     if parent is None:
-        if (yield from _taken_back(place.at(step.checkpoint["id"]))):
-            raise deleted(place, step.checkpoint["id"])
+        if (yield from _take_back(place.at(step.checkpoint["id"]))):
+            raise thread_deleted(place, step.checkpoint["id"])
         return written
     is_mixed = tasks is not None and _is_mixed(parent, step, tasks)
     if is_mixed or named_by(parent) not in {None, run}:
-        yield from _given_up(place, step.checkpoint["id"])
+        yield from _give_up(place, step.checkpoint["id"])
     return written
 
 
-def _is_mixed(parent: CheckpointTuple, step: Put, tasks: Collection[str]) -> bool:
+def _is_mixed(parent: CheckpointTuple, step: PutCheckpoint, tasks: Collection[str]) -> bool:
     """Tell whether a checkpoint is made of more than its run knows.
 
     A delta channel is what was written on the checkpoints before. A write of a run that was
@@ -415,28 +426,28 @@ def _is_mixed(parent: CheckpointTuple, step: Put, tasks: Collection[str]) -> boo
 
 
 def put_first(
-    place: Place, step: Put, run: str, known: Known, *, is_fresh: bool = False
+    place: ThreadPlace, step: PutCheckpoint, run: str, known: IsKnown, *, is_fresh: bool = False
 ) -> Steps[RunnableConfig]:
     """Put the first checkpoint of a thread; a Conflict if another has begun it, too.
 
     ``is_fresh`` if nobody had begun it a moment ago.
     """
-    found = None if is_fresh else (yield from head(place, known))
+    found = None if is_fresh else (yield from find_head(place, known))
     if found:
-        raise moved(place, found.saved)
+        raise thread_moved(place, found.saved)
     written: RunnableConfig = yield step
     mine = place.at(step.checkpoint["id"])
     if (yield from _has_other(mine)):
-        yield from _given_up(place, step.checkpoint["id"])
+        yield from _give_up(place, step.checkpoint["id"])
         return written
     yield _claim_under(mine, 1, run)
-    saved: CheckpointTuple | None = yield Look(mine.config)
+    saved: CheckpointTuple | None = yield ReadHeader(mine.config)
     if saved is None or is_lost(saved):
-        raise lost(place, step.checkpoint["id"])
+        raise turn_lost(place, step.checkpoint["id"])
     return written
 
 
-def _has_other(mine: Place) -> Steps[bool]:
+def _has_other(mine: ThreadPlace) -> Steps[bool]:
     page = yield from _newest(mine)
     while page:
         if any(id_of(saved) != mine.checkpoint and not is_lost(saved) for saved in page):
@@ -445,7 +456,7 @@ def _has_other(mine: Place) -> Steps[bool]:
     return False
 
 
-def _given_up(place: Place, checkpoint: str) -> Steps[None]:
+def _give_up(place: ThreadPlace, checkpoint: str) -> Steps[None]:
     """Give a checkpoint up that lost; unless another run has built on it, so that it counts."""
-    if (yield from _taken_back(place.at(checkpoint))):
-        raise lost(place, checkpoint)
+    if (yield from _take_back(place.at(checkpoint))):
+        raise turn_lost(place, checkpoint)

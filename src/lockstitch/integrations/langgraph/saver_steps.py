@@ -2,20 +2,33 @@
 
 A protocol is a generator that yields steps and is sent their results; ``carried_out`` performs
 them with a saver's plain methods, ``acarried_out`` with its async ones.
+
+A look at a checkpoint that leaves its values alone: who put it on what, and who has claimed it.
+
+A guard looks at checkpoints far more often than it hands them out, and most of the time of a read
+goes into making messages. LangGraph's own savers are looked at through a shallow copy of them, as
+they make one themselves to narrow what is loaded, with a serializer that makes no objects.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.msgpack import Decoder
+from msgspec.structs import asdict
 
-from lockstitch.integrations.langgraph.caller import GUARD, announced
+from lockstitch.integrations.langgraph.caller import GUARD, announcing
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -26,12 +39,14 @@ if TYPE_CHECKING:
         CheckpointTuple,
         DeltaChannelHistory,
     )
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
 
 T = TypeVar("T")
 Saver = BaseCheckpointSaver[Any]
 
 
-class Step:
+class SaverStep:
     """One call of a saver; ``looks`` if the values of what is read do not matter."""
 
     __slots__ = ()
@@ -45,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Step):
+class ReadCheckpoint(SaverStep):
     """Read the checkpoint that a config names, or the newest."""
 
     config: RunnableConfig
@@ -58,14 +73,14 @@ class Read(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Look(Read):
+class ReadHeader(ReadCheckpoint):
     """Read who put a checkpoint on what, and what is written on it, but not its values."""
 
     looks: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
-class Older(Step):
+class ListOlder(SaverStep):
     """Look at some checkpoints that are older than a given one, the newest of them first."""
 
     looks: ClassVar[bool] = True
@@ -84,7 +99,7 @@ class Older(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Latest(Step):
+class ListLatest(SaverStep):
     """Read the last checkpoints of all namespaces of a thread."""
 
     config: RunnableConfig
@@ -98,7 +113,7 @@ class Latest(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Put(Step):
+class PutCheckpoint(SaverStep):
     """Store a checkpoint."""
 
     config: RunnableConfig
@@ -114,7 +129,7 @@ class Put(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Write(Step):
+class PutWrites(SaverStep):
     """Store writes of a task on a checkpoint."""
 
     config: RunnableConfig
@@ -131,7 +146,7 @@ class Write(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause(Step):
+class Sleep(SaverStep):
     """Wait for some seconds."""
 
     seconds: float
@@ -144,7 +159,7 @@ class Pause(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class History(Step):
+class ReadDeltas(SaverStep):
     """Read what channels that store only changes have along the ancestors of a checkpoint."""
 
     config: RunnableConfig
@@ -157,10 +172,10 @@ class History(Step):
         return await saver.aget_delta_channel_history(config=self.config, channels=self.channels)
 
 
-Steps = Generator[Step, Any, T]
+Steps = Generator[SaverStep, Any, T]
 
 
-def carried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
+def perform(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
     """Perform a protocol with a saver's plain methods; what a step raises, it is told.
 
     ``eyes`` is a saver that is quicker at looking.
@@ -175,23 +190,23 @@ def carried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
         steps.close()
 
 
-def _after(steps: Steps[Any], step: Step, saver: Saver) -> Step:
+def _after(steps: Steps[Any], step: SaverStep, saver: Saver) -> SaverStep:
     try:
         # With two referees nobody could build beside what lost.
-        with announced(GUARD):
+        with announcing(GUARD):
             result = step.done(saver)
     except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
         return steps.throw(error)
     return steps.send(result)
 
 
-async def acarried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
+async def aperform(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
     """Perform a protocol with a saver's async methods; what a step raises, it is told."""
     try:
         step = next(steps)
         while True:
             try:
-                with announced(GUARD):
+                with announcing(GUARD):
                     result = await step.adone(eyes if step.looks and eyes else saver)
             except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
                 step = steps.throw(error)
@@ -201,3 +216,65 @@ async def acarried_out(saver: Saver, steps: Steps[T], eyes: Saver | None = None)
         return end.value  # type: ignore[no-any-return]
     finally:
         steps.close()
+
+
+_LANGGRAPH = "langgraph.checkpoint."
+_OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)
+# In bytes; what a guard itself writes is smaller, and all that it reads the values of.
+_SMALL = 500
+
+
+class _CheckpointHeader(Struct):
+    """What a saver needs of a checkpoint to make a tuple of it."""
+
+    v: int
+    id: str
+    ts: str
+    channel_versions: dict[str, str | int | float]
+    versions_seen: dict[str, dict[str, str | int | float]]
+    updated_channels: list[str] | None = None
+
+
+_CHECKPOINTS = Decoder(_CheckpointHeader)
+
+
+class HeaderSerializer:
+    """A serializer that reads the outlines of a value: what is no plain data is None."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self._serde = serde
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Serialize as the real one does."""
+        return self._serde.dumps_typed(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Read the outlines, or all of it, if it is not written in the usual way."""
+        kind, body = data
+        if kind != "msgpack":
+            return self._serde.loads_typed(data)
+        if len(body) > _SMALL:
+            # A checkpoint with all its values in it, or one of those.
+            with suppress(ValidationError, DecodeError):
+                return {**asdict(_CHECKPOINTS.decode(body)), "channel_values": {}}
+            return None
+        with suppress(ValidationError, DecodeError, TypeError):
+            return _OUTLINES.decode(body)
+        return self._serde.loads_typed(data)
+
+
+def header_reader(saver: Saver) -> Saver:
+    """Give a saver that reads the same checkpoints without their values, or the saver itself."""
+    serde = saver.serde
+    found: SerializerProtocol
+    if type(serde) is JsonPlusSerializer:
+        found = HeaderSerializer(serde)
+    elif type(serde) is EncryptedSerializer and type(serde.serde) is JsonPlusSerializer:
+        found = EncryptedSerializer(serde.cipher, HeaderSerializer(serde.serde))
+    else:
+        return saver
+    if not type(saver).__module__.startswith(_LANGGRAPH):
+        return saver
+    clone = copy.copy(saver)
+    clone.serde = found
+    return clone

@@ -28,6 +28,12 @@ durability    raised                                 stored of the run that lost
 ============  =====================================  =========================================
 
 If a run fails with an error of its own, that one is raised, and the conflict is only logged.
+
+What a guard can do: as much as the checkpointer behind it.
+
+LangGraph's base class has all methods, and those that a checkpointer lacks raise. Whoever wants to
+know looks whether its class has one of its own, and does it another way if not: a server copies a
+thread checkpoint by checkpoint. So a guard's class has only those that can be carried out.
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,23 +49,22 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from msgspec import structs
 
 from lockstitch.errors import Conflict, UsageError
+from lockstitch.integrations.langgraph import optimistic_lock
 from lockstitch.integrations.langgraph.caller import announce
-from lockstitch.integrations.langgraph.counting import Counters
-from lockstitch.integrations.langgraph.guarding import claims
-from lockstitch.integrations.langgraph.guarding.abilities import fitted, require_history
-from lockstitch.integrations.langgraph.guarding.forks import Fork
-from lockstitch.integrations.langgraph.guarding.looking import eyes_of
-from lockstitch.integrations.langgraph.guarding.protocol import Guarding
-from lockstitch.integrations.langgraph.guarding.steps import (
-    Put,
-    Read,
+from lockstitch.integrations.langgraph.fork_thread import Fork
+from lockstitch.integrations.langgraph.guarded_runs import Guarding
+from lockstitch.integrations.langgraph.report import Counters
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace
+from lockstitch.integrations.langgraph.saver_steps import (
+    PutCheckpoint,
+    PutWrites,
+    ReadCheckpoint,
     Saver,
     Steps,
-    Write,
-    acarried_out,
-    carried_out,
+    aperform,
+    header_reader,
+    perform,
 )
-from lockstitch.integrations.langgraph.lineage import Place
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -70,6 +76,61 @@ if TYPE_CHECKING:
         DeltaChannelHistory,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
+
+
+_OPTIONAL = (
+    "delete_thread",
+    "adelete_thread",
+    "delete_for_runs",
+    "adelete_for_runs",
+    "copy_thread",
+    "acopy_thread",
+    "prune",
+    "aprune",
+)
+_LANGGRAPH = "langgraph.checkpoint."
+_SHALLOW = ".shallow"
+
+
+def require_history(saver: Any) -> None:
+    """Raise ``UsageError`` for a checkpointer that keeps only the last checkpoint of a thread."""
+    homes = [base.__module__ for base in type(saver).__mro__]
+    if any(home.startswith(_LANGGRAPH) and home.endswith(_SHALLOW) for home in homes):
+        raise UsageError(
+            f"{type(saver).__name__} keeps only the last checkpoint of a thread and writes over it:"
+            " a second writer's turn is gone before anybody can see that it was there, so that a"
+            " Guard cannot protect it; take PostgresSaver, with durability='exit' if a checkpoint"
+            " a turn is enough, or lockstitch's Saver"
+        )
+
+
+def class_for(made: Any, plain: Any, saver: Any) -> Any:
+    """Return the class for a guard before this checkpointer; ``plain`` has all methods."""
+    lacking = tuple(
+        name
+        for name in _OPTIONAL
+        # What a subclass has of its own, it can.
+        if getattr(made, name) is getattr(plain, name) and not _has(saver, name)
+    )
+    return _without(made, lacking) if lacking else made
+
+
+def _has(saver: Any, name: str) -> bool:
+    found = getattr(saver, name, None)
+    function = getattr(found, "__func__", found)
+    return function is not None and function is not getattr(BaseCheckpointSaver, name, None)
+
+
+@cache
+def _without(made: Any, lacking: tuple[str, ...]) -> Any:
+    body: dict[str, Any] = {
+        name: getattr(BaseCheckpointSaver, name)
+        for name in lacking
+        if hasattr(BaseCheckpointSaver, name)
+    }
+    for name in ("__doc__", "__module__", "__qualname__"):
+        body[name] = getattr(made, name)
+    return type(made.__name__, (made,), body)
 
 
 OnConflict = Literal["raise", "fork"]
@@ -103,12 +164,12 @@ class Guard(BaseCheckpointSaver[Any]):
         require_history(saver)
         announce()
         # Here, since a subclass may be made of other things than a checkpointer.
-        self.__class__ = fitted(type(self), Guard, saver)
+        self.__class__ = class_for(type(self), Guard, saver)
         self.saver = saver
         self._guarding = Guarding(
             saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel, wait=wait
         )
-        self._eyes = eyes_of(saver)
+        self._eyes = header_reader(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters
 
     @property
@@ -139,7 +200,7 @@ class Guard(BaseCheckpointSaver[Any]):
     @serde.setter
     def serde(self, serde: SerializerProtocol) -> None:
         self.saver.serde = serde
-        self._eyes = eyes_of(self.saver)
+        self._eyes = header_reader(self.saver)
 
     @property
     def config_specs(self) -> list[Any]:
@@ -155,16 +216,16 @@ class Guard(BaseCheckpointSaver[Any]):
             return self
         clone = copy.copy(self)
         clone.saver = saver
-        clone._eyes = eyes_of(saver)  # noqa: SLF001 - it is one of ours
+        clone._eyes = header_reader(saver)  # noqa: SLF001 - it is one of ours
         return clone
 
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return carried_out(self.saver, self._guarding.loaded(config), self._eyes)
+        return perform(self.saver, self._guarding.loaded(config), self._eyes)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await acarried_out(self.saver, self._guarding.loaded(config), self._eyes)
+        return await aperform(self.saver, self._guarding.loaded(config), self._eyes)
 
     def list(
         self,
@@ -176,7 +237,7 @@ class Guard(BaseCheckpointSaver[Any]):
     ) -> Iterator[CheckpointTuple]:
         self._guarding.looked(config)
         for saved in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield claims.stripped(saved)
+            yield optimistic_lock.strip(saved)
 
     async def alist(
         self,
@@ -189,7 +250,7 @@ class Guard(BaseCheckpointSaver[Any]):
         self._guarding.looked(config)
         found = self.saver.alist(config, filter=filter, before=before, limit=limit)
         async for saved in found:
-            yield claims.stripped(saved)
+            yield optimistic_lock.strip(saved)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -211,11 +272,11 @@ class Guard(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         run = self._guarding.runs.writing(config, is_put=True)
-        step = Put(config, checkpoint, metadata, new_versions)
+        step = PutCheckpoint(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
         with run.lock:
-            return carried_out(self.saver, self._guarding.put(run, config, step), self._eyes)
+            return perform(self.saver, self._guarding.put(run, config, step), self._eyes)
 
     async def aput(
         self,
@@ -225,11 +286,11 @@ class Guard(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         run = self._guarding.runs.writing(config, is_put=True)
-        step = Put(config, checkpoint, metadata, new_versions)
+        step = PutCheckpoint(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
         async with run.turn:
-            return await acarried_out(self.saver, self._guarding.put(run, config, step), self._eyes)
+            return await aperform(self.saver, self._guarding.put(run, config, step), self._eyes)
 
     def put_writes(
         self,
@@ -244,7 +305,7 @@ class Guard(BaseCheckpointSaver[Any]):
             step.done(self.saver)
             return
         with run.lock:
-            carried_out(self.saver, self._guarding.written(run, config, step), self._eyes)
+            perform(self.saver, self._guarding.written(run, config, step), self._eyes)
 
     async def aput_writes(
         self,
@@ -259,7 +320,7 @@ class Guard(BaseCheckpointSaver[Any]):
             await step.adone(self.saver)
             return
         async with run.turn:
-            await acarried_out(self.saver, self._guarding.written(run, config, step), self._eyes)
+            await aperform(self.saver, self._guarding.written(run, config, step), self._eyes)
 
     # Housekeeping
 
@@ -289,7 +350,7 @@ class Guard(BaseCheckpointSaver[Any]):
         """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
         if strategy == "keep_latest":
             for thread in thread_ids:
-                carried_out(self.saver, _prunable(Place(thread, "", None)))
+                perform(self.saver, _check_prunable(ThreadPlace(thread, "", None)))
         self._guarding.runs.forget([*map(str, thread_ids)])
         self.saver.prune(thread_ids, strategy=strategy)
 
@@ -297,22 +358,22 @@ class Guard(BaseCheckpointSaver[Any]):
         """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
         if strategy == "keep_latest":
             for thread in thread_ids:
-                await acarried_out(self.saver, _prunable(Place(thread, "", None)))
+                await aperform(self.saver, _check_prunable(ThreadPlace(thread, "", None)))
         self._guarding.runs.forget([*map(str, thread_ids)])
         await self.saver.aprune(thread_ids, strategy=strategy)
 
     def _write(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
-    ) -> Write:
-        return Write(config, writes, task, (path,) if self._paths else ())
+    ) -> PutWrites:
+        return PutWrites(config, writes, task, (path,) if self._paths else ())
 
 
-def _prunable(place: Place) -> Steps[None]:
-    newest: CheckpointTuple | None = yield Read(place.config)
-    found = yield from claims.head(place)
-    if newest and found and claims.id_of(newest) != claims.id_of(found.saved):
+def _check_prunable(place: ThreadPlace) -> Steps[None]:
+    newest: CheckpointTuple | None = yield ReadCheckpoint(place.config)
+    found = yield from optimistic_lock.find_head(place)
+    if newest and found and optimistic_lock.id_of(newest) != optimistic_lock.id_of(found.saved):
         raise Conflict(
             f"the newest checkpoint of thread {place.thread!r} is one that lost against "
-            f"{claims.id_of(found.saved)}, which pruning would remove; nothing was pruned: let "
-            f"one turn pass first"
+            f"{optimistic_lock.id_of(found.saved)}, which pruning would remove; nothing was pruned:"
+            " let one turn pass first"
         )

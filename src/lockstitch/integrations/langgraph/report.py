@@ -1,7 +1,14 @@
-"""What was found in a checkpoint, what was done, and the conversation that is in it now."""
+"""What was found in a checkpoint, what was done, and the conversation that is in it now.
+
+What a checkpointer of ours did besides storing: threads healed, conflicts, second tries.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -11,6 +18,7 @@ from lockstitch.rules import Finding
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
+
 
 COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
 INTERRUPT = "interrupt"
@@ -84,7 +92,7 @@ class Reconciled(Struct, kw_only=True):
     @property
     def namespace(self) -> str:
         """The namespace that this is about; empty for the graph itself."""
-        return _named(self.after, "checkpoint_ns")
+        return _configured(self.after, "checkpoint_ns")
 
     @property
     def codes(self) -> list[str]:
@@ -109,6 +117,59 @@ class Reconciled(Struct, kw_only=True):
     __repr__ = __str__
 
 
-def _named(config: RunnableConfig | None, key: str) -> str:
+def _configured(config: RunnableConfig | None, key: str) -> str:
     configurable: dict[str, Any] = (config or {}).get("configurable", {})
     return str(configurable.get(key) or "")
+
+
+class Counters(Struct, frozen=True):
+    """What one checkpointer has done since it was made, in this process.
+
+    ``healed`` counts runs that found their thread broken and began on a healed one, ``codes`` the
+    same by what was wrong (a run may have several), ``results`` the real results that were kept
+    for them. ``conflicts`` counts what was refused, or went into a fork, since another writer had
+    the thread; ``retries`` what was tried again without anybody being told.
+    """
+
+    healed: int = 0
+    codes: Mapping[str, int] = MappingProxyType({})
+    results: int = 0
+    conflicts: int = 0
+    retries: int = 0
+
+
+class CounterBook:
+    """Counts, for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counted: Counter[str] = Counter()
+        self._codes: Counter[str] = Counter()
+
+    def heal(self, report: Reconciled) -> None:
+        """Count a run that begins on a healed thread."""
+        reports = [report]
+        for one in reports:
+            reports += one.subgraphs
+        with self._lock:
+            self._counted["healed"] += 1
+            self._counted["results"] += sum(one.results for one in reports)
+            self._codes.update({code for one in reports for code in one.codes})
+
+    def conflict(self) -> None:
+        """Count a conflict."""
+        self._count("conflicts")
+
+    def retry(self) -> None:
+        """Count a second try."""
+        self._count("retries")
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self._counted[name] += 1
+
+    def counters(self) -> Counters:
+        """Return what was counted so far; it does not change any more."""
+        with self._lock:
+            codes = MappingProxyType(dict(sorted(self._codes.items())))
+            return Counters(codes=codes, **self._counted)

@@ -1,1 +1,0 @@
-"""A guard before any checkpointer: its claims, its runs, its forks."""

@@ -1,1 +1,0 @@
-"""Checkpoints made valid: reconcile, the middleware and the hook."""
