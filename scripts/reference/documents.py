@@ -151,24 +151,6 @@ class Statistics(_Shape):
     statistics: Annotated[list[Count], says("The most frequent first.")]
 
 
-class SharedThread(_Shape):
-    """A broken thread of a PostgreSQL that was scanned with --run."""
-
-    target: Target
-    format: Annotated[str, says("Always langgraph.")]
-    session: Session
-    status: Annotated[str, says("As with check.")]
-    codes: Annotated[list[str], says("The codes of what was found.")]
-    error: Annotated[str | None, says("Why it could not be read.")]
-
-
-class SharedScan(_Shape):
-    """What `scan postgresql://… --run NAME --json` prints: what all who shared the run found."""
-
-    version: Literal[1]
-    sessions: Annotated[list[SharedThread], says("Only the broken ones.")]
-
-
 class RepairedSession(Checked, kw_only=True):
     """One session of repair: what check says, and what was done."""
 
@@ -672,7 +654,7 @@ class Failed(_Shape):
 # branch yet may be here, too.
 _KNOWN: dict[str, tuple[type[Struct], ...]] = {
     "every command": (Failed,),
-    "scan": (Scan, SharedScan, Statistics),
+    "scan": (Scan, Statistics),
     "check": (Check, Statistics),
     "repair": (Repair,),
     "undo": (Undo, Backups, PastRuns),

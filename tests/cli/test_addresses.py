@@ -103,7 +103,7 @@ WORKING = [
     ["undo", "--json"],
     ["repair", "--yes", "--json"],
     ["undo"],
-    ["repair", "--yes", "--run", "together"],
+    ["repair", "--yes", "--shard", "1/1"],
     ["retain", "--older-than", "30d", "--json"],
     ["vacuum", "--json"],
     ["fork", "TARGET", "new", "--session", "{session}"],

@@ -20,7 +20,7 @@ from lockstitch.cli.arguments import (
     Command,
     Operand,
 )
-from lockstitch.cli.databases import PAUSE, WORKERS, Asked, is_meant, number, seconds
+from lockstitch.cli.databases import SHARD, WORKERS, Asked, is_meant, number, shard_of
 from lockstitch.cli.databases import reports as threads
 from lockstitch.cli.reading import STDIN
 from lockstitch.cli.rows import several
@@ -52,7 +52,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     ignore: str | None,
     statistics: bool,
     workers: str | None,
-    pause: str | None,
+    shard: str | None,
     newest: bool,
     as_json: bool,
 ) -> int:
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     if newest:
         target, session = last_used(targets[0] if targets else None, session)
         targets = [target]
-    asked = Asked(number(workers), seconds(pause, "--pause"), session)
+    asked = Asked(number(workers), session, shard_of(shard, targets, form, session))
     checked = (
         report
         for target in reading.inputs(targets)
@@ -283,7 +283,7 @@ COMMAND = Command(
         LAST,
         *printing.OPTIONS,
         WORKERS,
-        PAUSE,
+        SHARD,
         JSON,
     ),
 )

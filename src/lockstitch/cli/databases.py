@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
@@ -16,38 +15,25 @@ from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.places import pasted
 from lockstitch.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lockstitch.formats.doctor import Options
-    from lockstitch.formats.langgraph.postgres.runs import State
     from lockstitch.formats.langgraph.postgres.work import Outcome, Task
 
 LANGGRAPH = "langgraph"
 _NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
-_POLL = 0.5
 
 WORKERS = Option("workers", ("--workers", "-w"), "How many processes to use.", metavar="N")
-PAUSE = Option(
-    "pause",
-    ("--pause",),
-    "PostgreSQL only: pause this long after every 200 threads.",
-    metavar="SECONDS",
-)
-RUN = Option(
-    "run_name",
-    ("--run",),
-    "PostgreSQL only: share the work with whoever gives the same name, on any machine.",
-    metavar="NAME",
-)
-IDLE = Option(
-    "idle",
-    ("--idle",),
-    "Of a PostgreSQL: leave threads alone whose last checkpoint is younger than this.",
-    metavar="SECONDS",
+SHARD = Option(
+    "shard",
+    ("--shard",),
+    "PostgreSQL only: take part I of N of all threads, as in 2/4, one on each machine.",
+    metavar="I/N",
 )
 
 
@@ -88,6 +74,31 @@ def number(text_given: str | None) -> int:
     return cores()
 
 
+def shard_of(
+    part: str | None,
+    targets: Sequence[str],
+    form: str | None = None,
+    session: str | None = None,
+    *,
+    meant: Callable[[str, str | None], bool] = is_meant,
+) -> Shard:
+    """Read which part of the threads is asked for; all of them if nothing is said."""
+    if part is None:
+        return Shard()
+    first, slash, count = part.partition("/")
+    if not (slash and is_index(first) and is_index(count) and 0 < int(first) <= int(count)):
+        raise UsageError(
+            "--shard takes a part and the number of parts, counted from 1:"
+            " --shard 2/4 is the second of four"
+        )
+    if session is not None or not targets or not all(meant(one, form) for one in targets):
+        raise UsageError(
+            "--shard divides the threads of a PostgreSQL with LangGraph's checkpoints: give its"
+            " address, and no --session"
+        )
+    return Shard(int(first), int(count))
+
+
 def cores() -> int:
     """How many processors this process may use."""
     try:
@@ -111,7 +122,6 @@ class How(Struct, frozen=True):
 
     workers: int = 1
     session: str | None = None
-    run: str | None = None
 
 
 def outcomes(task: Task, how: How, title: str) -> Iterator[Outcome]:
@@ -120,11 +130,7 @@ def outcomes(task: Task, how: How, title: str) -> Iterator[Outcome]:
 
     workers = 1 if how.session is not None else _worth(task, how.workers)
     with Progress(title, _estimate(task) if how.session is None else 0, "threads") as advance:
-        if how.run is not None:
-            pages = shared(task, workers)
-        else:
-            pages = work.rounds(task, workers, how.session)
-        for page in pages:
+        for page in work.rounds(task, workers, how.session):
             advance(len(page))
             yield from page
 
@@ -134,7 +140,7 @@ def _estimate(task: Task) -> int:
     from lockstitch.formats.langgraph.postgres.reading import Reader
 
     with Database(task.url, task.home.schema) as database:
-        return Reader(database, task.home).estimate()
+        return Reader(database, task.home).estimate() // task.shard.count
 
 
 # Below so many threads, starting other processes costs more than it saves.
@@ -145,91 +151,6 @@ def _worth(task: Task, workers: int) -> int:
     return workers if workers == 1 or _estimate(task) >= _WORTH_WORKERS else 1
 
 
-# Shared runs
-
-
-def shared(task: Task, workers: int) -> Iterator[list[Outcome]]:
-    """Take part in a run until nothing of it is left to do."""
-    from lockstitch.formats.langgraph.postgres import repairs, work
-    from lockstitch.formats.langgraph.postgres.database import Database
-    from lockstitch.formats.langgraph.postgres.runs import Run
-
-    with Database(task.url, task.home.schema) as database:
-        run = Run(database, task.home, task.run, work.new_worker())
-        run.begin(_settings(task))
-        if task.writes:
-            repairs.prepare(database, task.home)
-        while not run.state().is_done:
-            found = 0
-            for done in work.spread(work.do_item, _shares(task, workers), workers):
-                if done is None:
-                    time.sleep(_POLL / 5)
-                    continue
-                found += 1
-                yield done.outcomes if done.counts else []
-            if not found:
-                time.sleep(_POLL)
-
-
-def _shares(task: Task, workers: int) -> Iterator[Any]:
-    """Ask for items as long as there are any; what others have claimed is waited for outside."""
-    from lockstitch.formats.langgraph.postgres import work
-    from lockstitch.formats.langgraph.postgres.database import Database
-    from lockstitch.formats.langgraph.postgres.runs import Run
-
-    with Database(task.url, task.home.schema) as database:
-        run = Run(database, task.home, task.run, "")
-        while run.has_work():
-            for _ in range(workers):
-                yield work.Share(task, work.new_worker())
-
-
-def _settings(task: Task) -> dict[str, Any]:
-    """What all who share a run must want alike."""
-    options = task.options
-    kind = "repair" if task.writes else "scan"
-    told = {"strategy": options.strategy, "lossy": options.lossy}
-    return {"kind": kind, **told, "force_cleanup": options.force_cleanup, "idle": task.idle}
-
-
-def state(task: Task) -> tuple[State, dict[str, Any]]:
-    """How far a run is, and what all its workers together have done."""
-    from lockstitch.formats.langgraph.postgres.database import Database
-    from lockstitch.formats.langgraph.postgres.runs import Run
-
-    total: dict[str, Any] = {"states": {}, "codes": {}}
-    with Database(task.url, task.home.schema) as database:
-        run = Run(database, task.home, task.run, "")
-        for result in run.results():
-            for group in ("states", "codes"):
-                for name, count in result[group].items():
-                    total[group][name] = total[group].get(name, 0) + count
-        return run.state(), total
-
-
-def say_run(target: str, run: str) -> int:
-    """Print what a shared run came to, and return the worst exit status of its schemas."""
-    return max(say_shared(task) for task in tasks(target, run=run))
-
-
-def say_shared(task: Task) -> int:
-    """Print what a shared run came to, over all its workers, and return the exit status."""
-    from lockstitch.formats.langgraph.postgres import work
-
-    reached, total = state(task)
-    states = total["states"]
-    word = "is done" if reached.is_done else f"has {several(reached.unfinished, 'open item')}"
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(states.items())) or "none"
-    terminal.note(f"Run {task.run} {word}: {several(reached.threads, 'thread')}: {counts}.")
-    codes = ", ".join(f"{code} x{count}" for code, count in sorted(total["codes"].items()))
-    if codes:
-        terminal.note(f"Found: {codes}.")
-    if states.get(work.FAILED) or not reached.is_done:
-        return FAILED
-    left = (states.get(name) for name in (work.BROKEN, work.MOVED, work.YOUNG))
-    return FINDINGS if any(left) else CLEAN
-
-
 # Scan and check
 
 
@@ -237,9 +158,8 @@ class Asked(Struct, frozen=True):
     """What a scan or a check asks of a database; ``search`` goes for older checkpoints, too."""
 
     workers: int = 1
-    pause: float = 0.0
     session: str | None = None
-    run: str | None = None
+    shard: Shard = Shard()
     search: bool = True
 
 
@@ -247,8 +167,8 @@ def reports(target: str, asked: Asked, title: str = "Checking") -> Iterator[Repo
     """Check the threads of a database; an error is a report, too."""
     name = places.public(target)
     try:
-        for task in tasks(target, pause=asked.pause, run=asked.run or "", search=asked.search):
-            how = How(asked.workers, asked.session, asked.run)
+        for task in tasks(target, shard=asked.shard, search=asked.search):
+            how = How(asked.workers, asked.session)
             for outcome in outcomes(task, how, title):
                 yield outcome.report
     except LockstitchError as error:
@@ -267,7 +187,8 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
             known = found(target)
         if not known.is_own and not known.homes:
             raise UnknownFormat(_NEITHER)
-        if known.is_own and asked.run is None:
+        # A store of our own is not divided: it goes with the first shard.
+        if known.is_own and asked.shard.number == 1:
             from lockstitch.cli.check import journals
 
             yield from journals(target, None, None, asked.session)
@@ -276,41 +197,6 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
             yield from reports(target, structs.replace(asked, search=False), "Scanning")
     except LockstitchError as error:
         yield Report(name, error=places.brief(str(error), target))
-
-
-def scan(target: str, asked: Asked, *, as_json: bool) -> int:
-    """Take part in a shared scan to its end, print what all found, and return the exit status."""
-    name = places.public(target)
-    try:
-        found = tasks(target, pause=asked.pause, run=asked.run or "")
-        for task in found:
-            for _ in outcomes(task, How(asked.workers, None, asked.run), "Scanning"):
-                pass
-        if as_json:
-            from lockstitch.cli import machine
-
-            for piece in machine.joined(row for task in found for row in _broken(task)):
-                terminal.emit(piece)
-        else:
-            for task in found:
-                for row in _broken(task):
-                    codes = ", ".join(row["codes"]) or row["error"] or row["status"]
-                    terminal.say(f"{text.shown(task.name)}:{text.shown(row['session'])}: {codes}")
-        return max(say_shared(task) for task in found)
-    except LockstitchError as error:
-        raise type(error)(f"{name}: {places.brief(str(error), target)}") from error
-
-
-def _broken(task: Task) -> Iterator[dict[str, Any]]:
-    """The threads in which a run found something, whoever found it."""
-    from lockstitch.formats.langgraph.postgres.database import Database
-    from lockstitch.formats.langgraph.postgres.runs import Run
-
-    with Database(task.url, task.home.schema) as database:
-        for result in Run(database, task.home, task.run, "").results():
-            for session, status, codes, error in result["broken"]:
-                facts = {"target": task.name, "format": LANGGRAPH, "session": session}
-                yield {**facts, "status": status, "codes": codes, "error": error}
 
 
 # Repair
@@ -343,22 +229,18 @@ class Wish(Struct, frozen=True):
     yes: bool = False
     diff: bool = False
     quiet: bool = False
-    idle: float = 0.0
-    pause: float = 0.0
     workers: int = 1
     session: str | None = None
-    run: str | None = None
+    shard: Shard = Shard()
 
 
 def repair(target: str, wish: Wish) -> Iterator[Outcome]:
     """Repair the threads of a database: shown, and written if that is wanted."""
     from lockstitch import backups
 
-    run = wish.run or backups.new_run()
-    how = How(wish.workers, wish.session, wish.run)
-    facts = {"run": run, "options": wish.options, "idle": wish.idle, "pause": wish.pause}
+    facts = {"run": backups.new_run(), "options": wish.options, "shard": wish.shard}
     for task in tasks(target, mends=True, writes=wish.yes and not wish.diff, **facts):
-        for outcome in outcomes(task, how, "Repairing"):
+        for outcome in outcomes(task, How(wish.workers, wish.session), "Repairing"):
             if not wish.quiet:
                 _show(outcome)
             yield outcome
@@ -368,7 +250,7 @@ def _show(outcome: Outcome) -> None:
     name = text.named(outcome.report)
     if outcome.report.error is not None:
         terminal.complain(f"{text.shown(name)}: {outcome.report.error}")
-    is_left = outcome.state in {"went on", "at work"}
+    is_left = outcome.state == "went on"
     if outcome.changes and outcome.state == "broken":
         terminal.note(f"{text.shown(name)}: {text.PLANNED}")
     for made in () if is_left else outcome.changes:
@@ -380,8 +262,7 @@ def _show(outcome: Outcome) -> None:
     for note in outcome.report.notes:
         terminal.note(f"{text.shown(name)}: note: {note}")
     if is_left:
-        words = {"went on": "went on meanwhile", "at work": "was written a moment ago"}
-        terminal.note(f"{text.shown(name)}: {words[outcome.state]}; it was left alone")
+        terminal.note(f"{text.shown(name)}: went on meanwhile; it was left alone")
 
 
 def say_mended(target: str, done: Mending) -> None:
@@ -393,10 +274,8 @@ def say_mended(target: str, done: Mending) -> None:
         terminal.note(f"To undo it: lockstitch undo {pasted(places.public(target))}")
     elif not sum(done.findings.values()) and not done.failed:
         terminal.note("All clean.")
-    for state_name in ("went on", "at work"):
-        if done.states.get(state_name):
-            count = several(done.states[state_name], "thread")
-            terminal.note(f"Left alone: {count} ({state_name}).")
+    if done.states.get("went on"):
+        terminal.note(f"Left alone: {several(done.states['went on'], 'thread')} (went on).")
 
 
 def mended_status(done: Mending) -> int:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from lockstitch.cli.declarations import Command, Option
 
 END = "--"
+# Options of earlier versions, and the commands that had them.
+_RETIRED = ("--run", "--idle", "--pause")
+_SHARED = ("scan", "check", "repair")
 
 
 class Line(Struct):
@@ -135,6 +138,12 @@ def _mistake(name: str, options: Sequence[Option], error: ArgumentError) -> str:
 def _unknown(name: str, options: Sequence[Option], word: str) -> str:
     """Say that there is no such option, and which one may be meant."""
     flag = word.partition("=")[0]
+    if name in _SHARED and flag in _RETIRED:
+        return (
+            f"{name} has no option {flag} any more: runs that several machines share are retired."
+            " Use --workers N on one machine, and --shard I/N to divide the threads of a"
+            " PostgreSQL among several."
+        )
     hint = suggestion(flag, (flag for option in options for flag in option.flags))
     hint = hint or f" {_see(name)} Put -- in front of a name that starts with a dash."
     return f"{name or 'lockstitch'} has no option {flag}.{hint}"

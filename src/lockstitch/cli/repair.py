@@ -88,9 +88,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     session: str | None,
     follow_symlinks: bool,
     workers: str | None,
-    pause: str | None,
-    idle: str | None,
-    run_name: str | None,
+    shard: str | None,
     every: bool,
     newest: bool,
     as_json: bool,
@@ -108,19 +106,13 @@ def run(  # noqa: PLR0913 - one keyword an option
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
     options = Options(strategy, lossy, force_cleanup, notes)
+    part = databases.shard_of(shard, targets, form, session)
     if any(databases.is_meant(target, form) for target in targets):
         if output is not None or branch is not None or len(targets) > 1:
             raise UsageError("a database is repaired alone, where it is: without -o and --branch")
-        wish = databases.Wish(options, yes, diff, as_json, session=session, run=run_name)
-        wish = structs.replace(
-            wish,
-            idle=databases.seconds(idle, "--idle"),
-            pause=databases.seconds(pause, "--pause"),
-            workers=databases.number(workers),
-        )
+        count = databases.number(workers)
+        wish = databases.Wish(options, yes, diff, as_json, count, session, part)
         return _database(targets[0], wish)
-    if run_name is not None or idle is not None:
-        raise UsageError("--run and --idle are for a PostgreSQL with LangGraph's checkpoints")
     if any(salvage.is_store(target, form) for target in targets):
         salvage.require_alone(targets)
         how_far = salvage.Errand(yes, diff, as_json, output)
@@ -178,8 +170,6 @@ def backups_of_run(path: str, run: str) -> bool:
 
 def _database(target: str, wish: databases.Wish) -> int:
     """Repair the threads of a database, and return the exit status."""
-    if wish.run is not None and not (wish.yes and wish.session is None):
-        raise UsageError("--run shares the repair of all threads: it needs --yes, and no --session")
     done = databases.Mending()
     with told(target):
         if wish.quiet:
@@ -187,8 +177,6 @@ def _database(target: str, wish: databases.Wish) -> int:
         else:
             for outcome in databases.repair(target, wish):
                 done.add(outcome)
-        if wish.run is not None:
-            return databases.say_run(target, wish.run)
     databases.say_mended(target, done)
     if _is_agreed(done, wish):
         return _database(target, structs.replace(wish, yes=True))
@@ -458,8 +446,8 @@ COMMAND = Command(
         "lockstitch repair checkpoints.db --session ticket-42 --yes --json",
         "lockstitch repair agent.db -o rescued.db",
         "lockstitch repair postgresql://localhost/agents --session ticket-42",
-        "lockstitch repair postgresql://localhost/agents --yes --idle 600 --workers 4",
-        "lockstitch repair postgresql://localhost/agents --yes --run cleanup   # on each machine",
+        "lockstitch repair postgresql://localhost/agents --yes --workers 4",
+        "lockstitch repair postgresql://localhost/agents --yes --shard 1/3   # 2/3, 3/3 elsewhere",
     ),
     operand=Operand("targets", "TARGET", "Files, folders, ids or a database.", many=True),
     options=(
@@ -496,9 +484,7 @@ COMMAND = Command(
         SESSION,
         FOLLOW,
         databases.WORKERS,
-        databases.PAUSE,
-        databases.IDLE,
-        databases.RUN,
+        databases.SHARD,
         JSON,
     ),
 )

@@ -10,13 +10,19 @@ from lockstitch.cli import output as printing
 from lockstitch.cli import terminal, text
 from lockstitch.cli.arguments import JSON, Command, Operand, Option
 from lockstitch.cli.checks import WORTH_WORKERS, Piece, parts_of, pool, scan_piece, size_of
-from lockstitch.cli.databases import PAUSE, RUN, WORKERS, Asked, cores, everything, number, seconds
-from lockstitch.cli.databases import scan as shared_scan
+from lockstitch.cli.databases import (
+    SHARD,
+    WORKERS,
+    Asked,
+    cores,
+    everything,
+    number,
+    shard_of,
+)
 from lockstitch.cli.overview import Total, flow, show
 from lockstitch.cli.progress import Progress
 from lockstitch.cli.rows import several
 from lockstitch.conversation.json_text import is_index
-from lockstitch.errors import UsageError
 from lockstitch.report import Report
 
 if TYPE_CHECKING:
@@ -30,8 +36,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     *,
     paths: list[str],
     workers: str | None,
-    pause: str | None,
-    run_name: str | None,
+    shard: str | None,
     every: bool,
     output: str,
     select: str | None,
@@ -42,13 +47,10 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Scan, print a table or a report, and return the exit status."""
     asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
     stores = [path for path in paths if places.is_postgres(path)]
-    if run_name is not None and (len(paths) != 1 or not stores):
-        raise UsageError("--run is for one PostgreSQL")
+    part = shard_of(shard, paths, meant=lambda path, _: places.is_postgres(path))
     if stores:
-        asked = Asked(number(workers), seconds(pause, "--pause"), run=run_name)
+        asked = Asked(number(workers), shard=part)
         files = [path for path in paths if path not in stores]
-        if run_name is not None:
-            return shared_scan(stores[0], asked, as_json=asked_for.style == printing.JSON)
         return _flow(_all_of(stores, files, workers, asked), asked_for, every=every)
     missing = [path for path in paths if not os.path.lexists(path)]
     for path in missing:
@@ -161,16 +163,15 @@ COMMAND = Command(
         "lockstitch scan",
         "lockstitch scan ~/.claude/projects",
         "lockstitch scan --json > report.json",
-        "lockstitch scan postgresql://localhost/agents --pause 0.1",
-        "lockstitch scan postgresql://localhost/agents --run nightly   # on several machines",
+        "lockstitch scan postgresql://localhost/agents --workers 4",
+        "lockstitch scan postgresql://localhost/agents --shard 1/3   # and 2/3, 3/3 elsewhere",
     ),
     operand=Operand(
         "paths", "PATH", "Files, folders or databases instead of the known places.", many=True
     ),
     options=(
         WORKERS,
-        PAUSE,
-        RUN,
+        SHARD,
         Option("every", ("--all", "-a"), "List the healthy sessions, too."),
         *printing.OPTIONS,
         JSON,

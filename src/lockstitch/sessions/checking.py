@@ -32,7 +32,7 @@ def scan(targets: Iterable[str] = (), **where: Any) -> Iterator[Report]:
 def scan_database(url: str, **how: Any) -> Iterator[Report]:
     """Check the sessions in a PostgreSQL: those of a store of our own, and threads of LangGraph.
 
-    ``how`` may say ``workers`` and ``pause``, for the threads.
+    ``how`` may say ``workers``, and which ``shard`` of the threads.
     """
     try:
         with psycopg_hint():

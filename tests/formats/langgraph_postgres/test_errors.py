@@ -92,7 +92,7 @@ def test_the_server_is_killed_half_way() -> None:
         dsn = server.fresh()
         stage.many(dsn, 0, 230)
         address = f"{dsn}?{postgres_server.PATIENT}"
-        worker = stage.start("repair", address, "--yes", "--pause", "1", "--workers", "1")
+        worker = stage.start("repair", address, "--yes", "--workers", "1")
         assert worker.stderr
         worker.stderr.readline()
         worker.send_signal(signal.SIGSTOP)
@@ -126,12 +126,7 @@ def test_options_that_make_no_sense(dsn: str) -> None:
     stage.templates(dsn)
     for words in (
         ["repair", dsn, "-o", "x"],
-        ["repair", dsn, "--run", "x"],
-        ["repair", dsn, "--yes", "--idle", "soon"],
-        ["repair", "x.jsonl", "--idle", "5"],
-        ["check", dsn, "--pause", "-1"],
         ["check", dsn, "--workers", "many"],
-        ["scan", "--run", "x"],
         ["undo", dsn, "--force"],
         ["check", f"{dsn}?lease=soon", "--format", "langgraph"],
     ):

@@ -92,16 +92,6 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
     assert outcome.state == work.MOVED
 
 
-def test_young_threads_are_left_alone(dsn: str) -> None:
-    stage.templates(dsn)
-    before = stage.content(dsn)
-    done = stage.run("repair", dsn, "--yes", "--idle", "3600")
-    assert done.status == 1
-    assert "Left alone: 1 thread (at work)." in done.err
-    assert stage.content(dsn) == before
-    assert stage.run("repair", dsn, "--yes", "--idle", "0").status == 0
-
-
 def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the repair, and between its last statement and its end, which nobody can tell."""
     stage.many(dsn, 0, 3)

@@ -305,7 +305,7 @@ def test_schemas_of_any_name(dsn: str, tmp_path: Path) -> None:
             target = [f"sqlite:///{tmp_path}/to.db"] if word == "migrate" else []
             done = stage.run(word, dsn, *target, *COMMANDS[word])
             assert done.status < 2, (name, word, done)
-    assert stage.run("repair", dsn, "--yes", "--run", "together").status == 0
+    assert stage.run("repair", dsn, "--yes", "--shard", "1/1").status == 0
     assert stage.run("undo", dsn, "--list").status == 0
 
 

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from psycopg.sql import SQL
 
-from lockstitch.formats.langgraph.postgres import work
 from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.reading import Reader, Span
-from lockstitch.formats.langgraph.postgres.runs import Run
+from lockstitch.formats.langgraph.postgres.reading import Reader
 from lockstitch.formats.langgraph.postgres.tables import home_of
 from tests.postgres_server import shared
 
@@ -77,14 +75,9 @@ def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.M
         next(pages)
         broken = [one for one in reader.loaded(keys) if one.key[0].startswith("broken")]
         assert reader.complete(broken[0])
-        next(reader.pages(Span("broken-00000003", "healthy-00000100")))
         assert reader.of_thread("healthy-00000100") == [("healthy-00000100", "")]
-        run = Run(database, reader.home, "plans", work.new_worker())
-        run.begin({})
-        assert run.claim() is not None
-        assert run.claim() is not None
     plans = [plan for plan in seen if ours(plan)]
-    assert len(plans) > 10
+    assert len(plans) > 7
     found = {scan for plan in plans for scan in scans(plan)}
     bad = {scan for scan in found if not scan.startswith("Index") and "lockstitch" not in scan}
     assert not bad, bad

@@ -1,4 +1,25 @@
 """LangGraph's checkpoints in a PostgreSQL: read gently, repaired by one more row, taken back."""
 
+from __future__ import annotations
+
+import zlib
+
+from msgspec import Struct
+
 # The kind of a store that is reached by an address of PostgreSQL.
 KIND = "postgresql"
+
+
+class Shard(Struct, frozen=True):
+    """One of ``count`` parts of all threads, counted from 1: each thread is in exactly one.
+
+    Which one follows from the id of the thread alone, so machines that work on different shards
+    need not know of each other. A thread and its namespaces are in the same shard.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def holds(self, thread: str) -> bool:
+        """Whether a thread is in this shard."""
+        return zlib.crc32(thread.encode("utf-8", "surrogatepass")) % self.count == self.number - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -23,14 +23,15 @@ from lockstitch.stores.postgres import trust
 from lockstitch.stores.postgres.errors import is_rolled_back, is_worth_another_try
 from lockstitch.stores.postgres.pool import Address, Connection, address_of
 
-LEASE = 60.0
 # A statement of ours that takes longer stands in somebody's way.
 _LIMITS = (
     "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'; "
     "SET LOCAL idle_in_transaction_session_timeout = '120s'"
 )
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-OUR_TABLES = ("lockstitch_repairs", "lockstitch_runs", "lockstitch_run_items")
+# Those that earlier versions made for shared runs, lockstitch_runs and lockstitch_run_items, are
+# left alone and never read.
+OUR_TABLES = ("lockstitch_repairs",)
 _TRIES = 3
 # For so many seconds, tables that look the same are not looked at closely.
 _FRESH = 60.0
@@ -63,18 +64,17 @@ class Gone(Unreadable):
 class Options(Struct, frozen=True):
     """What an address says beyond what libpq knows.
 
-    That is a schema, how long a claim lasts, and whose tables are trusted.
+    That is a schema, and whose tables are trusted.
     """
 
     dsn: str
     schema: str | None = None
-    lease: float = LEASE
     owners: tuple[str, ...] = ()
     has_path: bool = False
 
     def __repr__(self) -> str:
         """Show the address without secrets."""
-        return f"Options({addresses.public(self.dsn)!r}, {self.schema!r}, {self.lease!r})"
+        return f"Options({addresses.public(self.dsn)!r}, {self.schema!r})"
 
 
 def options_of(url: str) -> Options:
@@ -82,20 +82,19 @@ def options_of(url: str) -> Options:
     found = addresses.parsed(url)
     if found is None:
         raise UsageError(f"{addresses.public(url)} {addresses.UNREAD}")
+    # A lease is for a store of our own in the same database; nonsense is told all the same.
+    try:
+        lease = float(found.last("lease") or 1)
+    except ValueError:
+        lease = 0.0
+    if not 0 < lease < float("inf"):
+        raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
     return Options(
         found.plain,
         found.last("schema") or None,
-        _seconds(found.last("lease") or str(LEASE)),
         found.all_of("owner"),
         "search_path" in found.values.get("options", ""),
     )
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
 
 
 class Database:
@@ -163,15 +162,6 @@ class Database:
                 self._after(error, may_repeat=tried < _TRIES, is_read=False)
             time.sleep(_PAUSE * tried)
         raise AssertionError("unreachable")
-
-    def settling(self, work: Callable[[Connection], T]) -> T:
-        """Write what can be written twice without harm: again if a connection is lost."""
-        for tried in range(1, _TRIES):
-            try:
-                return self.writing(work)
-            except Unsure:
-                time.sleep(_PAUSE * tried)
-        return self.writing(work)
 
     @contextmanager
     def _transaction(

@@ -25,22 +25,7 @@ SELECT thread_id, checkpoint_ns FROM walk
 FIRST_OF_ALL = "true {bound}"
 FIRST_BEHIND = "(c.thread_id, c.checkpoint_ns) > (%(thread)s, %(namespace)s) {bound}"
 FIRST_OF_THREAD = "c.thread_id = %(thread)s {bound}"
-FIRST_THREAD_BEHIND = "c.thread_id > %(behind)s {bound}"
-BOUND = "AND c.thread_id <= %(upto)s"
-
-# The last thread of the next so many, by which work is dealt out.
-THREADS = """
-WITH RECURSIVE walk AS (
-    (SELECT c.thread_id, 1 AS number FROM {checkpoints} c
-    WHERE {first} ORDER BY c.thread_id, c.checkpoint_ns, c.checkpoint_id LIMIT 1)
-    UNION ALL
-    SELECT f.thread_id, w.number + 1 FROM walk w CROSS JOIN LATERAL (
-        SELECT c.thread_id FROM {checkpoints} c WHERE c.thread_id > w.thread_id
-        ORDER BY c.thread_id, c.checkpoint_ns, c.checkpoint_id LIMIT 1
-    ) f WHERE w.number < %(size)s
-)
-SELECT thread_id, number FROM walk ORDER BY number DESC LIMIT 1
-"""
+BOUND = "AND c.thread_id <= %(thread)s"
 
 _VERSIONS = """
 jsonb_each_text(CASE jsonb_typeof(c.checkpoint -> 'channel_versions')

@@ -6,7 +6,6 @@ values; a group is so small that its values are a few megabytes, however large s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -64,13 +63,6 @@ _EVERYTHING = {
 Key = tuple[str, str]
 
 
-class Span(Struct, frozen=True):
-    """Threads behind one name, up to another, which is in it; None: no bound."""
-
-    behind: str | None = None
-    upto: str | None = None
-
-
 class Loaded(Struct):
     """A snapshot as it was read, and what LangGraph keeps in the row instead of beside it.
 
@@ -113,16 +105,12 @@ def is_kept(namespace: str) -> bool:
 class Reader:
     """Reads the threads of one schema.
 
-    ``pause`` is a rest, in seconds, between two pages. Lost turns are looked for among the last
-    ``line`` checkpoints of a thread.
+    Lost turns are looked for among the last ``line`` checkpoints of a thread.
     """
 
-    def __init__(
-        self, database: Database, home: Home, pause: float = 0.0, line: int = LINE
-    ) -> None:
+    def __init__(self, database: Database, home: Home, line: int = LINE) -> None:
         self._database = database
         self.home = home
-        self._pause = pause
         self._line = line
 
     def estimate(self) -> int:
@@ -133,26 +121,27 @@ class Reader:
         )
         return int(found[0][0] or 0) if found else 0
 
-    def pages(self, span: Span = Span(), size: int = PAGE) -> Iterator[list[Key]]:  # noqa: B008
-        """Give the threads and their namespaces, in the order of the database."""
-        last: Key | None = None
+    def pages(self, size: int = PAGE) -> Iterator[list[Key]]:
+        """Yield the threads and their namespaces, in the order of the database."""
+        first, values = queries.FIRST_OF_ALL, {"thread": "", "namespace": "", "size": size}
         while True:
-            page = self._database.reading(partial(self._keys, span=span, last=last, size=size))
+            where, bound = sql.SQL(first), sql.SQL("")
+            keys = self.home.sql(queries.KEYS, first=where.format(bound=bound), bound=bound)
+            page = self._database.reading(partial(_keys, statement=keys, values=values))
             if page:
                 yield page
             if len(page) < size:
                 return
-            last = page[-1]
-            time.sleep(self._pause)
+            first = queries.FIRST_BEHIND
+            values = {"thread": page[-1][0], "namespace": page[-1][1], "size": size}
 
     def of_thread(self, thread: str) -> list[Key]:
         """Give the namespaces of one thread."""
         bound = sql.SQL(queries.BOUND)
         first = sql.SQL(queries.FIRST_OF_THREAD).format(bound=bound)
         statement = self.home.sql(queries.KEYS, first=first, bound=bound)
-        values = {"thread": thread, "upto": thread, "size": _NAMESPACES}
-        rows = self._database.reading(lambda c: c.execute(statement, values).fetchall())
-        return [(own, namespace) for own, namespace in rows]
+        values = {"thread": thread, "size": _NAMESPACES}
+        return self._database.reading(partial(_keys, statement=statement, values=values))
 
     def loaded(self, keys: Sequence[Key]) -> Iterator[Loaded]:
         """Give the threads with their values; those that are gone meanwhile are left out."""
@@ -275,25 +264,6 @@ class Reader:
 
     # Statements
 
-    def _statement(
-        self, span: Span, last: Key | None, size: int
-    ) -> tuple[sql.Composed, dict[str, Any]]:
-        bound = sql.SQL(queries.BOUND if span.upto is not None else "")
-        if last is not None:
-            first = sql.SQL(queries.FIRST_BEHIND)
-        elif span.behind is not None:
-            first = sql.SQL(queries.FIRST_THREAD_BEHIND)
-        else:
-            first = sql.SQL(queries.FIRST_OF_ALL)
-        thread, namespace = last or ("", "")
-        values = {"thread": thread, "namespace": namespace, "size": size}
-        values |= {"behind": span.behind, "upto": span.upto}
-        return self.home.sql(queries.KEYS, first=first.format(bound=bound), bound=bound), values
-
-    def _keys(self, connection: Connection, span: Span, last: Key | None, size: int) -> list[Key]:
-        statement, values = self._statement(span, last, size)
-        return [(thread, space) for thread, space in connection.execute(statement, values)]
-
     def _heads(self, connection: Connection, keys: Sequence[Key]) -> list[_Head]:
         values = {"threads": [key[0] for key in keys], "namespaces": [key[1] for key in keys]}
         rows = connection.execute(self.home.sql(queries.HEADS), values).fetchall()
@@ -411,6 +381,10 @@ class Reader:
             LostBranch(line[0], sum(is_turn.get(own, False) for own in line)) for line in lines
         ]
         return [lost for lost in counted if lost.turns]
+
+
+def _keys(connection: Connection, statement: sql.Composed, values: dict[str, Any]) -> list[Key]:
+    return [(thread, space) for thread, space in connection.execute(statement, values)]
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -6,11 +6,7 @@ comes back are outcomes, one for each thread and namespace that a new prompt res
 
 from __future__ import annotations
 
-import os
-import secrets
 import signal
-import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -27,10 +23,16 @@ from lockstitch.errors import LockstitchError, Moved, Unreadable
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.langgraph.postgres import KIND, repairs, threads
+from lockstitch.formats.langgraph.postgres import KIND, Shard, repairs, threads
 from lockstitch.formats.langgraph.postgres.database import Database, Gone
-from lockstitch.formats.langgraph.postgres.reading import WHOLE_LINE, Key, Loaded, Reader, is_kept
-from lockstitch.formats.langgraph.postgres.runs import Item, Run
+from lockstitch.formats.langgraph.postgres.reading import (
+    PAGE,
+    WHOLE_LINE,
+    Key,
+    Loaded,
+    Reader,
+    is_kept,
+)
 from lockstitch.formats.langgraph.postgres.tables import Found, Home, home_of, homes
 from lockstitch.formats.langgraph.snapshot import session_name
 from lockstitch.formats.sources import Source
@@ -43,7 +45,6 @@ OK = "ok"
 BROKEN = "broken"
 REPAIRED = "repaired"
 MOVED = "went on"
-YOUNG = "at work"
 FAILED = "unreadable"
 
 _AHEAD = 3
@@ -55,9 +56,9 @@ R = TypeVar("R")
 class Task(Struct, frozen=True):
     """What to do with the threads of one schema; ``name`` is the address without a password.
 
-    Without ``mends`` nothing is worked out, without ``writes`` nothing is written. A thread whose
-    head is younger than ``idle`` seconds is left alone. ``search`` looks for values that run code
-    in all that a thread has, not in its head alone.
+    Without ``mends`` nothing is worked out, without ``writes`` nothing is written. Threads of
+    other shards are left out. ``search`` looks for values that run code in all that a thread has,
+    not in its head alone.
     """
 
     url: str
@@ -67,8 +68,7 @@ class Task(Struct, frozen=True):
     options: Options = Options()
     mends: bool = False
     writes: bool = False
-    idle: float = 0.0
-    pause: float = 0.0
+    shard: Shard = Shard()
     search: bool = False
 
     def __repr__(self) -> str:
@@ -184,9 +184,8 @@ class Worker:
     def __init__(self, task: Task) -> None:
         self._task = task
         self.database = Database(task.url, task.home.schema)
-        self.reader = Reader(self.database, task.home, task.pause)
+        self.reader = Reader(self.database, task.home)
         self.name = task.name
-        self.lease = self.database.options.lease
 
     def __enter__(self) -> Self:
         """Give the worker itself."""
@@ -222,25 +221,17 @@ class Worker:
         if outcome.report.findings and self.reader.complete(loaded):
             outcome, mended = planned(task, loaded)
         new = threads.new_in(mended.after.records) if mended.changed else None
-        if new is None:
+        if new is None or not task.writes:
             return outcome
-        if task.idle and time.time() - loaded.updated < task.idle:
-            outcome.state = YOUNG
-        elif task.writes:
-            self._write(loaded, mended, outcome)
-        return outcome
-
-    def _write(self, loaded: Loaded, mended: Mended, outcome: Outcome) -> None:
-        new = threads.new_in(mended.after.records)
-        assert new is not None  # noqa: S101 - it was looked for before
-        note = repairs.Note(self._task.run, details_of(mended))
+        note = repairs.Note(task.run, details_of(mended))
         try:
             number = repairs.store(self.database, self.reader, loaded, new, note)
         except Moved:
             outcome.state = MOVED
-            return
+            return outcome
         outcome.state = REPAIRED
-        outcome.backup = f"{self._task.home.schema}.lockstitch_repairs {number}"
+        outcome.backup = f"{task.home.schema}.lockstitch_repairs {number}"
+        return outcome
 
 
 def _below(keys: Iterable[Key]) -> dict[Key, tuple[str, ...]]:
@@ -286,9 +277,27 @@ def rounds(task: Task, workers: int = 1, session: str | None = None) -> Iterator
         with Database(task.url, task.home.schema) as database:
             repairs.prepare(database, task.home)
     with Database(task.url, task.home.schema) as database:
-        reader = Reader(database, task.home, task.pause)
-        keys = iter([found_in(reader, session)]) if session is not None else reader.pages()
+        reader = Reader(database, task.home)
+        if session is not None:
+            keys = iter([found_in(reader, session)])
+        else:
+            keys = _pages_in(task.shard, reader.pages())
         yield from spread(do_page, (Page(task, page) for page in keys), workers)
+
+
+def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
+    """Yield the keys of one shard, in pages as full as those of all threads are."""
+    if shard.count == 1:
+        yield from pages
+        return
+    due: list[Key] = []
+    for page in pages:
+        due += [key for key in page if shard.holds(key[0])]
+        if len(due) >= PAGE:
+            yield due
+            due = []
+    if due:
+        yield due
 
 
 def found_in(reader: Reader, session: str) -> list[Key]:
@@ -359,71 +368,3 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-# Shared runs
-
-
-class Share(Struct, frozen=True):
-    """The part of one process in a shared run: who it is, and what it does."""
-
-    task: Task
-    worker: str
-
-
-class Done(Struct):
-    """An item that this process has done: its outcomes, and whether the run counts them."""
-
-    outcomes: list[Outcome]
-    counts: bool
-
-
-def new_worker() -> str:
-    """Name a worker so that nobody else has the name."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-
-
-def do_item(share: Share) -> Done | None:
-    """Claim one item of a run and do it; None if there is none to be had now."""
-    worker = _worker(share.task)
-    run = Run(worker.database, share.task.home, share.task.run, share.worker)
-    item = run.claim()
-    if item is None:
-        return None
-    outcomes = list(_each_of(worker, run, item))
-    return Done(outcomes, run.finish(item, summed(outcomes)))
-
-
-def _each_of(worker: Worker, run: Run, item: Item) -> Iterator[Outcome]:
-    """Do an item's threads; those that this run mended before it was cut short count as mended."""
-    before = run.mended(item)
-    beaten = time.monotonic()
-    for page in worker.reader.pages(item.span):
-        yield from (_mended_before(worker, key) for key in page if key in before)
-        for outcome in worker.each([key for key in page if key not in before]):
-            if outcome.state == MOVED and outcome.key in run.mended(item):
-                outcome.state = REPAIRED
-            yield outcome
-            if time.monotonic() - beaten > worker.lease / 3:
-                beaten = time.monotonic()
-                run.beat(item)
-
-
-def _mended_before(worker: Worker, key: Key) -> Outcome:
-    report = Report(worker.name, threads.FORM.name, session_name(*key))
-    return Outcome(key, REPAIRED, report)
-
-
-def summed(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """Add outcomes up into what is stored with an item: counts, and the threads that are broken."""
-    states: dict[str, int] = {}
-    broken: list[list[Any]] = []
-    codes: dict[str, int] = {}
-    for one in outcomes:
-        states[one.state] = states.get(one.state, 0) + 1
-        found = [finding.code for finding in one.report.findings]
-        for code in found:
-            codes[code] = codes.get(code, 0) + 1
-        if one.state not in {OK, REPAIRED}:
-            broken.append([one.report.session, one.state, sorted(set(found)), one.report.error])
-    return {"states": states, "codes": codes, "broken": broken}
