@@ -27,7 +27,7 @@ from random import Random
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lockstitch.redaction import redacted  # noqa: E402
+from lockstitch.redaction import redact_value  # noqa: E402
 from tests.redaction.realistic import CARRIERS, Secret, is_leaked, secrets  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -46,7 +46,7 @@ def leaks(seed: int) -> dict[str, list[str]]:
     """The names of the secrets that can still be read, by carrier."""
     found: dict[str, list[str]] = {}
     for name, carry in CARRIERS.items():
-        left = (one for one in secrets(seed) if is_leaked(redacted([carry(one.text)])[0], one))
+        left = (one for one in secrets(seed) if is_leaked(redact_value([carry(one.text)])[0], one))
         found[name] = [one.name for one in left]
     return found
 
@@ -112,7 +112,7 @@ def mistakes(files: list[Path]) -> tuple[float, int, float]:
     for path in files:
         text = path.read_text("utf-8", "replace")
         size += len(text)
-        places += len({(one.place, one.placeholder) for one in redacted([text])[1]})
+        places += len({(one.place, one.placeholder) for one in redact_value([text])[1]})
     return size / MEGABYTE, places, time.process_time() - start
 
 

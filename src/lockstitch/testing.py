@@ -17,14 +17,10 @@ from time import time
 from typing import Any
 
 from lockstitch.heal import check, detect
-from lockstitch.provider.clients import environment
-from lockstitch.provider.delivery import End
-from lockstitch.provider.faults import Faults, faults_in
-from lockstitch.provider.judge import chosen
-from lockstitch.provider.loading import load_server
-from lockstitch.provider.replies import Call, Incoming, Reply, Script, reply_of
-from lockstitch.provider.scripts import FunctionScript
-from lockstitch.provider.service import ACCEPTED, Entry, Service
+from lockstitch.provider import environment, load_server
+from lockstitch.provider.faults import DeliveryEnd, Faults, faults_in
+from lockstitch.provider.replies import Call, FunctionScript, Incoming, Reply, Script, reply_of
+from lockstitch.provider.service import ACCEPTED, RequestEntry, Service, choose_rules
 from lockstitch.rules import ERROR, Finding
 
 __all__ = ["Call", "Incoming", "Provider", "Received", "Reply", "assert_valid", "provider"]
@@ -158,7 +154,7 @@ def provider(
     faults = Faults(faults_in(fault))
     requests: list[Received] = []
 
-    def seen(entry: Entry, body: Mapping[str, Any]) -> None:
+    def seen(entry: RequestEntry, body: Mapping[str, Any]) -> None:
         requests.append(
             Received(
                 number=entry.number,
@@ -173,12 +169,12 @@ def provider(
             )
         )
 
-    def ended(number: int, end: End) -> None:
+    def ended(number: int, end: DeliveryEnd) -> None:
         request = requests[number - 1]
         request.ended = end.value
         request._over.set()  # noqa: SLF001 - told by nobody else
 
-    rules = chosen(list(profiles))
+    rules = choose_rules(list(profiles))
     service = Service(rules, script, clock=time, seen=seen, ended=ended, faults=faults)
     with server.running(service, port) as url:
         yield Provider(url, script, faults, requests)

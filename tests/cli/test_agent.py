@@ -14,17 +14,16 @@ from typing import Any
 
 from lockstitch import stored
 from lockstitch.errors import LockstitchError
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Service
+from lockstitch.provider.service import Service, choose_rules
 
 AGENT = Path(__file__).parents[2] / "examples" / "agent.py"
 
 
 @contextmanager
 def provider(*replies: Reply) -> Iterator[str]:
-    with running(Service(chosen([]), Script(replies), clock=lambda: 1_700_000_000.5)) as url:
+    with running(Service(choose_rules([]), Script(replies), clock=lambda: 1_700_000_000.5)) as url:
         yield url
 
 

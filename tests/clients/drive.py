@@ -20,10 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Answer, Entry, Records, Service
+from lockstitch.provider.service import (
+    ProviderAnswer,
+    Records,
+    RequestEntry,
+    Service,
+    Verdict,
+    choose_rules,
+)
 from lockstitch.provider.wire import Wire
 
 from .install import CACHE, NotInstalled, installed
@@ -38,7 +44,7 @@ _BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG"
 class Open(Service):
     """A provider that takes every request, whatever this project thinks of it."""
 
-    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
+    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> ProviderAnswer | None:
         return None
 
 
@@ -51,7 +57,7 @@ class Place:
     """
 
     root: Path
-    log: list[Entry] = field(default_factory=list)
+    log: list[RequestEntry] = field(default_factory=list)
     desk: type[Service] = Service
     more_environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,7 +74,7 @@ class Place:
         """A provider that keeps what it is sent; gives its address."""
         records = Records(self.root / "sent")
         desk = self.desk(
-            chosen([]), Script(replies), clock=time.time, log=self.log.append, records=records
+            choose_rules([]), Script(replies), clock=time.time, log=self.log.append, records=records
         )
         self.home.mkdir(parents=True, exist_ok=True)
         self.work.mkdir(parents=True, exist_ok=True)
@@ -88,7 +94,7 @@ class Resumed:
     """
 
     requests: list[Json]
-    log: list[Entry]
+    log: list[RequestEntry]
     status: int | None
     said: str
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import OK, Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Records
+from lockstitch.provider.service import Records, choose_rules
 
 from .drive import ClaudeCode, Open, Place
 from .terminal import Terminal
@@ -207,7 +206,7 @@ class Seat:
         """Open a window; ``free`` lets it use its tools without asking."""
         model = Told()
         desk = Open(
-            chosen([]),
+            choose_rules([]),
             model,
             clock=time.time,
             log=self.place.log.append,

@@ -19,7 +19,7 @@ import lockstitch
 from lockstitch.cli import COMMANDS, command
 from lockstitch.demo.stage import Act
 from lockstitch.journal import events
-from lockstitch.provider.service import Entry
+from lockstitch.provider.service import RequestEntry
 from lockstitch.stores.postgres import schema
 from tests.docs.pages import DOCS, ROOT
 from tests.inprocess import command as run
@@ -32,7 +32,7 @@ from reference import api, documents
 # Commands that go on until they are ended: their own tests know what they print.
 SERVING = {"proxy", "ui", "watch"}
 # What these print is a struct of ours: its fields are compared instead.
-PRINTED_AS = {"provider": (Entry, documents.Request), "demo": (Act, documents.Act)}
+PRINTED_AS = {"provider": (RequestEntry, documents.Request), "demo": (Act, documents.Act)}
 
 
 def page(name: str) -> str:

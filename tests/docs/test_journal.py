@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import errors
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Service
+from lockstitch.provider.service import Service, choose_rules
 from tests.docs.pages import DOCS, blocks, run_page
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def test_the_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
-    desk = Service(chosen([]), Script(REPLIES), clock=lambda: 1_700_000_000.5)
+    desk = Service(choose_rules([]), Script(REPLIES), clock=lambda: 1_700_000_000.5)
     with running(desk) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "none")

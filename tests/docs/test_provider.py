@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.provider.faults import fault_in, faults_in
-from lockstitch.provider.replies import Incoming
-from lockstitch.provider.scripts import script_in
+from lockstitch.provider.replies import Incoming, script_in
 from tests.docs.pages import DOCS, blocks
 
 pytest_plugins = "pytester"

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from lockstitch import processes, stored
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Service
+from lockstitch.provider.service import RequestEntry, Service, choose_rules
 from tests.inprocess import LOCKSTITCH
 from tests.watching.made import Chat
 
@@ -116,8 +115,8 @@ def test_an_unknown_program_finds_the_proxy_in_its_environment(
 
 
 def test_a_request_is_healed_on_its_way(tmp_path: Path, environ: dict[str, str]) -> None:
-    log: list[Entry] = []
-    with running(Service(chosen([]), Script([]), clock=time.time, log=log.append)) as url:
+    log: list[RequestEntry] = []
+    with running(Service(choose_rules([]), Script([]), clock=time.time, log=log.append)) as url:
         words = ["--upstream", url, "--", sys.executable, "-c", ASKING]
         done = ran(tmp_path, environ, *words)
     assert done.returncode == 0, done.stderr
@@ -127,7 +126,7 @@ def test_a_request_is_healed_on_its_way(tmp_path: Path, environ: dict[str, str])
 
 
 def test_what_is_said_is_kept_when_asked(tmp_path: Path, environ: dict[str, str]) -> None:
-    with running(Service(chosen([]), Script([]), clock=time.time, log=lambda _: None)) as url:
+    with running(Service(choose_rules([]), Script([]), clock=time.time, log=lambda _: None)) as url:
         store = ["--record", "sqlite:///kept.db"]
         done = ran(tmp_path, environ, "--upstream", url, *store, "--", sys.executable, "-c", ASKING)
     assert done.returncode == 0, done.stderr

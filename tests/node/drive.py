@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Records, Service
+from lockstitch.provider.service import Records, RequestEntry, Service, choose_rules
 
 from .install import CACHE, program
 
@@ -59,7 +58,7 @@ class Node:
     address: str
     folder: Path
     dialect: str = "anthropic"
-    log: list[Entry] = field(default_factory=list)
+    log: list[RequestEntry] = field(default_factory=list)
 
     def does(self, *acts: Act) -> list[Json]:
         """Do acts in a process of their own, and give what came of each."""
@@ -113,7 +112,7 @@ class Node:
     @contextmanager
     def _provider(self, replies: list[Reply]) -> Iterator[str]:
         desk = Service(
-            chosen([]),
+            choose_rules([]),
             Script(replies),
             clock=time.time,
             log=self.log.append,

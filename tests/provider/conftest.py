@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.delivery import End
-from lockstitch.provider.faults import Faults, faults_in
-from lockstitch.provider.judge import chosen
+from lockstitch.provider.faults import DeliveryEnd, Faults, faults_in
 from lockstitch.provider.replies import Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Records, Service
+from lockstitch.provider.service import Records, RequestEntry, Service, choose_rules
 
 BASH = {"type": "object", "properties": {"command": {"type": "string"}}}
 
@@ -22,8 +20,8 @@ class Running:
     """A provider that runs: where it is, what it has logged, and which answers have ended how."""
 
     url: str
-    log: list[Entry] = field(default_factory=list)
-    ended: dict[int, End] = field(default_factory=dict)
+    log: list[RequestEntry] = field(default_factory=list)
+    ended: dict[int, DeliveryEnd] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -42,7 +40,7 @@ def provider() -> Iterator[Callable[..., Running]]:
             if "records" in options:
                 options["records"] = Records(options["records"])
             service = Service(
-                chosen(list(profiles)),
+                choose_rules(list(profiles)),
                 script or Script(replies),
                 clock=lambda: 1_700_000_000.5,
                 log=made.log.append,

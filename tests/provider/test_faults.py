@@ -21,10 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.delivery import End, Silence, steps
-from lockstitch.provider.faults import Fault, fault_in, faults_in
-from lockstitch.provider.judge import wire_at
+from lockstitch.provider.faults import (
+    DeliveryEnd,
+    InjectedFault,
+    Silence,
+    delivery_steps,
+    fault_in,
+    faults_in,
+)
 from lockstitch.provider.replies import Call, Reply
+from lockstitch.provider.service import wire_at
 from tests.provider.conftest import Running
 from tests.provider.test_google_amazon import CLAUDE, bedrock_client
 from tests.provider.test_http import BODIES, JSON, PATHS, WORDS, send, words_of
@@ -55,7 +61,7 @@ def until(is_so: Callable[[], Any]) -> None:
         time.sleep(0.005)
 
 
-def ending(running: Running) -> End:
+def ending(running: Running) -> DeliveryEnd:
     """How the first answer ended, once it has."""
     until(lambda: running.ended)
     return running.ended[1]
@@ -75,9 +81,9 @@ def received(running: Running, path: str, body: Any) -> tuple[bytes, bool]:
 
 class TestWords:
     def test_what_they_mean(self) -> None:
-        assert fault_in("") == Fault()
+        assert fault_in("") == InjectedFault()
         assert fault_in("stall").stall == math.inf
-        assert fault_in(" stall=1.5  after=3 ") == Fault(
+        assert fault_in(" stall=1.5  after=3 ") == InjectedFault(
             words="stall=1.5 after=3", stall=1.5, after=3
         )
         assert fault_in("cut-bytes=0").cut_bytes == 0
@@ -126,16 +132,16 @@ class TestWords:
 def test_what_goes_out_is_the_beginning(
     events: list[bytes], cut: int | None, cut_bytes: int | None, after: int
 ) -> None:
-    fault = Fault(cut=cut, cut_bytes=cut_bytes, stall=1.0, after=after, slow=0.5)
-    *before, end = steps(events, fault)
+    fault = InjectedFault(cut=cut, cut_bytes=cut_bytes, stall=1.0, after=after, slow=0.5)
+    *before, end = delivery_steps(events, fault)
     sent = [step for step in before if isinstance(step, bytes)]
     whole = b"".join(events)
     assert whole.startswith(b"".join(sent))
     assert sum(isinstance(step, Silence) for step in before) <= len(sent) + 1
-    if end is End.WHOLE:
+    if end is DeliveryEnd.WHOLE:
         assert sent == events
     else:
-        assert end is End.CUT
+        assert end is DeliveryEnd.CUT
         limits = [cut_bytes] if cut_bytes is not None else []
         limits += [len(b"".join(events[:cut]))] if cut is not None else []
         assert len(b"".join(sent)) == min(limits)
@@ -151,7 +157,7 @@ class TestEveryRoute:
         where, body = STREAMS[path] if streamed else (path, BODIES[path])
         with pytest.raises(RemoteDisconnected):
             received(running, where, body)
-        assert ending(running) is End.CUT
+        assert ending(running) is DeliveryEnd.CUT
         assert [(entry.status, entry.fault) for entry in running.log] == [(0, "drop")]
 
     @pytest.mark.parametrize("size", [0, 1, 77])
@@ -162,7 +168,7 @@ class TestEveryRoute:
         assert is_whole
         running = provider(SPEECH, fault=f"cut-bytes={size}")
         assert received(running, where, body) == (whole[:size], False)
-        assert ending(running) is End.CUT
+        assert ending(running) is DeliveryEnd.CUT
 
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_cut_at_an_event(self, provider: Start, path: str, count: int) -> None:
@@ -189,7 +195,7 @@ class TestEveryRoute:
         ):
             running = provider(SPEECH, fault=fault)
             assert received(running, where, body) == whole
-            assert ending(running) is End.WHOLE
+            assert ending(running) is DeliveryEnd.WHOLE
 
     @pytest.mark.parametrize("fault", ["stall", "stall after=2"])
     def test_silent_until_the_client_goes(self, provider: Start, path: str, fault: str) -> None:
@@ -202,7 +208,7 @@ class TestEveryRoute:
             connection.sock.settimeout(0.1)
             with pytest.raises(TimeoutError):
                 connection.getresponse().read()
-        assert ending(running) is End.GONE
+        assert ending(running) is DeliveryEnd.GONE
 
     @pytest.mark.parametrize("status", [429, 500, 503, 529])
     def test_a_status(self, provider: Start, path: str, status: int) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.judge import wire_at
 from lockstitch.provider.replies import Call, Reply
+from lockstitch.provider.service import wire_at
 from tests.provider.conftest import Running
 
 Start = Callable[..., Running]

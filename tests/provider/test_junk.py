@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.provider.delivery import End, steps
-from lockstitch.provider.faults import Faults, faults_in
-from lockstitch.provider.judge import WIRES, chosen
+from lockstitch.provider.faults import DeliveryEnd, Faults, delivery_steps, faults_in
 from lockstitch.provider.replies import Call, Reply, Script
-from lockstitch.provider.service import Entry, Service
-from lockstitch.provider.wire import STREAM, Address, Wire
+from lockstitch.provider.service import WIRES, RequestEntry, Service, choose_rules
+from lockstitch.provider.wire import STREAM, RequestAddress, Wire
 from tests.conftest import EXAMPLES
 
 some = settings(max_examples=int(EXAMPLES or 30))
@@ -53,9 +51,9 @@ HEALTHY: dict[str, Any] = {
 def test_there_is_always_an_answer(
     wire: Wire, body: dict[str, Any], messages: Any, is_healthy: bool, reply: Reply, fault: str
 ) -> None:
-    log: list[Entry] = []
+    log: list[RequestEntry] = []
     service = Service(
-        chosen([]),
+        choose_rules([]),
         Script([reply]),
         clock=lambda: 1.5,
         log=log.append,
@@ -64,14 +62,14 @@ def test_there_is_always_an_answer(
     whole = {"max_tokens": 9, "model": "m", **body}
     whole[wire.list_key] = HEALTHY[wire.dialect] if is_healthy else messages
     for route in wire.routes:
-        at = Address(route.path, route.asks, "" if "{model}" not in route.path else "m")
+        at = RequestAddress(route.path, route.asks, "" if "{model}" not in route.path else "m")
         asked = service.received(wire, json.dumps(whole).encode(), at)
         answer = service.answered(asked, service.judged(asked))
         assert answer.status in {0, 200, 400, 418, 429}
         json.dumps(answer.body)
         if answer.turn is not None:
             assert route.asks == STREAM or whole.get("stream")
-            *sent, end = steps(wire.stream(answer.turn), answer.fault)
-            assert isinstance(end, End)
+            *sent, end = delivery_steps(wire.stream(answer.turn), answer.fault)
+            assert isinstance(end, DeliveryEnd)
             assert all(isinstance(step, bytes) for step in sent)
     assert len(log) == len(wire.routes)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Unreadable
-from lockstitch.provider.replies import Call, Incoming, Reply, Script
-from lockstitch.provider.scripts import FunctionScript, script_in
+from lockstitch.provider.replies import Call, FunctionScript, Incoming, Reply, Script, script_in
 from tests.provider.conftest import BASH, Running
 from tests.provider.test_http import BODIES, WORDS, send
 

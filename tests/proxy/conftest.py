@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.proxy.forwarding import Event
+from lockstitch.proxy.forwarding import ProxyEvent
 from lockstitch.proxy.server import Connect, running
 from lockstitch.proxy.settings import Settings
 from lockstitch.proxy.settings import Upstream as Target
@@ -22,7 +22,7 @@ class Proxied:
     """A proxy that runs: where it is, and what it has logged so far."""
 
     url: str
-    log: list[Event] = field(default_factory=list)
+    log: list[ProxyEvent] = field(default_factory=list)
 
 
 Start = Callable[..., Proxied]
@@ -42,7 +42,7 @@ def proxy() -> Iterator[Start]:
     with ExitStack() as stack:
 
         def start(url: str, *, connect: Connect | None = None, **settings: Any) -> Proxied:
-            log: list[Event] = []
+            log: list[ProxyEvent] = []
             fields = {"port": 0, "grace": 1.0, "upstreams": (Target(url=url),), **settings}
             made = running(Settings(**fields), log=log.append, connect=connect)
             return Proxied(stack.enter_context(made), log)

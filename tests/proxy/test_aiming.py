@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.proxy.aiming import aimed
-from lockstitch.proxy.healing import Decision, decided
+from lockstitch.proxy.healing import HealDecision, decide, look_again
 from lockstitch.rules import RULES
 from tests.kinds_of_break.conversations import BROKEN, HEALTHY
 from tests.provider.conftest import Running
@@ -167,17 +166,17 @@ def test_no_words_of_any_rule_make_a_healthy_request_another() -> None:
     """Whatever is said of it: where the rules find nothing, nothing is changed."""
     for case in CASES:
         healthy = case.body(HEALTHY.turns)
-        before = decided(healthy, case.dialect)
+        before = decide(healthy, case.dialect)
         for rule in RULES.values():
             for who, text in rule.errors:
                 if profile_named(case.dialect).dialect != who.partition(":")[0].partition(" ")[0]:
                     continue
                 said = refusal(text.replace("<N>", "1").replace("<M>", "0"))
-                found = aimed(healthy, before, case.dialect, None, said)
+                found = look_again(healthy, before, case.dialect, None, said)
                 plain = ":" not in who
                 assert found is None or not plain, (case.name, rule.code, who)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"[1]", b'{"error": 7}', b"\xff", b'"x"'])
 def test_refusals_that_say_nothing(text: bytes) -> None:
-    assert aimed(b"{}", Decision(b"{}"), "anthropic", None, text) is None
+    assert look_again(b"{}", HealDecision(b"{}"), "anthropic", None, text) is None

@@ -270,7 +270,7 @@ def failing(*_: object, **__: object) -> Any:
 def test_a_failure_of_our_own_lets_the_original_through(
     proxy: Start, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "healed", failing)
+    monkeypatch.setattr(forwarding, "heal_body", failing)
     proxied = proxy(upstream.url)
     got = send(proxied.url, MESSAGES.path, BAD)
     assert (got.status, upstream.last.body) == (200, BAD)
@@ -282,7 +282,7 @@ def test_a_failure_of_our_own_lets_the_original_through(
 def test_a_failure_of_our_own_is_an_error_for_the_strict(
     proxy: Start, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, case: Any
 ) -> None:
-    monkeypatch.setattr(forwarding, "healed", failing)
+    monkeypatch.setattr(forwarding, "heal_body", failing)
     got = send(proxy(upstream.url, fail_closed=True).url, case.path, case.body(BROKEN[0].turns))
     assert (got.status, upstream.seen) == (500, [])
     assert "could not be checked" in json.dumps(got.value)

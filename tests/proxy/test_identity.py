@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstitch.heal import check
-from lockstitch.proxy.healing import decided
-from lockstitch.proxy.proving import is_clean, is_proven
+from lockstitch.proxy.healing import decide, is_clean, is_proven
 from tests.healthy import anthropic, bedrock, gemini, openai_chat, openai_responses
 from tests.property.strategies import mutated, structured, with_junk
 from tests.proxy.bodies import CASES, EACH_DIALECT, Case
@@ -92,10 +91,10 @@ def test_healed_bytes_are_the_plan_and_the_rest_is_untouched(
     style = data.draw(st.sampled_from(({}, {"separators": (",", ":")}, {"indent": 2})))
     ascii_only = data.draw(st.booleans())
     text = dump(body, ensure_ascii=ascii_only, **style).encode("utf-8", "surrogatepass")
-    found = decided(text, case.dialect)
-    assert decided(text, case.dialect) == found
+    found = decide(text, case.dialect)
+    assert decide(text, case.dialect) == found
     if found.repaired:
-        assert decided(found.data, case.dialect).data == found.data
+        assert decide(found.data, case.dialect).data == found.data
         left = [f for f in check(json.loads(found.data), case.dialect) if f.severity == "error"]
         assert left == []
     else:

@@ -51,10 +51,10 @@ def test_what_goes_out_is_valid_and_says_so(proxy: Start, upstream: Upstream, ca
 @pytest.mark.parametrize("conversation", BROKEN, ids=lambda one: one.name)
 @pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
 def test_the_same_body_is_healed_to_the_same_bytes(case: Case, conversation: Conversation) -> None:
-    from lockstitch.proxy.healing import decided
+    from lockstitch.proxy.healing import decide
 
     for style in STYLES:
         body = case.body(conversation.turns, **style)
-        once = decided(body, case.dialect)
-        assert decided(body, case.dialect) == once
-        assert decided(once.data, case.dialect).data == once.data
+        once = decide(body, case.dialect)
+        assert decide(body, case.dialect) == once
+        assert decide(once.data, case.dialect).data == once.data

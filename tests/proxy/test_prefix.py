@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.proxy.healing import decided
+from lockstitch.proxy.healing import decide
 from tests.kinds_of_break.conversations import (
     BROKEN,
     Ask,
@@ -42,7 +42,7 @@ def growing(begun: tuple[Turn, ...], turns: int) -> Iterator[tuple[Turn, ...]]:
 
 def sent(case: Case, turns: tuple[Turn, ...], **style: Any) -> bytes:
     """The messages of a request as they go out, without the bracket that ends them."""
-    data = decided(case.body(turns, **style), case.dialect, None).data
+    data = decide(case.body(turns, **style), case.dialect, None).data
     text = data.decode()
     start = text.index("[", text.index(f'"{case.list_key}":'))
     end = json.JSONDecoder().raw_decode(text, start)[1]
@@ -62,7 +62,7 @@ def assert_holds(case: Case, begun: tuple[Turn, ...], turns: int, **style: Any) 
 
 @pytest.mark.parametrize("case", EACH_DIALECT, ids=lambda case: case.form)
 def test_200_turns_behind_a_broken_place(case: Case) -> None:
-    assert decided(case.body(EARLY.turns), case.dialect).repaired
+    assert decide(case.body(EARLY.turns), case.dialect).repaired
     assert_holds(case, EARLY.turns, 200)
 
 

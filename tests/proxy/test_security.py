@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.proxy.settings import Settings, Upstream, checked
+from lockstitch.proxy.settings import Settings, Upstream, check_settings
 from tests.kinds_of_break.conversations import HEALTHY
 from tests.proxy import upstream as servers
 from tests.proxy.bodies import CASES
@@ -183,7 +183,7 @@ def test_a_web_socket_is_declined(proxy: Start, upstream: servers.Upstream) -> N
 )
 def test_settings_that_are_not_safe_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        checked(Settings(**settings))  # type: ignore[arg-type]
+        check_settings(Settings(**settings))  # type: ignore[arg-type]
 
 
 def test_the_token_is_in_no_representation() -> None:

@@ -13,7 +13,7 @@ from lockstitch.proxy.settings import (
     VENDORS,
     Settings,
     Upstream,
-    parsed,
+    parse_settings,
     profile_for,
     upstream_for,
     without_prefix,
@@ -117,7 +117,7 @@ profile = "openai-chat:mistral"
 
 def test_a_configuration_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("0123456789abcdef\n")
-    made = parsed(CONFIG, tmp_path)
+    made = parse_settings(CONFIG, tmp_path)
     assert (made.port, made.token, made.fail_closed) == (9000, "0123456789abcdef", True)
     chat, anthropic = (upstream_for(made.upstreams, name) for name in ("openai-chat", "anthropic"))
     assert chat is not None
@@ -131,7 +131,7 @@ def test_a_configuration_file(tmp_path: Path) -> None:
 )
 def test_a_configuration_that_is_wrong(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        parsed(text, tmp_path)
+        parse_settings(text, tmp_path)
 
 
 def test_several_upstreams(proxy: Start) -> None:

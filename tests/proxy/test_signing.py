@@ -14,7 +14,7 @@ from lockstitch.errors import UsageError
 from lockstitch.proxy.server import running
 from lockstitch.proxy.settings import Settings
 from lockstitch.proxy.settings import Upstream as Target
-from lockstitch.proxy.signing import Credentials, credentials_in, region_of, signed
+from lockstitch.proxy.signing import Credentials, credentials_in, region_of, sign
 from tests.kinds_of_break.conversations import BROKEN
 from tests.proxy.bodies import CASES
 from tests.proxy.sending import send
@@ -37,7 +37,7 @@ def test_the_signature_is_that_of_botocore(token: str, query: str) -> None:
         ("authorization", "AWS4-HMAC-SHA256 of the client"),
         ("x-amz-date", "19700101T000000Z"),
     ]
-    made = signed("POST", url, sent, body, Credentials("AKID", "secret", token), now)
+    made = sign("POST", url, sent, body, Credentials("AKID", "secret", token), now)
     found = {name.lower(): value for name, value in made}
     assert len(found) == len(made)
     assert found["authorization"] == request.headers["Authorization"]

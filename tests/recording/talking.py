@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lockstitch.dialects.bedrock.event_stream import encode_event
-from lockstitch.proxy.recording.recorder import StoreExchange, StoreRecorder
+from lockstitch.proxy.recording import StoreExchange, StoreRecorder
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend
 from tests.inprocess import command

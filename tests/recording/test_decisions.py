@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.proxy.recording.recorder import open_recorder
-from lockstitch.proxy.recording.tree import Step, Tree
+from lockstitch.proxy.recording import open_recorder
+from lockstitch.proxy.recording.keeping import Relation, SessionTree
 from lockstitch.stores.opening import open_backend
 from tests.cli.journals import damage
 from tests.recording.talking import Client, Heard, answer, whole
@@ -30,7 +30,7 @@ def talked(heard: Heard, dialect: str = A, system: str = "") -> tuple[Client, st
 def test_a_retry_is_the_same_request(heard: Heard) -> None:
     client = Client(A).say("Find the lost key")
     first, again = heard.begin(client), heard.begin(client)
-    assert (first.kept.step, again.kept.step) == (Step.NEW, Step.REPEATS)
+    assert (first.kept.step, again.kept.step) == (Relation.NEW, Relation.REPEATS)
     assert heard.commit(again, whole(answer(A, 1, "Here."))) == first.session
     assert heard.said(first.session) == ["user: Find the lost key", "assistant: Here."]
 
@@ -335,7 +335,7 @@ def test_a_session_that_is_damaged_is_left_alone(heard: Heard, url: str) -> None
 
 
 def test_conversations_that_were_forgotten_are_found_again(heard: Heard) -> None:
-    heard.recorder._keeper._tree = Tree(most=4)  # noqa: SLF001 - room for one of them
+    heard.recorder._keeper._tree = SessionTree(most=4)  # noqa: SLF001 - room for one of them
     clients = [Client(A).say(f"Hello from {number}") for number in range(4)]
     names = [heard.turn(client, answer(A, 1, "Hello!")) for client in clients]
     for turn in range(3):

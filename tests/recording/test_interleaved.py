@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lockstitch.proxy.recording.recorder import StoreExchange
+from lockstitch.proxy.recording import StoreExchange
 from lockstitch.stores.memory import MemoryBackend
 from tests.recording.talking import Client, Heard, answer, streamed, whole
 

@@ -11,8 +11,8 @@ import pytest
 
 from lockstitch.errors import Moved
 from lockstitch.journal.events import Noted, entry_of
-from lockstitch.proxy.recording.bodies import read_body
 from lockstitch.proxy.recording.chains import Linking, beginning
+from lockstitch.proxy.recording.facts import parse_request
 from lockstitch.proxy.recording.keeping import Keeper
 from tests.recording.talking import Client, Heard, answer, whole
 
@@ -99,7 +99,7 @@ def test_a_decision_holds_only_where_it_was_made(heard: Heard) -> None:
     requests = []
     for word in ("one", "two"):
         body = Client("anthropic", list(client.messages)).say(word).body()
-        asking = read_body("anthropic", body, linking)
+        asking = parse_request("anthropic", body, linking)
         chain = beginning("anthropic").extended(one.links for one in asking.linked)
         keeper.look(chain)
         requests.append((chain, asking, keeper.decide(chain, "", asking.replies)))

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from lockstitch.conversation.json_text import dump
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 
 from .realistic import CARRIERS, is_leaked, secrets
 from .samples import made
@@ -29,7 +29,9 @@ def test_at_most_five_of_sixty_leak(carrier: str, seed: int) -> None:
     found = secrets(seed)
     assert len(found) == 60
     assert all(is_leaked(CARRIERS[carrier](one.text), one) for one in found)
-    left = [one.name for one in found if is_leaked(redacted([CARRIERS[carrier](one.text)])[0], one)]
+    left = [
+        one.name for one in found if is_leaked(redact_value([CARRIERS[carrier](one.text)])[0], one)
+    ]
     assert len(left) <= 5, left
 
 
@@ -37,10 +39,10 @@ def test_at_most_five_of_sixty_leak(carrier: str, seed: int) -> None:
 def test_a_carrier_stays_what_it_is(carrier: str) -> None:
     for one in secrets(3):
         value = CARRIERS[carrier](one.text)
-        clean, found = redacted([value])
+        clean, found = redact_value([value])
         assert found
         assert _shape(clean[0]) == _shape(value)
-        assert redacted(clean) == (clean, [])
+        assert redact_value(clean) == (clean, [])
 
 
 def _shape(value: Any) -> Any:
@@ -56,7 +58,7 @@ def _shape(value: Any) -> Any:
 def test_a_secret_has_one_placeholder_in_all_carriers() -> None:
     text = f"export TOKEN={TOKEN}; ls"
     values = [carry(text) for carry in CARRIERS.values()]
-    clean, found = redacted(values)
+    clean, found = redact_value(values)
     assert {one.placeholder for one in found} == {"[redacted:github-token:1]"}
     assert len(found) == len(CARRIERS)
     gone = text.replace(TOKEN, "[redacted:github-token:1]")
@@ -69,7 +71,7 @@ def test_a_secret_has_one_placeholder_in_all_carriers() -> None:
 def test_a_carrier_without_secrets_is_the_same_object() -> None:
     text = "Nothing to see here, only 100% text & more; see RFC 9110 \\u00e9 %20 &amp; <b>."
     values = [carry(text) for carry in CARRIERS.values()]
-    assert redacted(values)[0] is values
+    assert redact_value(values)[0] is values
 
 
 def encoded(text: str, **how: Any) -> str:
@@ -121,12 +123,12 @@ HIDDEN: dict[str, Any] = {
 def test_what_is_written_in_another_way_is_found(name: str) -> None:
     from .realistic import Secret
 
-    clean, found = redacted([HIDDEN[name]])
+    clean, found = redact_value([HIDDEN[name]])
     assert found
     secret = Secret("", "", (PASSWORD, encoded("ada:" + PASSWORD)))
     assert is_leaked(json.loads(dump([HIDDEN[name]])), secret)
     assert not is_leaked(json.loads(dump(clean)), secret)
-    again, more = redacted(clean)
+    again, more = redact_value(clean)
     assert (json.loads(dump(again)), more) == (json.loads(dump(clean)), [])
 
 
@@ -158,20 +160,20 @@ TOLD: dict[str, str] = {
 def test_what_its_place_gives_away(name: str) -> None:
     secret = made(26, seed=5)
     text = TOLD[name].format(secret)
-    clean, found = redacted([text])
+    clean, found = redact_value([text])
     assert len(found) == 1
     assert clean == [text.replace(secret, found[0].placeholder)]
 
 
 def test_a_passphrase_of_words() -> None:
     text = 'passphrase = "correct horse battery staple"'
-    assert redacted([text])[0] == ['passphrase = "[redacted:password:1]"']
+    assert redact_value([text])[0] == ['passphrase = "[redacted:password:1]"']
     for harmless in (
         'passphrase = "enter your passphrase"',
         "passphrase: the one for the key",
         "passphrase is required when the key has one",
     ):
-        assert redacted([harmless])[0] == [harmless]
+        assert redact_value([harmless])[0] == [harmless]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_a_passphrase_of_words() -> None:
     ],
 )
 def test_what_looks_alike_is_left(text: str) -> None:
-    assert redacted([text])[0] == [text]
+    assert redact_value([text])[0] == [text]
 
 
 def test_false_positives_are_below_one_in_a_megabyte_of_code() -> None:
@@ -201,7 +203,7 @@ def test_false_positives_are_below_one_in_a_megabyte_of_code() -> None:
     for path in files:
         text = path.read_text("utf-8", "replace")
         size += len(text)
-        places += len(redacted([text])[1])
+        places += len(redact_value([text])[1])
         if size > 4_000_000:
             break
     assert places / (size / 1_000_000) < 1
@@ -217,7 +219,7 @@ def test_lock_files_are_left() -> None:
         for n in range(200)
     }
     text = json.dumps({"lockfileVersion": 3, "packages": packages}, indent=2)
-    assert redacted([text])[0] == [text]
+    assert redact_value([text])[0] == [text]
 
 
 class TestPersonal:
@@ -227,14 +229,14 @@ class TestPersonal:
     )
 
     def test_it_is_left_unless_asked_for(self) -> None:
-        assert redacted([self.TEXT])[0] == [self.TEXT]
+        assert redact_value([self.TEXT])[0] == [self.TEXT]
 
     def test_it_goes_when_asked_for(self) -> None:
-        clean, found = redacted([self.TEXT], personal=True)
+        clean, found = redact_value([self.TEXT], personal=True)
         assert not any(word in clean[0] for word in ("ada", "Grace", "170", "555", "corp.io"))
         assert {one.kind for one in found} == {"user", "mail", "phone"}
         assert "1 [redacted:user:1] staff" in clean[0]
-        assert redacted(clean, personal=True) == (clean, [])
+        assert redact_value(clean, personal=True) == (clean, [])
 
     @pytest.mark.parametrize(
         "text",
@@ -245,7 +247,7 @@ class TestPersonal:
         ],
     )
     def test_what_is_nobodys_is_left(self, text: str) -> None:
-        assert redacted([text], personal=True)[0] == [text]
+        assert redact_value([text], personal=True)[0] == [text]
 
 
 def test_deep_values_are_looked_through() -> None:
@@ -253,19 +255,19 @@ def test_deep_values_are_looked_through() -> None:
         value: Any = TOKEN
         for number in range(depth):
             value = {"a": [value]} if number % 2 else {"b": value}
-        clean, found = redacted([value])
+        clean, found = redact_value([value])
         assert len(found) == 1
-        assert redacted(clean)[1] == []
+        assert redact_value(clean)[1] == []
 
 
 def test_a_password_of_letters_of_both_cases() -> None:
     text = "kubectl create secret generic db --from-literal=password=" + "VtBfNcJuhFmL"
-    assert "VtBf" not in redacted([text])[0][0]
+    assert "VtBf" not in redact_value([text])[0][0]
 
 
 def test_a_key_of_putty() -> None:
     lines = "\n".join(made(64, seed=n) for n in range(3))
     text = f"PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3\n{lines}\nPrivate-MAC: x"
-    clean, _ = redacted([text])
+    clean, _ = redact_value([text])
     assert clean[0].startswith("PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 3[redacted:")
     assert clean[0].endswith("]\nPrivate-MAC: x")

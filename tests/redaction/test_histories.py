@@ -9,7 +9,7 @@ import pytest
 
 import lockstitch
 from lockstitch.conversation.sdk_objects import is_plain
-from lockstitch.redaction import redacted, without_broken_thinking
+from lockstitch.redaction import drop_broken_thinking, redact_value
 from tests.healthy import anthropic, bedrock, gemini, langchain, openai_chat, openai_responses
 from tests.kinds_of_break.conversations import BROKEN, HEALTHY
 from tests.kinds_of_break.render import FORMS
@@ -46,13 +46,13 @@ PLAIN = [
 def test_a_leak_in_every_text_of_a_valid_history(dialect: str, render: Any) -> None:
     messages = _leaking(render(HEALTHY.turns), LEAK)
     assert lockstitch.check(messages, dialect) == []
-    clean, found = redacted(messages)
+    clean, found = redact_value(messages)
     assert found
     assert lockstitch.check(clean, dialect) == []
     for secret in GONE:
         assert json.dumps(secret)[1:-1] not in json.dumps(clean)
         assert secret not in _all_text(clean)
-    assert redacted(clean) == (clean, [])
+    assert redact_value(clean) == (clean, [])
 
 
 def _leaking(value: Any, leak: str) -> Any:
@@ -88,7 +88,7 @@ def test_a_broken_history_is_broken_in_the_same_places(
     leak = f'password="a1b2c3d4" {KNOWN["github-token"][0]}'
     leaking = _leaking(messages, leak) if kind.name[:2] not in ("09", "17") else messages
     places = [(one.code, one.place) for one in lockstitch.check(leaking, dialect)]
-    clean, _ = redacted(leaking)
+    clean, _ = redact_value(leaking)
     assert [(one.code, one.place) for one in lockstitch.check(clean, dialect)] == places
 
 
@@ -102,7 +102,7 @@ def test_a_broken_history_is_broken_in_the_same_places(
 )
 def test_valid_histories_without_secrets_are_left_alone(history: Any) -> None:
     if is_plain(history):
-        assert redacted(history)[0] is history
+        assert redact_value(history)[0] is history
 
 
 def test_thinking_that_was_redacted_leaves_a_valid_history_when_dropped() -> None:
@@ -127,8 +127,8 @@ def test_thinking_that_was_redacted_leaves_a_valid_history_when_dropped() -> Non
         },
     ]
     assert lockstitch.check(messages, "anthropic") == []
-    clean, found = redacted(messages)
+    clean, found = redact_value(messages)
     for bound in (True, False):
-        left = without_broken_thinking(clean, found, bound=bound)
+        left = drop_broken_thinking(clean, found, bound=bound)
         assert lockstitch.check(left, "anthropic") == []
         assert token not in json.dumps(left)

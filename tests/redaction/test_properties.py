@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.redaction import redacted
-from lockstitch.redaction.spans import PLACEHOLDER, spans, suspicious
+from lockstitch.redaction import redact_value
+from lockstitch.redaction.spans import PLACEHOLDER, find_spans, suspicious
 
 from .samples import HARMLESS, KNOWN, NAMED
 
@@ -52,17 +52,17 @@ values = st.recursive(
 
 @given(values)
 def test_twice_is_once(value: Any) -> None:
-    once, _ = redacted(value)
-    assert redacted(once) == (once, [])
+    once, _ = redact_value(value)
+    assert redact_value(once) == (once, [])
 
 
 @given(values)
 def test_it_is_pure_and_tells_what_it_did(value: Any) -> None:
     before = deepcopy(value)
-    new, found = redacted(value)
+    new, found = redact_value(value)
     assert value == before
     assert (new is value) == (not found)
-    assert redacted(before) == (new, found)
+    assert redact_value(before) == (new, found)
     text = json.dumps(new)
     for one in found:
         assert one.placeholder in text
@@ -75,14 +75,14 @@ def test_a_known_secret_is_gone_wherever_it_stands(before: str, secret: str, beh
     text = f"{before} {secret} {behind}"
     if secret in f"{before} | {behind}":
         return
-    clean = redacted([{"content": text}])[0][0]["content"]
+    clean = redact_value([{"content": text}])[0][0]["content"]
     assert secret not in clean
     assert len(clean) < len(text) + 40
 
 
 @given(st.lists(texts, max_size=12))
 def test_texts_are_ruled_out_together_as_they_are_alone(many: list[str]) -> None:
-    alone = {text for text in many if spans(text)}
+    alone = {text for text in many if find_spans(text)}
     assert alone <= suspicious(many)
 
 
@@ -90,7 +90,7 @@ def test_texts_are_ruled_out_together_as_they_are_alone(many: list[str]) -> None
 def test_spans_are_in_order_and_apart(text: str) -> None:
     at = 0
     done = [match.span() for match in PLACEHOLDER.finditer(text)]
-    for start, end, kind in spans(text):
+    for start, end, kind in find_spans(text):
         assert at <= start < end <= len(text)
         assert kind == kind.lower()
         assert not any(first < end and start < last for first, last in done)
@@ -104,6 +104,6 @@ def test_json_arguments_stay_json(value: dict[str, Any]) -> None:
         text.encode()
     except UnicodeEncodeError:
         return
-    clean = redacted([{"arguments": text}, {"content": text}])[0]
+    clean = redact_value([{"arguments": text}, {"content": text}])[0]
     assert json.loads(clean[0]["arguments"]).keys() == value.keys()
     json.loads(clean[1]["content"])

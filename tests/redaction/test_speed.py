@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import lockstitch
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 
 from .samples import ALNUM, BASE64, made
 
@@ -80,8 +80,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 def is_in_proportion(short: str, long: str) -> bool:
     """Whether eight times the text takes much less than 64 times as long, on a busy machine too."""
-    base = min(seconds(lambda: redacted([short])) for _ in range(3))
-    return seconds(lambda: redacted([long])) < 30 * base + 0.2
+    base = min(seconds(lambda: redact_value([short])) for _ in range(3))
+    return seconds(lambda: redact_value([long])) < 30 * base + 0.2
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
@@ -92,7 +92,7 @@ def test_hostile_texts_take_time_in_proportion(piece: str) -> None:
 
 def test_long_base64_takes_time_in_proportion() -> None:
     text = "".join(Random(1).choices(ALNUM + "+/", k=2_000_000))  # noqa: S311 - repeatable
-    assert any(seconds(lambda: redacted([text])) < 2 for _ in range(ATTEMPTS))
+    assert any(seconds(lambda: redact_value([text])) < 2 for _ in range(ATTEMPTS))
 
 
 def test_many_secrets_take_time_in_proportion() -> None:
@@ -101,8 +101,8 @@ def test_many_secrets_take_time_in_proportion() -> None:
     many = [f"password={''.join(choose.choices(ALNUM, k=14))}" for _ in range(3200)]
 
     def is_in_proportion() -> bool:
-        base = seconds(lambda: redacted(few))
-        return seconds(lambda: redacted(many)) < 40 * base + 0.2
+        base = seconds(lambda: redact_value(few))
+        return seconds(lambda: redact_value(many)) < 40 * base + 0.2
 
     assert any(is_in_proportion() for _ in range(ATTEMPTS))
 
@@ -118,6 +118,6 @@ def test_ordinary_text_is_not_slower_than_finding_its_words() -> None:
 
     def is_as_fast() -> bool:
         base = min(seconds(lambda: words.findall(text)) for _ in range(5))
-        return min(seconds(lambda: redacted(messages)) for _ in range(5)) < 1.5 * base
+        return min(seconds(lambda: redact_value(messages)) for _ in range(5)) < 1.5 * base
 
     assert any(is_as_fast() for _ in range(ATTEMPTS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.redaction import redacted, without_broken_thinking
+from lockstitch.redaction import drop_broken_thinking, redact_value
 
 from .samples import made
 
@@ -30,7 +30,7 @@ def thinking(text: str, signature: str = "EqMB") -> dict[str, Any]:
 )
 def test_structure_is_never_touched(field: str) -> None:
     value = [{"content": [{field: TOKEN, "more": {field: made(44)}}]}]
-    assert redacted(value)[0] is value
+    assert redact_value(value)[0] is value
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_structure_is_never_touched(field: str) -> None:
 )
 def test_media_are_never_touched(media: dict[str, Any]) -> None:
     value = [{"role": "user", "content": [media]}]
-    assert redacted(value)[0] is value
+    assert redact_value(value)[0] is value
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_media_are_never_touched(media: dict[str, Any]) -> None:
     ],
 )
 def test_what_a_tool_was_given_or_gave_is_content_throughout(where: dict[str, Any]) -> None:
-    value, found = redacted([where])
+    value, found = redact_value([where])
     assert TOKEN not in json.dumps(value)
     assert {one.placeholder for one in found} == {MARK}
     assert json.loads(json.dumps(where).replace(TOKEN, MARK)) == value[0]
@@ -84,7 +84,7 @@ def test_a_field_says_what_it_holds() -> None:
             "secret": {"nested": "words"},
         }
     }
-    clean = redacted([given])[0][0]["input"]
+    clean = redact_value([given])[0][0]["input"]
     kept = ("max_tokens", "token_type", "page_token", "token", "description", "secret")
     assert all(clean[key] is given["input"][key] for key in kept)
     assert [clean[key] for key in ("password", "DB_PASSWORD_PROD")] == [
@@ -103,7 +103,7 @@ def test_arguments_in_a_string_stay_json(style: dict[str, Any]) -> None:
     }
     text = json.dumps(arguments, **style)
     call = {"type": "function_call", "call_id": "c", "name": "x", "arguments": text}
-    value, found = redacted([call])
+    value, found = redact_value([call])
     clean = json.loads(value[0]["arguments"])
     assert clean["cmd"].startswith(f'echo "{MARK}"\n')
     assert clean["n"] == 2**70
@@ -113,23 +113,23 @@ def test_arguments_in_a_string_stay_json(style: dict[str, Any]) -> None:
 
 def test_arguments_within_arguments() -> None:
     inner = json.dumps({"arguments": json.dumps({"x": TOKEN, "y": 1})})
-    value, _ = redacted([{"arguments": inner}, {"arguments": '{"clean": 1}'}])
+    value, _ = redact_value([{"arguments": inner}, {"arguments": '{"clean": 1}'}])
     assert json.loads(json.loads(value[0]["arguments"])["arguments"]) == {"x": MARK, "y": 1}
     assert value[1] == {"arguments": '{"clean": 1}'}
 
 
 def test_arguments_without_secrets_keep_every_byte() -> None:
     value = [{"arguments": '{ "a" : 1.0e2 , "b":"\\u00e9" }'}, {"arguments": "{cut"}]
-    assert redacted(value)[0] is value
+    assert redact_value(value)[0] is value
 
 
 def test_cut_arguments_are_a_text() -> None:
-    value, _ = redacted([{"arguments": f'{{"cmd": "{TOKEN}", "x'}])
+    value, _ = redact_value([{"arguments": f'{{"cmd": "{TOKEN}", "x'}])
     assert value == [{"arguments": f'{{"cmd": "{MARK}", "x'}]
 
 
 def test_keys_that_are_keys() -> None:
-    value, _ = redacted([{"input": {TOKEN: {"x": TOKEN}, "y": 1}}])
+    value, _ = redact_value([{"input": {TOKEN: {"x": TOKEN}, "y": 1}}])
     assert value == [{"input": {MARK: {"x": MARK}, "y": 1}}]
 
 
@@ -137,7 +137,7 @@ def test_what_is_clean_is_the_same_object_and_the_given_is_unchanged() -> None:
     clean, dirty = {"role": "user", "content": "hello"}, {"role": "user", "content": TOKEN}
     value = [clean, dirty, [1, None, True, 1.5, b"bytes"]]
     before = deepcopy(value)
-    new, _ = redacted(value)
+    new, _ = redact_value(value)
     assert value == before
     assert new[0] is clean
     assert new[2] is value[2]
@@ -146,15 +146,15 @@ def test_what_is_clean_is_the_same_object_and_the_given_is_unchanged() -> None:
 
 def test_places() -> None:
     value = {"messages": [{"content": [{"text": TOKEN}]}]}
-    assert [one.place for one in redacted(value)[1]] == ["messages.0.content.0.text"]
-    assert [one.place for one in redacted(value["messages"], "messages")[1]] == [
+    assert [one.place for one in redact_value(value)[1]] == ["messages.0.content.0.text"]
+    assert [one.place for one in redact_value(value["messages"], "messages")[1]] == [
         "messages.0.content.0.text"
     ]
-    assert redacted(TOKEN)[0] == MARK
+    assert redact_value(TOKEN)[0] == MARK
 
 
 def test_redactions_hold_no_secret() -> None:
-    assert TOKEN not in repr(redacted([TOKEN, {TOKEN: TOKEN}])[1])
+    assert TOKEN not in repr(redact_value([TOKEN, {TOKEN: TOKEN}])[1])
 
 
 def test_signed_thinking_is_redacted_and_reported() -> None:
@@ -166,7 +166,7 @@ def test_signed_thinking_is_redacted_and_reported() -> None:
         {"content": [{"reasoningContent": {"reasoningText": {"text": TOKEN, "signature": "s"}}}]},
         {"content": [thinking(TOKEN, signature="")]},
     ]
-    clean, found = redacted(value)
+    clean, found = redact_value(value)
     assert TOKEN not in json.dumps(clean)
     assert {one.place for one in found if one.breaks_signature} == {
         "0.content.0.thinking",
@@ -187,8 +187,8 @@ def conversation() -> list[Any]:
 
 
 def test_thinking_that_no_longer_fits_is_dropped() -> None:
-    clean, found = redacted(conversation())
-    left = without_broken_thinking(clean, found, bound=False)
+    clean, found = redact_value(conversation())
+    left = drop_broken_thinking(clean, found, bound=False)
     shorter = {"role": "assistant", "content": clean[3]["content"][1:]}
     assert left == [*clean[:3], shorter, clean[4], clean[6]]
     assert left[0] is clean[0]
@@ -196,8 +196,8 @@ def test_thinking_that_no_longer_fits_is_dropped() -> None:
 
 
 def test_thinking_behind_a_changed_prefix_is_dropped() -> None:
-    clean, found = redacted(conversation())
-    left = without_broken_thinking(clean, found)
+    clean, found = redact_value(conversation())
+    left = drop_broken_thinking(clean, found)
     kinds = [
         [block["type"] for block in message["content"]]
         for message in left
@@ -205,21 +205,21 @@ def test_thinking_behind_a_changed_prefix_is_dropped() -> None:
     ]
     assert kinds == [["thinking", "text"], ["text"], ["text"]]
     for more in ({"system": TOKEN}, {"tools": [{}, {}, {"description": TOKEN}]}):
-        clean_body, found = redacted({**more, "messages": conversation()[:2]})
-        left = without_broken_thinking(clean_body["messages"], found)
+        clean_body, found = redact_value({**more, "messages": conversation()[:2]})
+        left = drop_broken_thinking(clean_body["messages"], found)
         assert left[1]["content"] == [{"type": "text", "text": "a"}]
 
 
 def test_nothing_redacted_nothing_dropped() -> None:
     value = conversation()[:3]
-    assert without_broken_thinking(*redacted(value)) == value
+    assert drop_broken_thinking(*redact_value(value)) == value
 
 
 def test_odd_values() -> None:
     deep: Any = TOKEN
     for _ in range(100):
         deep = [deep]
-    assert MARK in json.dumps(redacted(deep)[0])
+    assert MARK in json.dumps(redact_value(deep)[0])
     for value in (
         None,
         1,
@@ -232,4 +232,4 @@ def test_odd_values() -> None:
         "\ud800",
         (1, 2),
     ):
-        redacted(value)
+        redact_value(value)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 
 from .samples import HARMLESS, KNOWN, NAMED, PASSWORD, made
 
@@ -27,7 +27,7 @@ AROUND = {
 
 
 def text_of(text: str) -> str:
-    return str(redacted([text])[0][0])
+    return str(redact_value([text])[0][0])
 
 
 def hooked(kind: str, secret: str) -> str:
@@ -38,7 +38,7 @@ def hooked(kind: str, secret: str) -> str:
 @pytest.mark.parametrize(("kind", "secret"), KNOWN_CASES)
 def test_every_format_goes_and_nothing_around_it(kind: str, secret: str, around: str) -> None:
     template = AROUND[around]
-    value, found = redacted([template.format(hooked(kind, secret))])
+    value, found = redact_value([template.format(hooked(kind, secret))])
     placeholder = f"[redacted:{kind}:1]"
     assert value == [template.format(hooked(kind, placeholder))]
     assert [(one.place, one.kind, one.placeholder) for one in found] == [("0", kind, placeholder)]
@@ -63,7 +63,7 @@ def test_what_a_name_gives_away(kind: str, template: str, secret: str) -> None:
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_is_harmless_stays(name: str) -> None:
     value = [HARMLESS[name]]
-    assert redacted(value)[0] is value
+    assert redact_value(value)[0] is value
 
 
 @pytest.mark.parametrize(
@@ -99,26 +99,26 @@ def test_hashes_and_uuids_are_secrets_where_something_calls_them_so() -> None:
 
 def test_one_secret_has_one_placeholder_and_two_have_two() -> None:
     first, second = f"ghp_{made(36, seed=1)}", f"ghp_{made(36, seed=2)}"
-    value, found = redacted([first, {"x": [f"{second} {first}"]}, f"TOKEN={first}"])
+    value, found = redact_value([first, {"x": [f"{second} {first}"]}, f"TOKEN={first}"])
     one, two = "[redacted:github-token:1]", "[redacted:github-token:2]"
     assert value == [one, {"x": [f"{two} {one}"]}, f"TOKEN={one}"]
     assert [item.place for item in found] == ["0", "1.x.0", "1.x.0", "2"]
 
 
 def test_what_a_name_told_is_replaced_where_it_has_none() -> None:
-    value, _ = redacted([f"echo {PASSWORD} | login", f"DB_PASSWORD={PASSWORD}", "hunter2"])
+    value, _ = redact_value([f"echo {PASSWORD} | login", f"DB_PASSWORD={PASSWORD}", "hunter2"])
     mark = "[redacted:password:1]"
     assert value == [f"echo {mark} | login", f"DB_PASSWORD={mark}", "hunter2"]
 
 
 def test_words_are_not_chased_through_the_history() -> None:
-    value, _ = redacted(["PASSWORD=changeit", "please changeit soon"])
+    value, _ = redact_value(["PASSWORD=changeit", "please changeit soon"])
     assert value == ["PASSWORD=[redacted:password:1]", "please changeit soon"]
 
 
 def test_numbers_go_on_behind_older_placeholders() -> None:
     old = "[redacted:github-token:7]"
-    value, _ = redacted([old, f"ghp_{made(36)}"])
+    value, _ = redact_value([old, f"ghp_{made(36)}"])
     assert value == [old, "[redacted:github-token:8]"]
 
 
@@ -140,5 +140,5 @@ def test_json_in_a_text_stays_json() -> None:
 
 def test_placeholders_are_plain() -> None:
     for secrets in KNOWN.values():
-        for one in redacted(secrets)[1]:
+        for one in redact_value(secrets)[1]:
             assert not set(one.placeholder) & set("\"'\\\n{}<>")

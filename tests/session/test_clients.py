@@ -9,10 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Service
+from lockstitch.provider.service import RequestEntry, Service, choose_rules
 from lockstitch.session.store import Store
 
 from .talk import DIALECTS, faults, results
@@ -59,14 +58,14 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "str
 
 
 @contextmanager
-def provider() -> Iterator[tuple[str, list[Entry]]]:
-    log: list[Entry] = []
-    desk = Service(chosen([]), Script(REPLIES), clock=lambda: 1_700_000_000.5, log=log.append)
+def provider() -> Iterator[tuple[str, list[RequestEntry]]]:
+    log: list[RequestEntry] = []
+    desk = Service(choose_rules([]), Script(REPLIES), clock=lambda: 1_700_000_000.5, log=log.append)
     with running(desk) as url:
         yield url, log
 
 
-def check(store: Store, log: list[Entry], *, streamed: bool) -> None:
+def check(store: Store, log: list[RequestEntry], *, streamed: bool) -> None:
     assert [(entry.status, entry.stream) for entry in log] == [(200, streamed)] * 3
     reader = store.read("s")
     assert reader.turn.state == "ended"

@@ -15,11 +15,16 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.judge import Verdict, chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Answer, Asked, Service
-from lockstitch.provider.wire import Address, Wire
+from lockstitch.provider.service import (
+    ProviderAnswer,
+    ReceivedRequest,
+    Service,
+    Verdict,
+    choose_rules,
+)
+from lockstitch.provider.wire import RequestAddress, Wire
 from tests import postgres_server
 from tests.docs.pages import DOCS, blocks
 
@@ -113,13 +118,13 @@ class Provider(Service):
     def __init__(self, program: Program) -> None:
         self.model = Model(program)
         self.refusals: list[Any] = []
-        super().__init__(chosen([]), self.model, clock=lambda: 1_700_000_000.5)
+        super().__init__(choose_rules([]), self.model, clock=lambda: 1_700_000_000.5)
 
-    def received(self, wire: Wire, data: bytes, at: Address) -> Asked:
+    def received(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
         self.model.body = json.loads(data)
         return super().received(wire, data, at)
 
-    def answered(self, asked: Asked, verdict: Verdict) -> Answer:
+    def answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         answer = super().answered(asked, verdict)
         self.refusals += [answer.body] if answer.status != 200 else []
         return answer

@@ -152,9 +152,9 @@ def _body(raw: bytes) -> bytes:
 def _redacted_lines(lines: list[bytes], redact: str) -> Iterator[bytes]:
     """Give lines without secrets: all at once, so that a secret has one placeholder in all."""
     from lockstitch.formats.lines import decode
-    from lockstitch.redaction import redacted
+    from lockstitch.redaction import redact_value
 
-    clean, found = redacted([*map(decode, lines)], personal=redact == "all")
+    clean, found = redact_value([*map(decode, lines)], personal=redact == "all")
     terminal.note(f"Redacted {several(len(found), 'place')}.")
     yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
 

@@ -11,7 +11,7 @@ from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from lockstitch.provider.replies import Script
-    from lockstitch.provider.service import Entry
+    from lockstitch.provider.service import RequestEntry
 
 _HIGHEST_PORT = 65535
 
@@ -28,14 +28,13 @@ def run(  # noqa: PLR0913 - one argument an option
     """Serve until interrupted, and return the exit status."""
     from time import time
 
+    from lockstitch.provider import load_server
     from lockstitch.provider.faults import Faults, faults_in
-    from lockstitch.provider.judge import chosen
-    from lockstitch.provider.loading import load_server
-    from lockstitch.provider.service import Records, Service
+    from lockstitch.provider.service import Records, Service, choose_rules
 
     server = load_server()
     service = Service(
-        chosen(profiles),
+        choose_rules(profiles),
         _script(reply),
         clock=time,
         log=_log_json if as_json else _log_text,
@@ -48,8 +47,7 @@ def run(  # noqa: PLR0913 - one argument an option
 
 def _script(path: str | None) -> Script:
     from lockstitch.inputs import content
-    from lockstitch.provider.replies import Script
-    from lockstitch.provider.scripts import script_in
+    from lockstitch.provider.replies import Script, script_in
 
     if path is None:
         return Script()
@@ -66,7 +64,7 @@ def _number(port: str) -> int:
 
 
 def _announce_text(url: str) -> None:
-    from lockstitch.provider.clients import addresses
+    from lockstitch.provider import addresses
 
     named = " ".join(f"{name}={value}" for name, value in addresses(url).items())
     terminal.note(f"Listening on {url} ({named})")
@@ -76,7 +74,7 @@ def _announce_json(url: str) -> None:
     _emit(url=url)
 
 
-def _log_text(entry: Entry) -> None:
+def _log_text(entry: RequestEntry) -> None:
     codes = "".join(f" {found.code} at {found.place};" for found in entry.findings).rstrip(";")
     path = terminal.harmless(entry.path)  # the model's name in it is the client's
     said = f"{entry.number} {path} {entry.status} {entry.outcome}"
@@ -86,7 +84,7 @@ def _log_text(entry: Entry) -> None:
     terminal.flush()
 
 
-def _log_json(entry: Entry) -> None:
+def _log_json(entry: RequestEntry) -> None:
     _emit(request=entry)
 
 

@@ -13,7 +13,7 @@ from lockstitch.errors import Unreadable, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lockstitch.proxy.forwarding import Event
+    from lockstitch.proxy.forwarding import ProxyEvent
     from lockstitch.proxy.server import Connect
     from lockstitch.proxy.settings import Settings
 
@@ -55,19 +55,19 @@ def run(  # noqa: PLR0913 - one keyword an option
 
 def _server() -> Callable[..., None]:
     try:
-        from lockstitch.proxy import server, workers
+        from lockstitch.proxy import server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "lockstitch":
             raise
         raise UsageError(_MISSING) from error
 
     def serve(
-        settings: Settings, ready: Callable[[str], None], log: Callable[[Event], None]
+        settings: Settings, ready: Callable[[str], None], log: Callable[[ProxyEvent], None]
     ) -> None:
         if settings.workers == 1:
             server.serve(settings, ready, log=log, connect=_connect(settings))
         else:
-            workers.serve(settings, ready, log=log, connect=_connect)
+            server.serve_from_workers(settings, ready, log=log, connect=_connect)
 
     return serve
 
@@ -87,12 +87,18 @@ def _settings(
     from msgspec import structs
 
     from lockstitch.inputs import content
-    from lockstitch.proxy.settings import Settings, Upstream, checked, parsed, token_in
+    from lockstitch.proxy.settings import (
+        Settings,
+        Upstream,
+        check_settings,
+        parse_settings,
+        token_in,
+    )
 
     settings = Settings()
     if config is not None:
         try:
-            settings = parsed(content(config).decode(), Path(config).parent)
+            settings = parse_settings(content(config).decode(), Path(config).parent)
         except (Unreadable, UnicodeDecodeError) as error:
             raise Unreadable(f"{config}: {error}") from None
         except UsageError as error:
@@ -103,7 +109,7 @@ def _settings(
     token = os.environ.get(_TOKEN, "") if token_file is None else token_in(Path(token_file))
     if token:
         fields["token"] = token
-    return checked(structs.replace(settings, **fields))
+    return check_settings(structs.replace(settings, **fields))
 
 
 def _number(text: str | None, flag: str) -> int | None:
@@ -130,14 +136,14 @@ def _announce_json(url: str) -> None:
     _emit(url=url)
 
 
-def _log_text(event: Event) -> None:
-    from lockstitch.proxy.server import is_notable, told
+def _log_text(event: ProxyEvent) -> None:
+    from lockstitch.proxy.server import describe_event, is_notable
 
     if is_notable(event) or terminal.is_verbose():
-        terminal.note(told(event))
+        terminal.note(describe_event(event))
 
 
-def _log_json(event: Event) -> None:
+def _log_json(event: ProxyEvent) -> None:
     _emit(request=event)
 
 

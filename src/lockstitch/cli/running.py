@@ -155,10 +155,10 @@ def _run_led(made: ProxyWay, url: str) -> int:
 
 
 def _settings(made: ProxyWay, record: str | None) -> Settings:
-    from lockstitch.proxy.settings import Settings, checked
+    from lockstitch.proxy.settings import Settings, check_settings
 
     given = Settings(port=0, upstreams=made.upstreams, record=record or "", grace=_GRACE)
-    return checked(given)
+    return check_settings(given)
 
 
 def _say(heard: Heard) -> None:

@@ -15,7 +15,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Subject
 from lockstitch.inspector.plans import shown
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 from lockstitch.report import OWN, Report
 
 # How long a session that was found waits for others to be told with, in seconds.
@@ -131,7 +131,7 @@ def row_of(subject: Subject, report: Report) -> dict[str, Any]:
     summary = sessions.summarized(report)
     is_own = report.format == OWN
     title = summary.title or (report.session if is_own else "") or ""
-    [title], _ = redacted([title])
+    [title], _ = redact_value([title])
     return {
         "id": subject.id,
         "title": title,

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
 from lockstitch.rules.rule import place_order
@@ -75,7 +75,7 @@ def compared(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any
     in_order = sorted(found, key=lambda one: (place_order(one.place), one.before is None))
     shown = in_order[:MOST_RECORDS]
     values = [[_decoded(one.before), _decoded(one.after)] for one in shown]
-    clean = values if reveal else redacted(values)[0]
+    clean = values if reveal else redact_value(values)[0]
     return [
         {
             "place": one.place,

@@ -13,7 +13,7 @@ from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Reading, Subject
 from lockstitch.inspector.rows import Row, shortened
 from lockstitch.journal.searching import Words
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 from lockstitch.rules import RULES, Finding
 from lockstitch.sessions.summary import problems
 
@@ -44,7 +44,7 @@ class Shelf:
     def read(self, subject: Subject) -> View:
         """Read a session now."""
         reading = actions.read(subject)
-        masked, _ = redacted(reading.timeline.rows)
+        masked, _ = redact_value(reading.timeline.rows)
         view = self._views[subject.id] = View(next(self._numbers), reading, masked)
         self._views.move_to_end(subject.id)
         while len(self._views) > _KEPT:

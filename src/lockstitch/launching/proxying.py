@@ -23,7 +23,7 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.processes import ending_with
 
 if TYPE_CHECKING:
-    from lockstitch.proxy.forwarding import Event
+    from lockstitch.proxy.forwarding import ProxyEvent
     from lockstitch.proxy.settings import Settings
 
 _MISSING = "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
@@ -121,16 +121,16 @@ def require_installed() -> None:
 def main() -> None:
     """Serve until standard input closes; its first line holds the settings."""
     from lockstitch.proxy.server import Served, recorder_at, until_stopped  # noqa: PLC0415 - heavy
-    from lockstitch.proxy.settings import Settings, checked  # noqa: PLC0415 - as above
+    from lockstitch.proxy.settings import Settings, check_settings  # noqa: PLC0415 - as above
 
     prepare = ending_with(int(sys.argv[1]))
     if prepare is not None:
         prepare()
-    settings = checked(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
+    settings = check_settings(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
     if os.getppid() != int(sys.argv[1]):
         return
 
-    def log(event: Event) -> None:
+    def log(event: ProxyEvent) -> None:
         told = ProxyLine(event.repaired, event.error, event.status)
         if told.repaired or told.error:
             os.write(sys.stderr.fileno(), msgspec.json.encode(told) + b"\n")

@@ -8,14 +8,14 @@ from typing import Any
 
 from lockstitch.provider.wire import (
     COUNT,
-    Refusal,
-    Route,
-    Turn,
+    AnsweredTurn,
+    ApiRoute,
+    ErrorReply,
     Wire,
-    event,
     json_of,
-    names,
     pieces,
+    sse_event,
+    tool_names,
 )
 
 _EMPTY: dict[str, dict[str, Any]] = {
@@ -42,20 +42,20 @@ _FAILURES = {
 }
 
 
-class Anthropic(Wire):
+class AnthropicApi(Wire):
     """``POST /v1/messages``."""
 
     dialect = "anthropic"
-    routes = (Route("/v1/messages"), Route("/v1/messages/count_tokens", COUNT))
+    routes = (ApiRoute("/v1/messages"), ApiRoute("/v1/messages/count_tokens", COUNT))
     paths = re.compile(r"/v1/(messages|complete)\b")
     required = ("model", "max_tokens", "messages")
     list_key = "messages"
     failures = _FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
-        return names(body.get("tools"), "name")
+        return tool_names(body.get("tools"), "name")
 
-    def whole(self, turn: Turn) -> dict[str, Any]:
+    def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         usage = {"input_tokens": turn.input_tokens, "output_tokens": turn.output_tokens}
         return {
             **_opening(turn),
@@ -64,24 +64,24 @@ class Anthropic(Wire):
             "usage": usage,
         }
 
-    def stream(self, turn: Turn) -> Iterator[bytes]:
-        yield event({"type": "message_start", "message": _opening(turn)})
-        yield event({"type": "ping"})
+    def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
+        yield sse_event({"type": "message_start", "message": _opening(turn)})
+        yield sse_event({"type": "ping"})
         for index, block in enumerate(_blocks(turn)):
             yield from _block_events(index, block)
-        yield event(
+        yield sse_event(
             {
                 "type": "message_delta",
                 "delta": {"stop_reason": _stop_reason(turn), "stop_sequence": None},
                 "usage": {"output_tokens": turn.output_tokens},
             }
         )
-        yield event({"type": "message_stop"})
+        yield sse_event({"type": "message_stop"})
 
-    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
         error = {"type": _KINDS.get(status, _OTHER), "message": text}
         body = {"type": "error", "error": error, "request_id": f"req_{ident}"}
-        return Refusal(body, {"request-id": f"req_{ident}"})
+        return ErrorReply(body, {"request-id": f"req_{ident}"})
 
     def lacks(self, field: str) -> str:
         return f"{field}: Field required"
@@ -90,7 +90,7 @@ class Anthropic(Wire):
         return "The request body is not valid JSON."
 
 
-def _opening(turn: Turn) -> dict[str, Any]:
+def _opening(turn: AnsweredTurn) -> dict[str, Any]:
     return {
         "id": f"msg_{turn.ident}",
         "type": "message",
@@ -103,7 +103,7 @@ def _opening(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _blocks(turn: Turn) -> list[dict[str, Any]]:
+def _blocks(turn: AnsweredTurn) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if turn.reply.thinking:
         said = turn.reply.thinking
@@ -116,17 +116,17 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
     return blocks
 
 
-def _stop_reason(turn: Turn) -> str:
+def _stop_reason(turn: AnsweredTurn) -> str:
     return "tool_use" if turn.reply.calls else "end_turn"
 
 
 def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
     """One block: an empty one first, then what belongs in it bit by bit."""
     empty = {**block, **_EMPTY[block["type"]]}
-    yield event({"type": "content_block_start", "index": index, "content_block": empty})
+    yield sse_event({"type": "content_block_start", "index": index, "content_block": empty})
     for delta in _deltas(block):
-        yield event({"type": "content_block_delta", "index": index, "delta": delta})
-    yield event({"type": "content_block_stop", "index": index})
+        yield sse_event({"type": "content_block_delta", "index": index, "delta": delta})
+    yield sse_event({"type": "content_block_stop", "index": index})
 
 
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:

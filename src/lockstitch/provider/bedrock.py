@@ -11,14 +11,14 @@ from lockstitch.dialects.bedrock.event_stream import MEDIA_TYPE, encode_event
 from lockstitch.provider.wire import (
     ANSWER,
     STREAM,
-    Address,
-    Refusal,
-    Route,
-    Turn,
+    AnsweredTurn,
+    ApiRoute,
+    ErrorReply,
+    RequestAddress,
     Wire,
     json_of,
-    names,
     pieces,
+    tool_names,
 )
 
 _KINDS = {
@@ -40,13 +40,13 @@ _FAILURES = {
 }
 
 
-class Bedrock(Wire):
+class BedrockApi(Wire):
     """``POST /model/{modelId}/converse`` and ``/converse-stream``."""
 
     dialect = "bedrock"
     routes = (
-        Route("/model/{model}/converse", ANSWER),
-        Route("/model/{model}/converse-stream", STREAM),
+        ApiRoute("/model/{model}/converse", ANSWER),
+        ApiRoute("/model/{model}/converse-stream", STREAM),
     )
     paths = re.compile(r"/model/")
     required = ("messages",)
@@ -55,23 +55,25 @@ class Bedrock(Wire):
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         config = body.get("toolConfig")
-        return names(config.get("tools") if isinstance(config, dict) else None, "toolSpec", "name")
+        return tool_names(
+            config.get("tools") if isinstance(config, dict) else None, "toolSpec", "name"
+        )
 
-    def whole(self, turn: Turn) -> dict[str, Any]:
+    def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         message = {"role": "assistant", "content": _blocks(turn)}
         return {"output": {"message": message}, "stopReason": _stop_reason(turn), **_cost(turn)}
 
-    def stream(self, turn: Turn) -> Iterator[bytes]:
+    def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
         for name, fields in _events(turn):
             yield encode_event(name, json.dumps(fields).encode())
 
-    def media_type(self, at: Address) -> str:
+    def media_type(self, at: RequestAddress) -> str:
         return MEDIA_TYPE
 
-    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
         kind = _KINDS.get(status, "ValidationException")
         headers = {"x-amzn-errortype": kind, "x-amzn-requestid": ident}
-        return Refusal({"message": text}, headers)
+        return ErrorReply({"message": text}, headers)
 
     def lacks(self, field: str) -> str:
         return (
@@ -83,7 +85,7 @@ class Bedrock(Wire):
         return "The request body is not valid JSON."
 
 
-def _blocks(turn: Turn) -> list[dict[str, Any]]:
+def _blocks(turn: AnsweredTurn) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     reply = turn.reply
     if reply.thinking:
@@ -97,11 +99,11 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
     return blocks
 
 
-def _stop_reason(turn: Turn) -> str:
+def _stop_reason(turn: AnsweredTurn) -> str:
     return "tool_use" if turn.reply.calls else "end_turn"
 
 
-def _cost(turn: Turn) -> dict[str, Any]:
+def _cost(turn: AnsweredTurn) -> dict[str, Any]:
     usage = {
         "inputTokens": turn.input_tokens,
         "outputTokens": turn.output_tokens,
@@ -110,7 +112,7 @@ def _cost(turn: Turn) -> dict[str, Any]:
     return {"usage": usage, "metrics": {"latencyMs": 1}}
 
 
-def _events(turn: Turn) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(turn: AnsweredTurn) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "messageStart", {"role": "assistant"}
     for index, block in enumerate(_blocks(turn)):
         at = {"contentBlockIndex": index}

@@ -1,9 +1,13 @@
-"""What can go wrong to order: a few words say which fault, where in the answer, and how often."""
+"""What can go wrong to order: a few words say which fault, where in the answer, and how often.
+
+How an answer goes out: its bytes, the silences between them, and where it breaks off.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from enum import Enum
 from typing import Any
 
 from msgspec import Struct, structs
@@ -16,7 +20,7 @@ _LOWEST_STATUS, _HIGHEST_STATUS = 400, 599
 _TOO_MANY = 429
 
 
-class Fault(Struct, frozen=True, kw_only=True):
+class InjectedFault(Struct, frozen=True, kw_only=True):
     """One fault, or several at once.
 
     ``drop``: the connection is closed before any byte.
@@ -58,20 +62,20 @@ class Fault(Struct, frozen=True, kw_only=True):
         return {} if seconds is None else {"retry-after": str(seconds)}
 
 
-NONE = Fault()
+NONE = InjectedFault()
 
 
 class Faults:
     """The faults for all requests: each request meets the first one that is meant for it."""
 
-    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self, faults: Iterable[InjectedFault] = ()) -> None:
         self._left = list(faults)
 
-    def replace(self, faults: Iterable[Fault]) -> None:
+    def replace(self, faults: Iterable[InjectedFault]) -> None:
         """Let these happen from now on, and no others."""
         self._left = list(faults)
 
-    def take(self, *, summary: bool) -> Fault:
+    def take(self, *, summary: bool) -> InjectedFault:
         """Return the fault that the next request meets; ``summary`` is whether it is for one."""
         for index, fault in enumerate(self._left):
             if fault.only == SUMMARIES and not summary:
@@ -84,12 +88,12 @@ class Faults:
         return NONE
 
 
-def faults_in(text: str) -> list[Fault]:
+def faults_in(text: str) -> list[InjectedFault]:
     """Read faults for all requests, with commas between them."""
     return [fault_in(part) for part in text.split(",") if part.strip()]
 
 
-def fault_in(text: str) -> Fault:
+def fault_in(text: str) -> InjectedFault:
     """Read one fault, such as ``stall=5 after=3``; raise UsageError for what is none."""
     given: dict[str, Any] = {}
     for word in text.split():
@@ -102,7 +106,7 @@ def fault_in(text: str) -> Fault:
         given[field] = reader(name, value)
     if given and not given.keys() & _FAULTS:
         raise UsageError(f"{text!r} names no fault, only when one shall happen")
-    return Fault(words=" ".join(text.split()), **given)
+    return InjectedFault(words=" ".join(text.split()), **given)
 
 
 def _switch(name: str, value: str) -> bool:
@@ -173,3 +177,40 @@ _READERS = {
     "times": _times,
 }
 _FAULTS = _READERS.keys() - {"retry_after", "after", "only", "times"}
+
+
+class Silence(Struct, frozen=True):
+    """So many seconds without a byte."""
+
+    seconds: float
+
+
+class DeliveryEnd(Enum):
+    """How an answer ended: whole, cut off to order, or because its client went away."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+    GONE = "gone"
+
+
+Step = bytes | Silence | DeliveryEnd
+
+
+def delivery_steps(events: Iterable[bytes], fault: InjectedFault) -> Iterator[Step]:
+    """Yield what happens to the body of an answer, one step after the other."""
+    left = fault.cut_bytes
+    for number, event in enumerate(events):
+        if fault.cut is not None and number >= fault.cut:
+            yield DeliveryEnd.CUT
+            return
+        if number and fault.slow:
+            yield Silence(fault.slow)
+        if left is not None and len(event) >= left:
+            yield event[:left]
+            yield DeliveryEnd.CUT
+            return
+        left = None if left is None else left - len(event)
+        yield event
+        if fault.stall is not None and number + 1 == fault.after:
+            yield Silence(fault.stall)
+    yield DeliveryEnd.WHOLE

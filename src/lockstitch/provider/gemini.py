@@ -11,13 +11,13 @@ from lockstitch.provider.wire import (
     ANSWER,
     COUNT,
     STREAM,
-    Address,
-    Refusal,
-    Route,
-    Turn,
+    AnsweredTurn,
+    ApiRoute,
+    ErrorReply,
+    RequestAddress,
     Wire,
-    names,
     pieces,
+    tool_names,
 )
 
 SSE = "sse"
@@ -41,14 +41,14 @@ _FAILURES = {
 }
 
 
-class Gemini(Wire):
+class GeminiApi(Wire):
     """``POST /v1beta/models/{model}:generateContent`` and its siblings."""
 
     dialect = "gemini"
     routes = (
-        Route(_MODEL + ":generateContent", ANSWER),
-        Route(_MODEL + ":streamGenerateContent", STREAM),
-        Route(_MODEL + ":countTokens", COUNT),
+        ApiRoute(_MODEL + ":generateContent", ANSWER),
+        ApiRoute(_MODEL + ":streamGenerateContent", STREAM),
+        ApiRoute(_MODEL + ":countTokens", COUNT),
     )
     paths = re.compile(r"/v1(beta|alpha)|/v1[a-z0-9]*(/.*)?/models/[^/]*:")
     required = ("contents",)
@@ -60,13 +60,13 @@ class Gemini(Wire):
         found: set[str] = set()
         for tool in offered if isinstance(offered, list) else ():
             for key in ("functionDeclarations", "function_declarations"):
-                found |= names(tool.get(key) if isinstance(tool, dict) else None, "name")
+                found |= tool_names(tool.get(key) if isinstance(tool, dict) else None, "name")
         return found
 
-    def whole(self, turn: Turn) -> dict[str, Any]:
+    def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         return _chunk(turn, _parts(turn), last=True)
 
-    def stream(self, turn: Turn) -> Iterator[bytes]:
+    def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
         if turn.at.framing == SSE:
             yield from (b"data: %s\r\n\r\n" % json.dumps(c).encode() for c in _chunks(turn))
             return
@@ -76,7 +76,7 @@ class Gemini(Wire):
             lead = b"\n,\r\n"
         yield b"\n]\n"
 
-    def media_type(self, at: Address) -> str:
+    def media_type(self, at: RequestAddress) -> str:
         return "text/event-stream" if at.framing == SSE else "application/json"
 
     def counted(self, tokens: int) -> dict[str, Any]:
@@ -86,9 +86,9 @@ class Gemini(Wire):
         wrapped = body.get("generateContentRequest", body.get("generate_content_request"))
         return wrapped if isinstance(wrapped, dict) else body
 
-    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
         kind = _STATUSES.get(status, "INVALID_ARGUMENT")
-        return Refusal({"error": {"code": status, "message": text, "status": kind}})
+        return ErrorReply({"error": {"code": status, "message": text, "status": kind}})
 
     def lacks(self, field: str) -> str:
         return f"* GenerateContentRequest.{field}: {field} is not specified\n"
@@ -97,7 +97,7 @@ class Gemini(Wire):
         return "Invalid JSON payload received. Unexpected token."
 
 
-def _parts(turn: Turn) -> list[dict[str, Any]]:
+def _parts(turn: AnsweredTurn) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     reply = turn.reply
     if reply.thinking:
@@ -115,7 +115,7 @@ def _parts(turn: Turn) -> list[dict[str, Any]]:
     return parts
 
 
-def _chunk(turn: Turn, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+def _chunk(turn: AnsweredTurn, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if last:
         candidate["finishReason"] = "STOP"
@@ -131,7 +131,7 @@ def _chunk(turn: Turn, parts: list[dict[str, Any]], *, last: bool) -> dict[str, 
     }
 
 
-def _chunks(turn: Turn) -> Iterator[dict[str, Any]]:
+def _chunks(turn: AnsweredTurn) -> Iterator[dict[str, Any]]:
     """Yield responses that each hold a piece; a text comes in bits, a call in one."""
     bits = [bit for part in _parts(turn) for bit in _bits(part)]
     for number, bit in enumerate(bits, 1):

@@ -12,11 +12,9 @@ from contextlib import contextmanager, suppress
 from aiohttp import web
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.delivery import End, Silence, steps
-from lockstitch.provider.faults import Fault
-from lockstitch.provider.judge import WIRES, wire_at
-from lockstitch.provider.service import Answer, Asked, Service
-from lockstitch.provider.wire import Address, Route, Wire, ident_of
+from lockstitch.provider.faults import DeliveryEnd, InjectedFault, Silence, delivery_steps
+from lockstitch.provider.service import WIRES, ProviderAnswer, ReceivedRequest, Service, wire_at
+from lockstitch.provider.wire import ApiRoute, RequestAddress, Wire, ident_of
 
 HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")
@@ -93,11 +91,11 @@ def _address(runner: web.AppRunner) -> str:
     return f"http://{HOST}:{runner.addresses[0][1]}"
 
 
-def _handler(service: Service, wire: Wire, route: Route) -> Handler:
+def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         _require_json(request)
         model = request.match_info.get("model", "")
-        at = Address(request.path, route.asks, model, request.query.get("alt", ""))
+        at = RequestAddress(request.path, route.asks, model, request.query.get("alt", ""))
         answer = await _answer(service, service.received(wire, await request.read(), at))
         delivery = _Delivery(request, answer.fault)
         try:
@@ -113,7 +111,7 @@ def _handler(service: Service, wire: Wire, route: Route) -> Handler:
     return handle
 
 
-async def _answer(service: Service, asked: Asked) -> Answer:
+async def _answer(service: Service, asked: ReceivedRequest) -> ProviderAnswer:
     """Answer a request; while a large one is judged, others are served."""
     if len(asked.data) > _LARGE:
         verdict = await asyncio.to_thread(service.judged, asked)
@@ -125,10 +123,10 @@ async def _answer(service: Service, asked: Asked) -> Answer:
 class _Delivery:
     """One answer on its way to the client, with what goes wrong on it; ``end`` is how it ended."""
 
-    def __init__(self, request: web.Request, fault: Fault) -> None:
+    def __init__(self, request: web.Request, fault: InjectedFault) -> None:
         self._request = request
         self._fault = fault
-        self.end = End.GONE
+        self.end = DeliveryEnd.GONE
 
     async def send(
         self, status: int, headers: Mapping[str, str], events: Iterable[bytes], size: int | None
@@ -139,28 +137,28 @@ class _Delivery:
         try:
             self.end = await self._sent(response, events)
         except ConnectionError:
-            self.end = End.GONE
-        if self.end is End.CUT and self._request.transport is not None:
+            self.end = DeliveryEnd.GONE
+        if self.end is DeliveryEnd.CUT and self._request.transport is not None:
             self._request.transport.close()
         return response
 
-    async def _sent(self, response: web.StreamResponse, events: Iterable[bytes]) -> End:
+    async def _sent(self, response: web.StreamResponse, events: Iterable[bytes]) -> DeliveryEnd:
         fault = self._fault
         if fault.stall is not None and not fault.after:
             await self._pause(fault.stall)
         if fault.drop:
-            return End.CUT
+            return DeliveryEnd.CUT
         await response.prepare(self._request)
-        for step in steps(events, fault):
+        for step in delivery_steps(events, fault):
             if isinstance(step, Silence):
                 await self._pause(step.seconds)
             elif isinstance(step, bytes):
                 await response.write(step)
-            elif step is End.CUT:
+            elif step is DeliveryEnd.CUT:
                 await response.write(b"")  # the head, if nothing else was sent
                 return step
         await response.write_eof()
-        return End.WHOLE
+        return DeliveryEnd.WHOLE
 
     async def _pause(self, seconds: float) -> None:
         """Send nothing for a while; raise ConnectionResetError if the client goes away."""

@@ -1,33 +1,122 @@
-"""The provider without its sockets: each request is kept if wished, judged, answered and logged."""
+"""The provider without its sockets: each request is kept if wished, judged, answered and logged.
+
+Whether a request would be accepted; if not, with which words it would be refused.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from lockstitch.conversation.parts import TEXT, USER
+from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.errors import LockstitchError
-from lockstitch.provider.delivery import End
-from lockstitch.provider.faults import NONE, Fault, Faults
-from lockstitch.provider.judge import Verdict, judge
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.heal import check
+from lockstitch.provider.anthropic import AnthropicApi
+from lockstitch.provider.bedrock import BedrockApi
+from lockstitch.provider.faults import NONE, DeliveryEnd, Faults, InjectedFault
+from lockstitch.provider.gemini import GeminiApi
+from lockstitch.provider.openai import ChatApi, ResponsesApi
 from lockstitch.provider.replies import Incoming, Reply, Script
 from lockstitch.provider.wire import (
     COUNT,
     INVALID,
     STREAM,
-    Address,
-    Turn,
+    AnsweredTurn,
+    RequestAddress,
     Wire,
     ident_of,
     tokens_in,
 )
-from lockstitch.rules import Finding
+from lockstitch.rules import ERROR, Finding
+
+WIRES: tuple[Wire, ...] = (
+    AnthropicApi(),
+    ChatApi(),
+    ResponsesApi(),
+    GeminiApi(),
+    BedrockApi(),
+)
+
+
+class Verdict(Struct, frozen=True):
+    """What came of one request; ``refusal`` is the text it is refused with."""
+
+    body: Mapping[str, Any] = {}
+    findings: tuple[Finding, ...] = ()
+    refusal: str | None = None
+
+
+def choose_rules(profiles: list[str]) -> dict[str, str]:
+    """Return the rules each API is judged by: its own, or those of a profile that was named."""
+    rules = {wire.dialect: wire.dialect for wire in WIRES}
+    for name in profiles:
+        dialect = profile_named(name).dialect
+        if dialect not in rules:
+            raise UsageError(f"the provider speaks {', '.join(rules)}, not {dialect}")
+        rules[dialect] = name
+    return rules
+
+
+def wire_at(path: str) -> Wire | None:
+    """Return the API that a path belongs to, also if there is nothing at that path."""
+    return next((wire for wire in WIRES if wire.paths.match(path)), None)
+
+
+def judge(data: bytes, wire: Wire, profile: str, at: RequestAddress) -> Verdict:
+    """Judge one request body that came to an address."""
+    body = _decoded(data)
+    if body is None:
+        return Verdict(refusal=wire.not_json())
+    body = wire.request_in(body)
+    asks_for_count = at.asks == COUNT
+    required = [name for name in wire.required if not (asks_for_count and name == "max_tokens")]
+    missing = next((name for name in required if body.get(name) is None), None)
+    if missing is not None:
+        return Verdict(body, refusal=wire.lacks(missing))
+    return _examined(body, wire, profile, at.model or None)
+
+
+def _examined(body: dict[str, Any], wire: Wire, profile: str, model: str | None) -> Verdict:
+    if isinstance(body[wire.list_key], str) and wire.dialect == "openai-responses":
+        return Verdict(body)
+    try:
+        findings = check(body, profile, model=model)
+    except LockstitchError as error:
+        return Verdict(body, refusal=str(error))
+    except RecursionError:
+        return Verdict(body, refusal=f"{wire.list_key}: nested too deeply")
+    texts = (found.error or found.message for found in findings if found.severity == ERROR)
+    return Verdict(body, tuple(findings), next(texts, None))
+
+
+def _decoded(data: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a body, or None; what only msgspec refuses is for the rules."""
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        body = _lenient(data)
+    return body if isinstance(body, dict) else None
+
+
+def _lenient(data: bytes) -> Any:
+    try:
+        return json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)
+
 
 ACCEPTED, REFUSED = "accepted", "refused"
 _NOTHING_SENT = 0
@@ -35,7 +124,7 @@ _BROKEN_SCRIPT = 500
 _SUMMARY = re.compile(r"\bsummar(?:y|ise|ize)", re.IGNORECASE)
 
 
-class Entry(Struct, frozen=True):
+class RequestEntry(Struct, frozen=True):
     """A line of the log: what came and what became of it, never what it said.
 
     ``status`` is 0 where the connection was dropped, ``fault`` what went wrong to order.
@@ -53,23 +142,23 @@ class Entry(Struct, frozen=True):
     fault: str = ""
 
 
-class Answer(Struct, frozen=True):
+class ProviderAnswer(Struct, frozen=True):
     """What goes back: a status with a body, or a turn to be streamed, and what goes wrong."""
 
     status: int
     body: dict[str, Any] = {}
-    turn: Turn | None = None
+    turn: AnsweredTurn | None = None
     headers: dict[str, str] = {}
-    fault: Fault = NONE
+    fault: InjectedFault = NONE
     number: int = 0
 
 
-class Asked(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """A request that came, and where it was kept."""
 
     wire: Wire
     data: bytes
-    at: Address
+    at: RequestAddress
     record: str | None
 
 
@@ -106,9 +195,9 @@ class Service:
         script: Script,
         *,
         clock: Callable[[], float],
-        log: Callable[[Entry], None] | None = None,
-        seen: Callable[[Entry, Mapping[str, Any]], None] | None = None,
-        ended: Callable[[int, End], None] | None = None,
+        log: Callable[[RequestEntry], None] | None = None,
+        seen: Callable[[RequestEntry, Mapping[str, Any]], None] | None = None,
+        ended: Callable[[int, DeliveryEnd], None] | None = None,
         records: Records | None = None,
         faults: Faults | None = None,
     ) -> None:
@@ -122,46 +211,48 @@ class Service:
         self._faults = faults or Faults()
         self._number = 0
 
-    def received(self, wire: Wire, data: bytes, at: Address) -> Asked:
+    def received(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
         """Take a request that came to an address."""
         name = f"{wire.dialect}-count" if at.asks == COUNT else wire.dialect
         record = None if self._records is None else self._records.keep(name, data)
-        return Asked(wire, data, at, record)
+        return ReceivedRequest(wire, data, at, record)
 
-    def judged(self, asked: Asked) -> Verdict:
+    def judged(self, asked: ReceivedRequest) -> Verdict:
         """Judge a request; it touches nothing of the service, so that a thread may do it."""
         return judge(asked.data, asked.wire, self._rules[asked.wire.dialect], asked.at)
 
-    def answered(self, asked: Asked, verdict: Verdict) -> Answer:
+    def answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         """Answer a request that was judged."""
         wire, data = asked.wire, asked.data
         self._number += 1
         answer = self._refused(wire, data, verdict)
         if answer is None and asked.at.asks == COUNT:
-            answer = Answer(200, wire.counted(tokens_in(data)), number=self._number)
+            answer = ProviderAnswer(200, wire.counted(tokens_in(data)), number=self._number)
         elif answer is None:
             answer = self._answered(asked, verdict)
         self._note(asked, verdict, answer)
         return answer
 
-    def ended(self, answer: Answer, end: End) -> None:
+    def ended(self, answer: ProviderAnswer, end: DeliveryEnd) -> None:
         """Take note of how an answer came to its end."""
         if self._ended is not None:
             self._ended(answer.number, end)
 
-    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> Answer | None:
+    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> ProviderAnswer | None:
         if verdict.refusal is None:
             return None
         return self._error(wire, data, INVALID, verdict.refusal)
 
     def _error(
-        self, wire: Wire, data: bytes, status: int, text: str, fault: Fault = NONE
-    ) -> Answer:
+        self, wire: Wire, data: bytes, status: int, text: str, fault: InjectedFault = NONE
+    ) -> ProviderAnswer:
         refusal = wire.refusal(status, text, ident_of(data))
         headers = {**refusal.headers, **fault.headers}
-        return Answer(status, refusal.body, headers=headers, fault=fault, number=self._number)
+        return ProviderAnswer(
+            status, refusal.body, headers=headers, fault=fault, number=self._number
+        )
 
-    def _answered(self, asked: Asked, verdict: Verdict) -> Answer:
+    def _answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         wire, data, at = asked.wire, asked.data, asked.at
         try:
             reply, fault = self._chosen(self._incoming(asked, verdict.body))
@@ -170,13 +261,15 @@ class Service:
         if fault.status:
             return self._error(wire, data, fault.status, wire.failure(fault.status), fault)
         created = int(self._clock())
-        turn = Turn(verdict.body, reply, at, ident_of(data), created, tokens_in(data), fault.ids)
+        turn = AnsweredTurn(
+            verdict.body, reply, at, ident_of(data), created, tokens_in(data), fault.ids
+        )
         status = _NOTHING_SENT if fault.drop else 200
         if at.asks == STREAM or verdict.body.get("stream"):
-            return Answer(status, turn=turn, fault=fault, number=self._number)
-        return Answer(status, wire.whole(turn), fault=fault, number=self._number)
+            return ProviderAnswer(status, turn=turn, fault=fault, number=self._number)
+        return ProviderAnswer(status, wire.whole(turn), fault=fault, number=self._number)
 
-    def _chosen(self, request: Incoming) -> tuple[Reply, Fault]:
+    def _chosen(self, request: Incoming) -> tuple[Reply, InjectedFault]:
         """Return the reply to a request and what goes wrong with it.
 
         A fault for all requests that breaks an answer uses up no reply: the client asks again.
@@ -187,7 +280,7 @@ class Service:
         reply = self._script.reply(request)
         return reply, reply.parsed_fault if reply.fault else fault
 
-    def _incoming(self, asked: Asked, body: Mapping[str, Any]) -> Incoming:
+    def _incoming(self, asked: ReceivedRequest, body: Mapping[str, Any]) -> Incoming:
         wire = asked.wire
         tools = frozenset(wire.tools(body))
         messages = body.get(wire.list_key)
@@ -202,11 +295,11 @@ class Service:
             is_summary=not tools or _asks_for_summary(wire.dialect, messages),
         )
 
-    def _note(self, asked: Asked, verdict: Verdict, answer: Answer) -> None:
+    def _note(self, asked: ReceivedRequest, verdict: Verdict, answer: ProviderAnswer) -> None:
         if self._log is None and self._seen is None:
             return
         messages = verdict.body.get(asked.wire.list_key)
-        entry = Entry(
+        entry = RequestEntry(
             number=self._number,
             path=asked.at.path,
             dialect=asked.wire.dialect,

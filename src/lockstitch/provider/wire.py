@@ -22,7 +22,7 @@ _PIECE = 12
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
-class Route(Struct, frozen=True):
+class ApiRoute(Struct, frozen=True):
     """One address of an API, as a pattern, and what is asked for there.
 
     With ``ANSWER`` the body may still ask for a stream. A ``{model}`` in the pattern names the
@@ -33,7 +33,7 @@ class Route(Struct, frozen=True):
     asks: str = ANSWER
 
 
-class Address(Struct, frozen=True):
+class RequestAddress(Struct, frozen=True):
     """Where a request came, and what that says of it.
 
     ``framing`` is how a stream shall be framed, where the address of the request chooses.
@@ -45,19 +45,19 @@ class Address(Struct, frozen=True):
     framing: str = ""
 
 
-class Refusal(Struct, frozen=True):
+class ErrorReply(Struct, frozen=True):
     """The body of an error and the headers that go with it."""
 
     body: dict[str, Any]
     headers: dict[str, str] = {}
 
 
-class Turn(Struct, frozen=True):
+class AnsweredTurn(Struct, frozen=True):
     """One accepted request and the answer to it."""
 
     body: Mapping[str, Any]
     reply: Reply
-    at: Address
+    at: RequestAddress
     ident: str
     created: int
     input_tokens: int
@@ -94,7 +94,7 @@ class Wire(ABC):
     """
 
     dialect: ClassVar[str]
-    routes: ClassVar[tuple[Route, ...]]
+    routes: ClassVar[tuple[ApiRoute, ...]]
     paths: ClassVar[re.Pattern[str]]
     required: ClassVar[tuple[str, ...]]
     list_key: ClassVar[str]
@@ -106,15 +106,15 @@ class Wire(ABC):
         """Return the names of the tools that a request offers."""
 
     @abstractmethod
-    def whole(self, turn: Turn) -> dict[str, Any]:
+    def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         """Return the answer in one piece."""
 
     @abstractmethod
-    def stream(self, turn: Turn) -> Iterator[bytes]:
+    def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
         """Return the answer event by event."""
 
     @abstractmethod
-    def refusal(self, status: int, text: str, ident: str) -> Refusal:
+    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
         """Return an error as the API spells it."""
 
     def failure(self, status: int) -> str:
@@ -137,7 +137,7 @@ class Wire(ABC):
         """Return the request in a body; a request for a count may be wrapped."""
         return body
 
-    def media_type(self, at: Address) -> str:
+    def media_type(self, at: RequestAddress) -> str:
         """Return the content type of a stream."""
         return "text/event-stream"
 
@@ -167,12 +167,12 @@ def pieces(text: str) -> Iterator[str]:
         yield text[start : start + _PIECE]
 
 
-def event(data: Mapping[str, Any]) -> bytes:
+def sse_event(data: Mapping[str, Any]) -> bytes:
     """One server-sent event, named after its type."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def names(tools: Any, *path: str) -> set[str]:
+def tool_names(tools: Any, *path: str) -> set[str]:
     """Return the names under a path in each of some declared tools."""
     found = set()
     for tool in tools if isinstance(tools, list) else ():

@@ -14,12 +14,25 @@ from aiohttp import web
 from msgspec import Struct, structs
 from yarl import URL
 
-from lockstitch.proxy import answers, encodings, headers, metrics
-from lockstitch.proxy.aiming import aimed
-from lockstitch.proxy.healing import Decision, decided, healed, quickly, read
-from lockstitch.proxy.interfaces import Exchange, Recorder
-from lockstitch.proxy.recorded import NotKept, Passage, Replayed, Source, chunks
-from lockstitch.proxy.routes import Route, is_sound, route_of
+from lockstitch.proxy import http, metrics, routes
+from lockstitch.proxy.healing import (
+    HealDecision,
+    decide,
+    decide_quickly,
+    heal_body,
+    look_again,
+    read_body,
+)
+from lockstitch.proxy.recorded import (
+    BodySource,
+    NotKept,
+    Passage,
+    RecordedExchange,
+    Recorder,
+    Replayed,
+    chunks,
+)
+from lockstitch.proxy.routes import ProxyRoute, is_sound, route_of
 from lockstitch.proxy.settings import (
     Settings,
     Target,
@@ -27,7 +40,7 @@ from lockstitch.proxy.settings import (
     upstream_for,
     without_prefix,
 )
-from lockstitch.proxy.signing import Credentials, signed
+from lockstitch.proxy.signing import Credentials, sign
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -46,7 +59,7 @@ _NO_DEFAULTS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _UNCOUNTED = "count_tokens"
 
 
-class Event(Struct, frozen=True):
+class ProxyEvent(Struct, frozen=True):
     """A line of the log: what came, what became of it, and where; never what it said."""
 
     route: str
@@ -59,10 +72,10 @@ class Event(Struct, frozen=True):
     error: str = ""
 
 
-Log = Callable[[Event], None]
+Log = Callable[[ProxyEvent], None]
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request is answered here and goes nowhere."""
 
     def __init__(self, status: int, text: str, kind: str = "refused") -> None:
@@ -88,17 +101,17 @@ class _Body(aiohttp.Payload):
         await writer.write(self._value)
 
 
-class Asked(Struct):
+class ServedRequest(Struct):
     """A request while it is served."""
 
     request: web.BaseRequest
-    route: Route
+    route: ProxyRoute
     target: Target
     query: str
-    headers: headers.Headers
+    headers: http.Headers
     data: bytes = b""
-    decision: Decision = Decision(b"")
-    exchange: Exchange | None = None
+    decision: HealDecision = HealDecision(b"")
+    exchange: RecordedExchange | None = None
     retried: bool = False
     error: str = ""
     refusal: bytes | None = None
@@ -133,9 +146,9 @@ class Proxy:
         """Answer one request."""
         self.counted.running += 1
         path, _, query = request.raw_path.partition("?")
-        route = Route("other")
+        route = ProxyRoute("other")
         try:
-            token = request.headers.get(headers.TOKEN, "")
+            token = request.headers.get(http.TOKEN, "")
             if path.startswith(_BY_PATH):
                 token, _, path = path.removeprefix(_BY_PATH).partition("/")
                 path = f"/{path}"
@@ -147,7 +160,7 @@ class Proxy:
             if route.is_known:
                 return await self._conversation(asked)
             return await self._passed(asked, _streamed(request, self.settings))
-        except Refused as refused:
+        except RefusedRequest as refused:
             return self._answered(route, refused)
         finally:
             self.counted.running -= 1
@@ -155,40 +168,46 @@ class Proxy:
     def _own(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer for the proxy itself, under paths that no provider's API has."""
         if request.method not in ("GET", "HEAD"):
-            return self._answered(Route("other"), Refused(405, f"{path} is only for reading"))
+            return self._answered(
+                ProxyRoute("other"), RefusedRequest(405, f"{path} is only for reading")
+            )
         if path == _HEALTH:
             return web.json_response({"status": "ok"})
         asked = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        given = request.headers.get(headers.TOKEN, asked)
-        if why := headers.refusal(self.settings, request.headers, given):
-            return self._answered(Route("other"), Refused(403, why))
+        given = request.headers.get(http.TOKEN, asked)
+        if why := http.find_refusal(self.settings, request.headers, given):
+            return self._answered(ProxyRoute("other"), RefusedRequest(403, why))
         found = metrics.total([self.counted, *self.siblings()])
         return web.Response(text=metrics.text(found), content_type="text/plain", charset="utf-8")
 
     def _admit(self, request: web.BaseRequest, path: str, token: str) -> None:
         """Raise Refused for a request that may not pass."""
-        if why := headers.refusal(self.settings, request.headers, token):
-            raise Refused(401 if self.settings.token and "token" in why else 403, why)
+        if why := http.find_refusal(self.settings, request.headers, token):
+            raise RefusedRequest(401 if self.settings.token and "token" in why else 403, why)
         if not is_sound(path) or request.method == "CONNECT":
-            raise Refused(400, "the path must be a plain one, of this proxy and nobody else's")
+            raise RefusedRequest(
+                400, "the path must be a plain one, of this proxy and nobody else's"
+            )
         if "upgrade" in request.headers.get("Connection", "").lower():
             # Codex takes this status, and no other, as a reason to go on without a WebSocket.
-            raise Refused(426, "only HTTP is spoken here: turn WebSocket off in the client")
+            raise RefusedRequest(426, "only HTTP is spoken here: turn WebSocket off in the client")
         length = request.content_length
         if length is not None and length > self.settings.max_body:
-            raise Refused(413, f"the body has more than {self.settings.max_body} bytes")
+            raise RefusedRequest(413, f"the body has more than {self.settings.max_body} bytes")
 
-    def _asked(self, request: web.BaseRequest, path: str, query: str) -> tuple[Asked, Route]:
+    def _asked(
+        self, request: web.BaseRequest, path: str, query: str
+    ) -> tuple[ServedRequest, ProxyRoute]:
         upstreams = self.settings.upstreams
         upstream, rest = without_prefix(upstreams, path)
         route = route_of(request.method, rest, request.headers)
         upstream = upstream or upstream_for(upstreams, route.vendor)
         if upstream is None:
-            raise Refused(404, "no upstream is configured for this path")
-        passed = headers.forwarded(request.raw_headers)
-        return Asked(request, route, Target(upstream, rest), query, passed), route
+            raise RefusedRequest(404, "no upstream is configured for this path")
+        passed = http.forward_headers(request.raw_headers)
+        return ServedRequest(request, route, Target(upstream, rest), query, passed), route
 
-    async def _conversation(self, asked: Asked) -> web.StreamResponse:
+    async def _conversation(self, asked: ServedRequest) -> web.StreamResponse:
         """Read a conversation, heal it if need be, and send it on."""
         settings = self.settings
         asked.data = b"".join([chunk async for chunk in _streamed(asked.request, settings)])
@@ -198,7 +217,7 @@ class Proxy:
         await self._decide(asked, plain)
         if asked.decision.repaired:
             asked.data = asked.decision.data
-            asked.headers = headers.without(asked.headers, "content-encoding")
+            asked.headers = http.without_headers(asked.headers, "content-encoding")
         self.counted.took(perf_counter() - started)
         beginning = self._begin(asked, plain)
         try:
@@ -213,9 +232,9 @@ class Proxy:
             raise
         return await self._returned(asked, reply)
 
-    async def _decide(self, asked: Asked, plain: bytes | None) -> None:
+    async def _decide(self, asked: ServedRequest, plain: bytes | None) -> None:
         """Decide on the body; if that fails, it goes as it came, and the reply says so."""
-        asked.decision = Decision(asked.data)
+        asked.decision = HealDecision(asked.data)
         if plain is None:
             return
         profile = profile_for(asked.target.upstream, asked.route.dialect)
@@ -223,18 +242,22 @@ class Proxy:
             found = await _decided(plain, profile, asked.route.model)
         except Exception as error:
             if self.settings.fail_closed:
-                raise Refused(500, "the request could not be checked", "check-failed") from error
+                raise RefusedRequest(
+                    500, "the request could not be checked", "check-failed"
+                ) from error
             self._failed(asked, "check-failed", error)
             return
         asked.decision = found
         if found.left and self.settings.fail_closed:
-            text = f"the request would be refused ({headers.spelled(found.left)})"
-            raise Refused(400, text, "unrepaired")
+            text = f"the request would be refused ({http.spell_counts(found.left)})"
+            raise RefusedRequest(400, text, "unrepaired")
 
-    def _begin(self, asked: Asked, plain: bytes | None) -> asyncio.Task[Exchange] | None:
+    def _begin(
+        self, asked: ServedRequest, plain: bytes | None
+    ) -> asyncio.Task[RecordedExchange] | None:
         if self.recorder is None or plain is None or asked.route.name == _UNCOUNTED:
             return None
-        asked.headers = headers.readable(asked.headers, encodings.readable())
+        asked.headers = http.ask_for_readable(asked.headers, http.readable_encodings())
         streamed = asked.route.streams or asked.decision.streams
         begun = self.recorder.begin(
             asked.route.dialect,
@@ -245,16 +268,18 @@ class Proxy:
         )
         return asyncio.ensure_future(begun)
 
-    async def _begun(self, asked: Asked, beginning: asyncio.Task[Exchange]) -> None:
+    async def _begun(self, asked: ServedRequest, beginning: asyncio.Task[RecordedExchange]) -> None:
         try:
             asked.exchange = await beginning
         except Exception as error:
             if self.settings.fail_closed:
-                raise Refused(500, "the request could not be recorded", "not-recorded") from error
+                raise RefusedRequest(
+                    500, "the request could not be recorded", "not-recorded"
+                ) from error
             self._failed(asked, "not-recorded", error)
 
     async def _again(
-        self, asked: Asked, reply: aiohttp.ClientResponse, plain: bytes
+        self, asked: ServedRequest, reply: aiohttp.ClientResponse, plain: bytes
     ) -> aiohttp.ClientResponse:
         """Heal once more what was refused, if the refusal names what to look at, and send that."""
         if reply.headers.get("Content-Encoding") or (reply.content_length or 0) > _LONGEST_REFUSAL:
@@ -263,20 +288,22 @@ class Proxy:
         profile = profile_for(asked.target.upstream, asked.route.dialect)
         try:
             found = await asyncio.to_thread(
-                aimed, plain, asked.decision, profile, asked.route.model, text
+                look_again, plain, asked.decision, profile, asked.route.model, text
             )
         except Exception as error:  # noqa: BLE001 - the refusal passes as it came
             self._failed(asked, "check-failed", error)
             return reply
         if found is None:
             return reply
-        again = structs.replace(asked, headers=headers.without(asked.headers, "content-encoding"))
+        again = structs.replace(
+            asked, headers=http.without_headers(asked.headers, "content-encoding")
+        )
         asked.retried, asked.refusal = True, None
         asked.decision = found
         self.counted.retries += 1
         return await self._sent(again, _Body(found.data))
 
-    async def _passed(self, asked: Asked, body: AsyncIterator[bytes]) -> web.StreamResponse:
+    async def _passed(self, asked: ServedRequest, body: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send on what nobody here knows, as it comes."""
         if asked.target.upstream.sign:
             data = b"".join([chunk async for chunk in body])
@@ -287,12 +314,12 @@ class Proxy:
             asked.headers.append(("Content-Length", str(size)))
         return await self._returned(asked, await self._sent(asked, body if has_body else None))
 
-    async def _sent(self, asked: Asked, body: Any) -> aiohttp.ClientResponse:
+    async def _sent(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
         """Send a request to its upstream and return the reply as soon as its headers are there."""
         method, passed = asked.request.method, asked.headers
         if self.keys is not None and asked.target.upstream.sign and isinstance(body, _Body):
             now = datetime.now(UTC)
-            passed = signed(method, str(asked.url), passed, body.data, self.keys, now)
+            passed = sign(method, str(asked.url), passed, body.data, self.keys, now)
         try:
             return await self.session.request(
                 method,
@@ -306,22 +333,24 @@ class Proxy:
         except TimeoutError as error:
             raise self._lost(504, "the upstream does not answer in time", error) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            if isinstance(error.__cause__, Refused):
+            if isinstance(error.__cause__, RefusedRequest):
                 raise error.__cause__ from None
             raise self._lost(502, "the upstream cannot be reached", error) from error
 
-    def _lost(self, status: int, text: str, error: Exception) -> Refused:
-        return Refused(status, f"{text} ({type(error).__name__})", "upstream")
+    def _lost(self, status: int, text: str, error: Exception) -> RefusedRequest:
+        return RefusedRequest(status, f"{text} ({type(error).__name__})", "upstream")
 
-    async def _returned(self, asked: Asked, reply: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _returned(
+        self, asked: ServedRequest, reply: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
         """Pass a reply to the client, chunk by chunk as it comes."""
-        notes = headers.notes(asked.decision, retried=asked.retried, error=asked.error)
+        notes = http.note_headers(asked.decision, retried=asked.retried, error=asked.error)
         response = web.StreamResponse(
             status=reply.status,
             reason=reply.reason,
-            headers=[*headers.returned(reply.raw_headers), *notes],
+            headers=[*http.return_headers(reply.raw_headers), *notes],
         )
-        source: Source = reply.content if asked.refusal is None else Replayed(asked.refusal)
+        source: BodySource = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None
         if asked.exchange is not None:
             failed = partial(self._not_kept, asked)
@@ -343,17 +372,17 @@ class Proxy:
             reply.close()
         return response
 
-    def _not_kept(self, asked: Asked, error: Exception) -> None:
+    def _not_kept(self, asked: ServedRequest, error: Exception) -> None:
         """Tell that a reply could not be kept; where none may pass that is not, raise NotKept."""
         self._lost_on_the_way(asked, "not-recorded", error)
         if self.settings.fail_closed:
             raise NotKept from error
 
-    def _lost_on_the_way(self, asked: Asked, kind: str, error: Exception) -> None:
+    def _lost_on_the_way(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         self._failed(asked, kind, error)
-        self.log(Event(asked.route.name, 0, asked.route.dialect, error=asked.error))
+        self.log(ProxyEvent(asked.route.name, 0, asked.route.dialect, error=asked.error))
 
-    async def _cut(self, asked: Asked, passage: Passage | None, error: Exception) -> None:
+    async def _cut(self, asked: ServedRequest, passage: Passage | None, error: Exception) -> None:
         """End the reply as abruptly as the upstream did, so that nobody takes it for whole."""
         if not isinstance(error, NotKept):
             self._lost_on_the_way(asked, "upstream-cut", error)
@@ -374,17 +403,17 @@ class Proxy:
         if not task.cancelled():
             task.exception()
 
-    def _failed(self, asked: Asked, kind: str, error: Exception) -> None:
+    def _failed(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
         self.counted.failed(kind)
 
-    def _note(self, asked: Asked, status: int) -> None:
+    def _note(self, asked: ServedRequest, status: int) -> None:
         decision = asked.decision
         self.counted.answered(asked.route.name, status)
         metrics.count(self.counted.healed, decision.repaired)
         metrics.count(self.counted.left, decision.left)
         self.log(
-            Event(
+            ProxyEvent(
                 asked.route.name,
                 status,
                 asked.route.dialect,
@@ -396,41 +425,41 @@ class Proxy:
             )
         )
 
-    def _answered(self, route: Route, refused: Refused) -> web.Response:
+    def _answered(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
         """Answer with an error of the proxy's own, in the shape of the API that was asked."""
         self.counted.answered(route.name, refused.status)
         self.counted.failed(refused.kind)
-        self.log(Event(route.name, refused.status, route.dialect, error=refused.kind))
-        body, said = answers.error(refused.status, str(refused), route.vendor)
+        self.log(ProxyEvent(route.name, refused.status, route.dialect, error=refused.kind))
+        body, said = routes.error_body(refused.status, str(refused), route.vendor)
         response = web.Response(
-            body=body, status=refused.status, headers=[*said, (headers.ERROR, refused.kind)]
+            body=body, status=refused.status, headers=[*said, (http.ERROR, refused.kind)]
         )
         if refused.status in (400, 408, 413):
             response.force_close()
         return response
 
 
-async def _decided(plain: bytes, profile: str, model: str | None) -> Decision:
+async def _decided(plain: bytes, profile: str, model: str | None) -> HealDecision:
     """Decide on a body; what takes longer than to read it is done beside the others."""
     if len(plain) > _HUGE:
-        return await asyncio.to_thread(decided, plain, profile, model)
-    body = read(plain)
+        return await asyncio.to_thread(decide, plain, profile, model)
+    body = read_body(plain)
     if body is None:
-        return Decision(plain)
-    found = quickly(plain, body, profile, model)
+        return HealDecision(plain)
+    found = decide_quickly(plain, body, profile, model)
     if found is None and len(plain) > _LARGE:
-        found = await asyncio.to_thread(healed, plain, body, profile, model)
-    return found or healed(plain, body, profile, model)
+        found = await asyncio.to_thread(heal_body, plain, body, profile, model)
+    return found or heal_body(plain, body, profile, model)
 
 
 def _plain(data: bytes, encoding: str, most: int) -> bytes | None:
     """Return a body without its encoding; None if it cannot be read, and is passed on as it is."""
     try:
-        return encodings.decoded(data, encoding, most)
-    except encodings.Undecodable:
+        return http.decode_body(data, encoding, most)
+    except http.UndecodableBody:
         return None
-    except encodings.TooLarge as error:
-        raise Refused(413, str(error)) from None
+    except http.TooLarge as error:
+        raise RefusedRequest(413, str(error)) from None
 
 
 async def _streamed(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:
@@ -444,14 +473,14 @@ async def _streamed(request: web.BaseRequest, settings: Settings) -> AsyncIterat
             async with asyncio.timeout(patience):
                 chunk = await request.content.readany()
         except TimeoutError:
-            raise Refused(408, "the request did not arrive in time") from None
+            raise RefusedRequest(408, "the request did not arrive in time") from None
         except web.RequestPayloadError:
-            raise Refused(400, "the body is not what its headers say") from None
+            raise RefusedRequest(400, "the body is not what its headers say") from None
         if not chunk:
             return
         size += len(chunk)
         if size > settings.max_body:
-            raise Refused(413, f"the body has more than {settings.max_body} bytes")
+            raise RefusedRequest(413, f"the body has more than {settings.max_body} bytes")
         patience += len(chunk) / _SLOWEST - (loop.time() - asked)
         patience = min(patience, settings.client_timeout)
         yield chunk

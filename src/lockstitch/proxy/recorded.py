@@ -1,4 +1,7 @@
-"""A reply on its way to the client, kept before its last bytes go there."""
+"""A reply on its way to the client, kept before its last bytes go there.
+
+What the proxy asks of a recorder: where requests and replies are kept.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,41 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from lockstitch.proxy import routes
-from lockstitch.proxy.encodings import Reply
-from lockstitch.proxy.interfaces import Exchange
+from lockstitch.proxy.http import DecodedReply
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
+
+
+class RecordedExchange(Protocol):
+    """One request and the reply to it, while it goes through the proxy."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a chunk of the reply's body, decoded, in the order in which it arrives."""
+
+    async def commit(self, status: int, *, complete: bool) -> None:
+        """Keep the reply durably: when this returns, it survives a crash.
+
+        The proxy calls it once, before the last bytes of the reply go to the client. ``complete``
+        is false when the provider or the client went away in the middle; what arrived is kept.
+        """
+
+
+class Recorder(Protocol):
+    """Keeps every conversation that goes through the proxy as a session in a store."""
+
+    async def begin(
+        self, dialect: str, body: bytes, *, streamed: bool, model: str = "", client: str = ""
+    ) -> RecordedExchange:
+        """Keep a request durably, as the client sent it, and return where its reply belongs.
+
+        The proxy calls it before the first byte of the reply goes to the client. ``model`` is for
+        APIs whose address names it, and ``client`` is what the client says that it is.
+        """
+
+    async def close(self) -> None:
+        """Write what is left and release the store."""
+
 
 # How a stream says that the reply is whole. None of these can stand inside a string of JSON, in
 # which quotes are escaped and lines do not break.
@@ -31,7 +64,7 @@ _SILENCE = 2.0
 _STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
 
 
-class Source(Protocol):
+class BodySource(Protocol):
     """Where the body of a reply is read from."""
 
     async def readany(self) -> bytes:
@@ -50,7 +83,7 @@ class Replayed:
         return data
 
 
-async def chunks(source: Source) -> AsyncIterator[bytes]:
+async def chunks(source: BodySource) -> AsyncIterator[bytes]:
     """Return the chunks of a body as they arrive."""
     while chunk := await source.readany():
         yield chunk
@@ -71,8 +104,8 @@ class Passage:
         self,
         dialect: str,
         reply: ClientResponse,
-        source: Source,
-        exchange: Exchange,
+        source: BodySource,
+        exchange: RecordedExchange,
         failed: Callable[[Exception], None],
     ) -> None:
         self.status = reply.status
@@ -81,7 +114,7 @@ class Passage:
         self.failed = failed
         self.is_stream = reply.content_type in _STREAMS
         self.end = _ENDS[dialect]
-        self.decoded = Reply(reply.headers.get("Content-Encoding", ""))
+        self.decoded = DecodedReply(reply.headers.get("Content-Encoding", ""))
         self.tail = b""
         self.held: list[bytes] = []
         self.is_kept = False

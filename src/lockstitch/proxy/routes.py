@@ -1,9 +1,14 @@
-"""Which API a request speaks, told from its method and its path alone."""
+"""Which API a request speaks, told from its method and its path alone.
+
+What the proxy says itself, in the shape that the client of an API can read.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Container
+from typing import Any
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -20,7 +25,7 @@ _DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
 _HIDDEN = re.compile(r"%2f|%5c|%00|[\x00-\x20\x7f\\#]", re.IGNORECASE)
 
 
-class Route(Struct, frozen=True):
+class ProxyRoute(Struct, frozen=True):
     """What is known of a request before its body is read.
 
     ``dialect`` is that of the body, and ``vendor`` says whose API it came to: the two differ where
@@ -44,11 +49,11 @@ class _Pattern(Struct, frozen=True):
     """A path, and what is known of the requests to it."""
 
     path: re.Pattern[str]
-    route: Route
+    route: ProxyRoute
 
 
 def _known(path: str, name: str, dialect: str, vendor: str, *, streams: bool = False) -> _Pattern:
-    return _Pattern(re.compile(path), Route(name, dialect, vendor, streams=streams))
+    return _Pattern(re.compile(path), ProxyRoute(name, dialect, vendor, streams=streams))
 
 
 _MODEL = r"(?P<model>[^/:?]+(?:(?::|%3A)[^/:?]+)*)"
@@ -78,7 +83,7 @@ OTHER = "other"
 NAMES = (*dict.fromkeys(pattern.route.name for pattern in _PATTERNS), OTHER)
 
 
-def route_of(method: str, path: str, headers: Container[str]) -> Route:
+def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
     """Return what a request is; one that nobody here knows still has a vendor it goes to.
 
     ``path`` is as it came, without the query; ``headers`` holds the names, in whatever case their
@@ -88,14 +93,14 @@ def route_of(method: str, path: str, headers: Container[str]) -> Route:
         for pattern in _PATTERNS:
             if found := pattern.path.fullmatch(path):
                 return _filled(pattern.route, found)
-    return Route(OTHER, vendor=_vendor(path, headers))
+    return ProxyRoute(OTHER, vendor=_vendor(path, headers))
 
 
-def _filled(route: Route, found: re.Match[str]) -> Route:
+def _filled(route: ProxyRoute, found: re.Match[str]) -> ProxyRoute:
     named = found.groupdict().get("model")
     if named is None:
         return route
-    return Route(route.name, route.dialect, route.vendor, unquote(named), route.streams)
+    return ProxyRoute(route.name, route.dialect, route.vendor, unquote(named), route.streams)
 
 
 def _vendor(path: str, headers: Container[str]) -> str:
@@ -112,3 +117,34 @@ def _vendor(path: str, headers: Container[str]) -> str:
 def is_sound(path: str) -> bool:
     """Whether a path stays on the upstream it is sent to, and says one thing to every reader."""
     return path.startswith("/") and not _DOTS.search(path) and not _HIDDEN.search(path)
+
+
+_KINDS = {
+    400: ("invalid_request_error", "INVALID_ARGUMENT", "ValidationException"),
+    401: ("authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException"),
+    403: ("permission_error", "PERMISSION_DENIED", "AccessDeniedException"),
+    404: ("not_found_error", "NOT_FOUND", "ResourceNotFoundException"),
+    408: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+    413: ("request_too_large", "INVALID_ARGUMENT", "ValidationException"),
+    502: ("api_error", "UNAVAILABLE", "ServiceUnavailableException"),
+    504: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+}
+_OTHERWISE = ("api_error", "INTERNAL", "InternalServerException")
+
+
+def error_body(status: int, text: str, vendor: str) -> tuple[bytes, list[tuple[str, str]]]:
+    """Return the body of an error and the headers that belong to it."""
+    common, google, amazon = _KINDS.get(status, _OTHERWISE)
+    said = f"lockstitch proxy: {text}"
+    headers = [("Content-Type", "application/json")]
+    body: dict[str, Any]
+    if vendor == ANTHROPIC:
+        body = {"type": "error", "error": {"type": common, "message": said}}
+    elif vendor == GEMINI:
+        body = {"error": {"code": status, "message": said, "status": google}}
+    elif vendor == BEDROCK:
+        body = {"message": said}
+        headers.append(("x-amzn-ErrorType", amazon))
+    else:
+        body = {"error": {"message": said, "type": common, "param": None, "code": None}}
+    return json.dumps(body).encode(), headers

@@ -109,7 +109,7 @@ class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grace: float | None = None
 
 
-def parsed(text: str, folder: Path) -> Settings:
+def parse_settings(text: str, folder: Path) -> Settings:
     """Return the settings of a TOML file; what it names is looked for from ``folder`` on."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
@@ -124,7 +124,7 @@ def parsed(text: str, folder: Path) -> Settings:
         fields["upstreams"] = with_vendors(file.upstream)
     if file.token_file is not None:
         fields["token"] = token_in(folder / file.token_file)
-    return checked(Settings(**fields))
+    return check_settings(Settings(**fields))
 
 
 def with_vendors(named: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
@@ -142,7 +142,7 @@ def token_in(path: Path) -> str:
         raise Unreadable(f"{path}: holds no token, which is text") from error
 
 
-def checked(settings: Settings) -> Settings:
+def check_settings(settings: Settings) -> Settings:
     """Return the settings, or raise UsageError for what would not work or not be safe."""
     if not 0 <= settings.port <= _HIGHEST_PORT:
         raise UsageError(f"a port is a number from 0 to {_HIGHEST_PORT}")

@@ -55,7 +55,7 @@ def region_of(url: str) -> str:
     return found[1]
 
 
-def signed(  # noqa: PLR0913, PLR0917 - what is signed is all of these
+def sign(  # noqa: PLR0913, PLR0917 - what is signed is all of these
     method: str, url: str, headers: Headers, body: bytes, keys: Credentials, now: datetime
 ) -> Headers:
     """Return the headers of a request with a signature in place of the client's, if it had one."""

@@ -41,7 +41,7 @@ class Members(Struct, frozen=True):
         return data[self.ends[at - 1] : self.starts[at]]
 
 
-class Written(Struct, frozen=True):
+class EditedDocument(Struct, frozen=True):
     """An edited document, and of what pieces the lists in its fields were put together.
 
     Of each piece it is told how many elements it holds, and its text if it is not a mere copy.
@@ -51,32 +51,32 @@ class Written(Struct, frozen=True):
     pieces: dict[str, list[tuple[int, bytes | None]]]
 
 
-def rewritten(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> Written:
+def rewrite(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> EditedDocument:
     """Return the bytes of a JSON document with edits made to the value that was read from it."""
-    document = _Document(data, value)
-    return Written(document.edited(edits), document.pieces)
+    document = _JsonDocument(data, value)
+    return EditedDocument(document.edited(edits), document.pieces)
 
 
-class _Node:
+class _EditNode:
     """The edits at and below one place."""
 
     def __init__(self) -> None:
         self.name = ""
-        self.below: dict[str | int, _Node] = {}
+        self.below: dict[str | int, _EditNode] = {}
         self.inserts: list[Edit] = []
         self.replacement: Edit | None = None
         self.is_gone = False
 
-    def reach(self, path: Path) -> _Node:
+    def reach(self, path: Path) -> _EditNode:
         """Return the node at a path, made where it is missing."""
         node = self
         for step in path:
-            node = node.below.setdefault(step, _Node())
+            node = node.below.setdefault(step, _EditNode())
         return node
 
 
-def _tree(edits: Iterable[Edit]) -> _Node:
-    root = _Node()
+def _tree(edits: Iterable[Edit]) -> _EditNode:
+    root = _EditNode()
     root.name = _ROOT
     for edit in edits:
         node = root.reach(edit.path)
@@ -95,7 +95,7 @@ def _tree(edits: Iterable[Edit]) -> _Node:
 _Piece = tuple[int, bytes]
 
 
-class _Document:
+class _JsonDocument:
     """A JSON text, the value read from it, and where the members stand that were looked for."""
 
     def __init__(self, data: bytes, value: Any) -> None:
@@ -122,7 +122,7 @@ class _Document:
         head, tail = self.data[: self.start], self.data[self.end :]
         return head + self._applied(_tree(edits), self.value, self.start, self.end) + tail
 
-    def _applied(self, node: _Node, value: Any, start: int, end: int) -> bytes:
+    def _applied(self, node: _EditNode, value: Any, start: int, end: int) -> bytes:
         if node.replacement is not None:
             return self._written(node.replacement.value)
         if not node.below:
@@ -133,7 +133,7 @@ class _Document:
             pieces = self._keyed(node, value, members)
         return self._joined(pieces, members, start, end)
 
-    def _listed(self, node: _Node, value: list[Any], members: Members) -> list[_Piece]:
+    def _listed(self, node: _EditNode, value: list[Any], members: Members) -> list[_Piece]:
         """Return the elements of an edited list; those between edits are one piece."""
         pieces: list[_Piece] = []
         told = self.pieces.get(node.name, [])
@@ -156,7 +156,7 @@ class _Document:
             told.append((len(value) - after, None))
         return pieces
 
-    def _keyed(self, node: _Node, value: dict[str, Any], members: Members) -> list[_Piece]:
+    def _keyed(self, node: _EditNode, value: dict[str, Any], members: Members) -> list[_Piece]:
         """Return the members of an edited object; of a key that is there twice the last counts."""
         last = {name: at for at, name in enumerate(members.names)}
         pieces: list[_Piece] = []

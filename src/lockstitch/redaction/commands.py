@@ -2,6 +2,8 @@
 
 Each function is given the place of a mark (the name of a command, a word of the file) and looks
 no further than a line, or a few hundred characters, from there.
+
+Personal data, for ``--redact=all``: mail addresses, telephone numbers, names of users.
 """
 
 from __future__ import annotations
@@ -9,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lockstitch.redaction import encodings
-from lockstitch.redaction.formats import Span
-from lockstitch.redaction.shapes import is_reference, is_worded, is_words
+from lockstitch.redaction import texts
+from lockstitch.redaction.secrets import SecretSpan
+from lockstitch.redaction.texts import is_reference, is_worded, is_words
 
 _LONGEST_COMMAND = 400
 _SHORTEST = 4
@@ -48,7 +50,7 @@ _LINE_END = re.compile(r"\n|\\n")
 _FLAG_NAMES = ("assword", "ort", "rotocol", "ager", "rint", "assive", "ath", "refix")
 
 
-def option(name: bytes, text: str, at: int) -> Iterator[Span]:
+def option(name: bytes, text: str, at: int) -> Iterator[SecretSpan]:
     """Find the password that a command is given on its line."""
     stop = _LINE_END.search(text, at, at + _LONGEST_COMMAND)
     end = stop.start() if stop else min(len(text), at + _LONGEST_COMMAND)
@@ -59,7 +61,7 @@ def option(name: bytes, text: str, at: int) -> Iterator[Span]:
         group = "q" if found.groupdict().get("q") else "b"
         secret = found[group]
         if not (is_reference(secret) or secret.startswith(("-", "/", "$", *_FLAG_NAMES))):
-            yield Span(*found.span(group), "password")
+            yield SecretSpan(*found.span(group), "password")
 
 
 _NETRC = re.compile(
@@ -68,7 +70,7 @@ _NETRC = re.compile(
 )
 
 
-def netrc(text: str, at: int) -> Iterator[Span]:
+def netrc(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the password of a ``.netrc``: ``login NAME password SECRET``."""
     found = _NETRC.match(text, at)
     # in prose, "login" and "password" are followed by words, and nothing says machine
@@ -85,7 +87,7 @@ _PGPASS = re.compile(
 _HOST_BEFORE = re.compile(r"(?:^|[\s\"'`]|\\n)([\w.*-]{1,253})$")
 
 
-def pgpass(text: str, at: int) -> Iterator[Span]:
+def pgpass(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the password of a ``.pgpass``: ``host:port:database:user:SECRET``."""
     found = _PGPASS.match(text, at)
     if found and _HOST_BEFORE.search(text[max(0, at - _FARTHEST_HOST) : at]):
@@ -100,21 +102,21 @@ _HASH = re.compile(
 )
 
 
-def password_hash(text: str, at: int) -> Iterator[Span]:
+def password_hash(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the hash of a password as ``htpasswd`` and ``/etc/shadow`` keep it."""
     if found := _HASH.match(text, at):
-        yield Span(*found.span(), "password-hash")
+        yield SecretSpan(*found.span(), "password-hash")
 
 
 _SIGNATURE = re.compile(r"(?i:sig|signature)=([A-Za-z0-9%+/_=-]{20,512})")
 _QUERY = ("?", "&", ";", "-", "26")
 
 
-def signature(text: str, at: int) -> Iterator[Span]:
+def signature(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the signature of an address that is as good as a password: Azure SAS, AWS, Google."""
     found = _SIGNATURE.match(text, at)
     if found and text[max(0, at - 2) : at].endswith(_QUERY) and not is_words(found[1]):
-        yield Span(*found.span(1), "signature")
+        yield SecretSpan(*found.span(1), "signature")
 
 
 _AUTH = re.compile(
@@ -122,15 +124,15 @@ _AUTH = re.compile(
 )
 
 
-def basic(text: str, at: int) -> Iterator[Span]:
+def basic(text: str, at: int) -> Iterator[SecretSpan]:
     """Find ``_auth`` of an ``.npmrc`` and ``auth`` of Docker: base64 of a name and a password."""
     found = _AUTH.match(text, at)
     if found is None:
         return
-    run = encodings.whole(found[1])
+    run = texts.whole(found[1])
     name, colon, secret = run.text.partition(":") if run else ("", "", "")
     if colon and len(secret) >= _SHORTEST and name.isprintable() and " " not in name:
-        yield Span(*found.span(1), "token")
+        yield SecretSpan(*found.span(1), "token")
 
 
 _COOKIES = re.compile(
@@ -141,7 +143,7 @@ _OTHER = re.compile(r"""[\w.-]{1,64}(?:=[^;\s"'\\,]{0,64})?;[ \t]{0,4}""")
 _MOST_COOKIES = 100
 
 
-def cookies(text: str, at: int) -> Iterator[Span]:
+def cookies(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the values of cookies that are too long to be settings."""
     header = _COOKIES.match(text, at)
     place = header.end() if header else -1
@@ -149,7 +151,7 @@ def cookies(text: str, at: int) -> Iterator[Span]:
         if found := _COOKIE.match(text, place):
             value = found[2]
             if any(map(str.isdigit, value)) and not (is_worded(value) or is_reference(value)):
-                yield Span(*found.span(2), "cookie")
+                yield SecretSpan(*found.span(2), "cookie")
             place = found.end()
         elif other := _OTHER.match(text, place):
             place = other.end()
@@ -157,9 +159,11 @@ def cookies(text: str, at: int) -> Iterator[Span]:
             return
 
 
-def _unless_reference(found: re.Match[str] | None, kind: str, group: int = 1) -> Iterator[Span]:
+def _unless_reference(
+    found: re.Match[str] | None, kind: str, group: int = 1
+) -> Iterator[SecretSpan]:
     if found and not is_reference(found[group]):
-        yield Span(*found.span(group), kind)
+        yield SecretSpan(*found.span(group), kind)
 
 
 _PHRASE = re.compile(
@@ -177,11 +181,11 @@ _PROSE = frozenset(
 )
 
 
-def phrase(text: str, at: int) -> Iterator[Span]:
+def phrase(text: str, at: int) -> Iterator[SecretSpan]:
     """Find a passphrase of plain words: three or more that make no sentence."""
     found = _PHRASE.match(text, at)
     if found and _PROSE.isdisjoint(re.split("[ -]", found[1].lower())):
-        yield Span(*found.span(1), "password")
+        yield SecretSpan(*found.span(1), "password")
 
 
 PHRASES = (b"passphrase", b"mnemonic", b"seed phrase", b"seed_phrase", b"recovery phrase")
@@ -190,20 +194,94 @@ _AZURE = re.compile(r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_
 _BEFORE_MARK = 4
 
 
-def azure_secret(text: str, at: int) -> Iterator[Span]:
+def azure_secret(text: str, at: int) -> Iterator[SecretSpan]:
     """Find a client secret of Azure, which has ``8Q~`` in it."""
     found = _AZURE.match(text, max(0, at - _BEFORE_MARK))
     if found:
-        yield Span(*found.span(), "azure-secret")
+        yield SecretSpan(*found.span(), "azure-secret")
 
 
 _FIREBASE = re.compile(r":APA91[A-Za-z0-9_-]{100,200}")
 _ID_BEFORE = re.compile(r"[A-Za-z0-9_-]{8,32}$")
 
 
-def firebase(text: str, at: int) -> Iterator[Span]:
+def firebase(text: str, at: int) -> Iterator[SecretSpan]:
     """Find a key or a device token of Firebase messaging."""
     found = _FIREBASE.match(text, at)
     before = _ID_BEFORE.search(text[max(0, at - 32) : at])
     if found and before:
-        yield Span(at - len(before[0]), found.end(), "firebase-key")
+        yield SecretSpan(at - len(before[0]), found.end(), "firebase-key")
+
+
+_LOCAL = re.compile(r"[\w.+-]{1,64}$")
+_DOMAIN = re.compile(r"@((?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})(?![\w@-]|\.\w)")
+_NOBODY = frozenset({"git", "noreply", "no-reply", "donotreply"})
+_NO_DOMAIN = re.compile(
+    r"(?i:(?:.*\.)?example\.(?:com|org|net)|.*\.(?:example|invalid|test|png|jpg|svg|py|js|ts|md))"
+)
+
+
+def mail(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the mail address around an ``@``."""
+    local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at)
+    if local is None or domain is None:
+        return
+    is_known = local[0].lower() in _NOBODY or _NO_DOMAIN.fullmatch(domain[1])
+    if not is_known and any(map(str.isalpha, local[0])):
+        yield SecretSpan(at - len(local[0]), domain.end(), "mail")
+
+
+PHONE = re.compile(rb"(?<![\w.+-])(?:\+\d|\(\d{3}\) ?\d|\d{3}-\d{3}-\d)")
+_PHONE = re.compile(r"\+\d(?:[ ().-]{0,2}\d){7,14}(?![\w.-]?\d)|\(\d{3}\) ?\d{3}-\d{4}(?!\d)"
+                    r"|\d{3}-\d{3}-\d{4}(?![\d-])")  # fmt: skip
+
+
+def phone(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the telephone number that starts here: international, or as in North America."""
+    if found := _PHONE.match(text, at):
+        yield SecretSpan(*found.span(), "phone")
+
+
+# In which folders those of users are; in JSON a backslash is two.
+_HOME = re.compile(
+    r"(?:/home/|/Users/|[\\/]{1,4}Users[\\/]{1,4})([A-Za-z0-9_][\w.-]{0,63})(?![\w-])"
+)
+# Who is nobody in particular.
+_ANYBODY = frozenset(
+    (
+        *("user", "users", "username", "name", "you", "me", "someone", "yourname", "your-name"),
+        *("ubuntu", "debian", "root", "runner", "vscode", "node", "app", "git", "admin", "test"),
+        *("shared", "public", "default", "guest", "ec2-user", "vagrant", "coder", "linuxbrew"),
+    )
+)
+
+
+def home(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the name of the user whose folder a path is in."""
+    found = _HOME.match(text, at)
+    if found and is_somebody(found[1]):
+        yield SecretSpan(*found.span(1), "user")
+
+
+_PROMPT = re.compile(r"@[\w.-]{1,64}:[~/][^\n]{0,200}?[$#%]")
+
+
+def prompt(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the name of the user in the prompt of a shell."""
+    user = _LOCAL.search(text[max(0, at - 64) : at])
+    if user and is_somebody(user[0]) and _PROMPT.match(text, at):
+        yield SecretSpan(at - len(user[0]), at, "user")
+
+
+def is_somebody(name: str) -> bool:
+    """Whether the name of a user may be that of a person."""
+    return name.lower() not in _ANYBODY and any(map(str.isalpha, name))
+
+
+MARKS = (
+    (b"@", mail),
+    (b"@", prompt),
+    (b"/home/", home),
+    (b"/users/", home),
+    (b"\\users\\", home),
+)

@@ -9,9 +9,13 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from lockstitch.redaction import commands, encodings, formats, names, personal
-from lockstitch.redaction.formats import Span
-from lockstitch.redaction.shapes import is_id, is_random
+from lockstitch.redaction import commands
+from lockstitch.redaction import commands as personal
+from lockstitch.redaction import secrets as formats
+from lockstitch.redaction import secrets as names
+from lockstitch.redaction import texts as encodings
+from lockstitch.redaction.secrets import SecretSpan
+from lockstitch.redaction.texts import is_id, is_random
 
 PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9-]{1,40}):(\d{1,9})\]")
 # No key without a known format or a name is longer: what is longer is data.
@@ -37,7 +41,7 @@ class Layers(NamedTuple):
 SECRETS = Layers()
 KNOWN = Layers(named=False, random=False)
 
-Finder = Callable[[str, int], Iterator[Span]]
+Finder = Callable[[str, int], Iterator[SecretSpan]]
 Marks = tuple[tuple[bytes, Finder], ...]
 # What must stand in the text, in small letters, and who looks at it there.
 _MARKS: Marks = (
@@ -86,9 +90,9 @@ _NAME_LIKE = _table(b"_-")
 _BASE64_LIKE = _table(b"_-+/=")
 
 
-def spans(
+def find_spans(
     text: str, kind: str | None = None, layers: Layers = SECRETS, *, lead: str = ""
-) -> list[Span]:
+) -> list[SecretSpan]:
     """Find the secrets in a text: in order, none overlapping another or a placeholder.
 
     ``kind`` is the kind of secret that the text is the value of, if its field says so; ``lead``
@@ -96,12 +100,14 @@ def spans(
     """
     if lead:
         size = len(lead)
-        found = spans(lead + text, None, layers)
-        inside = [Span(max(a, size) - size, b - size, what) for a, b, what in found if b > size]
-        return inside or spans(text, kind, layers)
+        found = find_spans(lead + text, None, layers)
+        inside = [
+            SecretSpan(max(a, size) - size, b - size, what) for a, b, what in found if b > size
+        ]
+        return inside or find_spans(text, kind, layers)
     text = _neutral(text)
     if kind is not None and names.fits(kind, text):
-        return _settled(text, _known(text, *_bytes(text)), [Span(0, len(text), kind)])
+        return _settled(text, _known(text, *_bytes(text)), [SecretSpan(0, len(text), kind)])
     if len(text) < SHORTEST:
         return []
     data, low = _bytes(text)
@@ -116,8 +122,8 @@ def spans(
 
 def hidden(text: str, layers: Layers = SECRETS, depth: int = DEPTH) -> Iterator[tuple[int, int]]:
     """Give where the secrets are that can be read only once a text is decoded."""
-    for view in encodings.views(text):
-        for start, end, _kind in spans(view.text, None, layers):
+    for view in encodings.find_views(text):
+        for start, end, _kind in find_spans(view.text, None, layers):
             yield view.place(start, end)
         for start, end in _hidden_runs(view.text, layers, depth):
             yield view.place(start, end)
@@ -125,8 +131,8 @@ def hidden(text: str, layers: Layers = SECRETS, depth: int = DEPTH) -> Iterator[
 
 
 def _hidden_runs(text: str, layers: Layers, depth: int) -> Iterator[tuple[int, int]]:
-    for run in encodings.runs(text) if depth else ():
-        if spans(run.text, None, layers) or any(hidden(run.text, layers, depth - 1)):
+    for run in encodings.find_runs(text) if depth else ():
+        if find_spans(run.text, None, layers) or any(hidden(run.text, layers, depth - 1)):
             yield run.start, run.end
 
 
@@ -140,7 +146,7 @@ def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
     suspects: set[str] = set()
     for batch in _batches(texts):
         together = _SEAM.join(batch)
-        found = [span[:2] for span in spans(together, None, layers)]
+        found = [span[:2] for span in find_spans(together, None, layers)]
         found += hidden(together, layers)
         if found:
             ends = list(accumulate(len(text) + len(_SEAM) for text in batch))
@@ -186,20 +192,20 @@ def _bytes(text: str) -> tuple[bytes, bytes]:
     return data, data.lower()
 
 
-def _known(text: str, data: bytes, low: bytes) -> Iterator[Span]:
+def _known(text: str, data: bytes, low: bytes) -> Iterator[SecretSpan]:
     for start, end in _runs(data.translate(_NAME_LIKE), SHORTEST_RUN):
         if data[start:end].strip(_NO_KEY):
             yield from formats.in_run(text, start, end)
     yield from _marked(text, low, _MARKS)
 
 
-def _personal(text: str, low: bytes) -> Iterator[Span]:
+def _personal(text: str, low: bytes) -> Iterator[SecretSpan]:
     yield from _marked(text, low, personal.MARKS)
     for found in personal.PHONE.finditer(low):
         yield from personal.phone(text, found.start())
 
 
-def _told_by_place(text: str, low: bytes) -> Iterator[Span]:
+def _told_by_place(text: str, low: bytes) -> Iterator[SecretSpan]:
     yield from _marked(text, low, _HEADERS)
     for signs, marks in _GATED:
         if any(sign in low for sign in signs):
@@ -209,7 +215,7 @@ def _told_by_place(text: str, low: bytes) -> Iterator[Span]:
             yield from find(text, found.start())
 
 
-def _marked(text: str, low: bytes, marks: Marks) -> Iterator[Span]:
+def _marked(text: str, low: bytes, marks: Marks) -> Iterator[SecretSpan]:
     for mark, find in marks:
         at = low.find(mark)
         while at >= 0:
@@ -249,7 +255,7 @@ _LINE_BEHIND = re.compile(
 )
 
 
-def _random_tokens(text: str, data: bytes) -> Iterator[Span]:
+def _random_tokens(text: str, data: bytes) -> Iterator[SecretSpan]:
     """Find long tokens that no person typed, unless they are known to be harmless."""
     for start, end in _runs(data.translate(_BASE64_LIKE), SHORTEST_TOKEN):
         is_worth_it = _MIXED.match(data, start, end) and not _is_wrapped(text, start, end)
@@ -260,16 +266,16 @@ def _random_tokens(text: str, data: bytes) -> Iterator[Span]:
             at = token.end()
 
 
-def _judged(text: str, token: re.Match[str]) -> Iterator[Span]:
+def _judged(text: str, token: re.Match[str]) -> Iterator[SecretSpan]:
     if _is_harmless(text, token.start(), token[0]):
         return
     # In base64 one character in 64 is a slash, in a path one in ten.
     if token[0].count("/") * _SLASHES <= len(token[0]) and is_random(token[0]):
-        yield Span(*token.span(), "secret")
+        yield SecretSpan(*token.span(), "secret")
         return
     for step in _STEP.finditer(text, *token.span()):
         if len(step[0]) >= SHORTEST_TOKEN and is_random(step[0]):
-            yield Span(*step.span(), "secret")
+            yield SecretSpan(*step.span(), "secret")
 
 
 def _is_harmless(text: str, start: int, token: str) -> bool:
@@ -290,8 +296,11 @@ def _is_wrapped(text: str, start: int, end: int) -> bool:
 
 
 def _settled(
-    text: str, known: Iterable[Span], named: Iterable[Span] = (), *others: Iterable[Span]
-) -> list[Span]:
+    text: str,
+    known: Iterable[SecretSpan],
+    named: Iterable[SecretSpan] = (),
+    *others: Iterable[SecretSpan],
+) -> list[SecretSpan]:
     """Let each layer have what the layers before it left.
 
     Of a named secret that holds a known one only the rest is taken, so that the known one has
@@ -303,12 +312,12 @@ def _settled(
     taken = bytearray(len(text))
     for done in PLACEHOLDER.finditer(text) if "[redacted:" in text else ():
         _take(taken, *done.span())
-    settled: list[Span] = []
+    settled: list[SecretSpan] = []
     for layer in layers:
         for span in sorted(layer, key=lambda span: (span.start, -span.end)):
             for start, end in _left(taken, span, in_pieces=layer is layers[1]):
                 _take(taken, start, end)
-                settled.append(Span(start, end, span.kind))
+                settled.append(SecretSpan(start, end, span.kind))
     return sorted(settled)
 
 
@@ -316,7 +325,7 @@ def _take(taken: bytearray, start: int, end: int) -> None:
     taken[start:end] = b"\1" * (end - start)
 
 
-def _left(taken: bytearray, span: Span, *, in_pieces: bool) -> Iterator[tuple[int, int]]:
+def _left(taken: bytearray, span: SecretSpan, *, in_pieces: bool) -> Iterator[tuple[int, int]]:
     at, end = span.start, span.end
     if taken.find(1, at, end) < 0:
         yield at, end

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.conversation.json_text import dump, is_json
-from lockstitch.redaction import encodings
-from lockstitch.redaction.names import kind_of
-from lockstitch.redaction.spans import KNOWN, spans
+from lockstitch.redaction import texts
+from lockstitch.redaction.secrets import kind_of
+from lockstitch.redaction.spans import KNOWN, find_spans
 
 # A path is a chain from the inside out, (outer, step): most are never written down.
 Trail = tuple[Any, Any] | None
@@ -49,7 +49,7 @@ _SHORTEST = 4
 _UNSURE = (ArithmeticError, TypeError, ValueError, RecursionError)
 
 
-class Slot(Struct):
+class TextSlot(Struct):
     """One string of content.
 
     ``kind`` is the kind of secret its field says it is; ``is_id`` says that it may look random
@@ -73,7 +73,7 @@ class Slot(Struct):
         return ".".join(map(str, filter(_is_named, steps_of(self.trail))))
 
 
-class Nest(Struct):
+class NestedValue(Struct):
     """A value that holds another one: its place, what it decodes to, and the way back.
 
     A string of JSON holds that value, base64 or what was left unread holds a text.
@@ -84,15 +84,15 @@ class Nest(Struct):
     encoded: Callable[[Any], Any]
 
 
-class Contents:
+class ContentSlots:
     """Everything in a value that may hold a secret: slots, strings of JSON, and odd keys."""
 
     def __init__(self, value: Any, place: str) -> None:
-        self.slots: list[Slot] = []
-        self.nests: list[Nest] = []
+        self.slots: list[TextSlot] = []
+        self.nests: list[NestedValue] = []
         self.keys: set[str] = set()
         # Lists of texts: the lines of a file, the words of a command; short ones have no slot.
-        self.rows: list[list[tuple[str, Slot | None]]] = []
+        self.rows: list[list[tuple[str, TextSlot | None]]] = []
         self._depth = 0
         self._fields: set[Any] = set()
         self._value(value, "", (None, place), free=False, signed=False)
@@ -131,13 +131,13 @@ class Contents:
     def _as_text(self, value: Any, trail: Trail) -> None:
         """Gather from what is nested too deeply, or was not read: as the text of its JSON."""
         text = text_of(value)
-        self.nests.append(Nest(trail, text, _value_of))
-        self.slots.append(Slot(text, (trail, ""), None, False, False, text))
+        self.nests.append(NestedValue(trail, text, _value_of))
+        self.slots.append(TextSlot(text, (trail, ""), None, False, False, text))
 
     def _object(self, fields: dict[str, Any], trail: Trail, *, free: bool) -> None:
         signed = not free and bool(fields.get("signature"))
         if not self._fields.issuperset(fields):
-            found = {key for key in fields if type(key) is str and spans(key, None, KNOWN)}
+            found = {key for key in fields if type(key) is str and find_spans(key, None, KNOWN)}
             self._fields.update(fields)
             self.keys |= found
         label = next((fields[name] for name in _NAMING if type(fields.get(name)) is str), None)
@@ -159,11 +159,11 @@ class Contents:
 
     def _encoded(self, text: str, trail: Trail) -> bool:
         """Gather from a text that is base64 of another one, or a data URL; False if it is none."""
-        run = encodings.whole(text)
+        run = texts.whole(text)
         if run is None:
             return False
         head = text[: run.start]
-        self.nests.append(Nest(trail, run.text, lambda new: head + run.encoded(new)))
+        self.nests.append(NestedValue(trail, run.text, lambda new: head + run.encoded(new)))
         self._string(run.text, "", (trail, ""), signed=False)
         return True
 
@@ -176,17 +176,17 @@ class Contents:
         is_id = _is_structure(key)
         kind = None if is_id else kind_of(key)
         lead = f"{key}: " if key.lower() in _HEADERS else ""
-        self.slots.append(Slot(text, trail, kind, is_id, signed, text, lead=lead))
+        self.slots.append(TextSlot(text, trail, kind, is_id, signed, text, lead=lead))
 
     def _nested(self, text: str, trail: Trail) -> bool:
         value = json_in(text)
         if value is None:
             return False
-        self.nests.append(Nest(trail, value, lambda new: _as_json(new, text)))
+        self.nests.append(NestedValue(trail, value, lambda new: _as_json(new, text)))
         self._value(value, "", trail, free=True, signed=False)
         return True
 
-    def unfold(self, slot: Slot) -> list[Slot] | None:
+    def unfold(self, slot: TextSlot) -> list[TextSlot] | None:
         """Give the slots in a text that is JSON, so that it stays JSON; None if it is not."""
         first = len(self.slots)
         if not slot.is_folded or not self._nested(slot.text, slot.trail):

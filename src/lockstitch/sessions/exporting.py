@@ -49,11 +49,11 @@ def without_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
     """Give messages without secrets, still valid, and what was taken out of them."""
-    from lockstitch.redaction import redacted, without_broken_thinking  # noqa: PLC0415 - as above
+    from lockstitch.redaction import drop_broken_thinking, redact_value  # noqa: PLC0415 - as above
 
-    clean, found = redacted(messages, personal=personal)
+    clean, found = redact_value(messages, personal=personal)
     if dialect.startswith("anthropic"):
-        clean = without_broken_thinking(clean, found)
+        clean = drop_broken_thinking(clean, found)
     return list(plan_stored(clean, dialect, None).plain), found
 
 

@@ -16,10 +16,9 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
 
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Service
+from lockstitch.provider.service import RequestEntry, Service, choose_rules
 
 from .graphs import BATCH, RESULT, Halted, calling, tools
 from .test_unfinished import KINDS, THREAD, fresh, opened, stored_results
@@ -110,8 +109,8 @@ def test_a_second_conversation_is_found_and_healed(
     assert lockstitch("repair", "--yes", address)[0] == 0
     status, printed = lockstitch("check", address)
     assert (status, "All clean" in printed) == (0, True), printed
-    log: list[Entry] = []
-    desk = Service(chosen([]), Script([]), clock=time.time, log=log.append)
+    log: list[RequestEntry] = []
+    desk = Service(choose_rules([]), Script([]), clock=time.time, log=log.append)
     with running(desk) as url, opened(kind, address) as saver:
         model: Any = ChatAnthropic(
             model="claude", base_url=url, api_key="none", default_headers={"Connection": "close"}

@@ -25,10 +25,9 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Service
+from lockstitch.provider.service import RequestEntry, Service, choose_rules
 from tests.postgres_server import shared
 
 from .graphs import BATCH, RESULT, Halted, Scripted, agent, calling, saving
@@ -138,10 +137,10 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def asked_again(kind: str, address: str, name: str, words: Any) -> tuple[list[Entry], Any]:
+def asked_again(kind: str, address: str, name: str, words: Any) -> tuple[list[RequestEntry], Any]:
     """Go on with the real client, which the strict provider answers; gives what it said to that."""
-    log: list[Entry] = []
-    desk = Service(chosen([]), Script([]), clock=time.time, log=log.append)
+    log: list[RequestEntry] = []
+    desk = Service(choose_rules([]), Script([]), clock=time.time, log=log.append)
     with running(desk) as url, opened(kind, address) as saver:
         model: Any = ChatAnthropic(
             model="claude", base_url=url, api_key="none", default_headers={"Connection": "close"}

@@ -30,10 +30,9 @@ from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Send, interrupt
 
-from lockstitch.provider.judge import chosen
 from lockstitch.provider.replies import Call, Reply, Script
 from lockstitch.provider.server import running
-from lockstitch.provider.service import Entry, Records, Service
+from lockstitch.provider.service import Records, RequestEntry, Service, choose_rules
 from tests.integrations.langgraph.savers import apostgres, asqlite, postgres, sqlite
 
 STUCK = "stuck"
@@ -249,7 +248,7 @@ class Provider:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = ""
-        self.log: list[Entry] = []
+        self.log: list[RequestEntry] = []
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
@@ -281,7 +280,7 @@ def provided(folder: Path, *replies: Reply) -> Iterator[Provider]:
     """Run the strict provider with these replies, and keep the bodies in a folder."""
     made = Provider(folder)
     desk = Service(
-        chosen([]),
+        choose_rules([]),
         Script(replies),
         clock=time.time,
         log=made.log.append,

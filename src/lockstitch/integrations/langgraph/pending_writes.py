@@ -44,7 +44,7 @@ from lockstitch.formats.langgraph.snapshot import (
     waiting_tasks,
 )
 from lockstitch.integrations.langgraph.message_repair import add_live_ids, is_real
-from lockstitch.redaction import redacted
+from lockstitch.redaction import redact_value
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
@@ -450,7 +450,7 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     }
     made = [
         ToolMessage(
-            template.format(error=redacted(text)[0]),
+            template.format(error=redact_value(text)[0]),
             tool_call_id=call,
             name=tools.get(call),
             status="error",

@@ -42,7 +42,7 @@ _KNOWN = 50_000
 Links = tuple[bytes, ...]
 
 
-class Chain(Struct, frozen=True):
+class HashChain(Struct, frozen=True):
     """The hashes of a list of messages: at the end of each, and behind 1, 2, 4, 8, … links.
 
     ``lengths`` counts the links up to the end of each message; ``length`` counts all.
@@ -54,7 +54,7 @@ class Chain(Struct, frozen=True):
     lengths: list[int] = []
     marks: dict[int, bytes] = {}
 
-    def extended(self, messages: Iterable[Links]) -> Chain:
+    def extended(self, messages: Iterable[Links]) -> HashChain:
         """Return the chain with more messages behind it."""
         ends, lengths, marks = list(self.ends), list(self.lengths), dict(self.marks)
         last, length = self.last, self.length
@@ -65,12 +65,12 @@ class Chain(Struct, frozen=True):
                     marks[length] = last
             ends.append(last)
             lengths.append(length)
-        return Chain(last, length, ends, lengths, marks)
+        return HashChain(last, length, ends, lengths, marks)
 
 
-def beginning(dialect: str, told: str = "") -> Chain:
+def beginning(dialect: str, told: str = "") -> HashChain:
     """Return the chain before the first message; ``told`` is what else it depends on."""
-    return Chain(_hashed(b"", f"{dialect}\n{told}".encode()))
+    return HashChain(_hashed(b"", f"{dialect}\n{told}".encode()))
 
 
 def _hashed(before: bytes, link: bytes) -> bytes:
@@ -204,7 +204,7 @@ def _unmarked(block: Any) -> Any:
     return {key: value for key, value in block.items() if key != _MARKER}
 
 
-def digest_of_told(told: Sequence[Instructed]) -> str:
+def digest_of_instructions(told: Sequence[Instructed]) -> str:
     """Name what a model is told before the conversation, as far as it stays; "" for nothing."""
     if not told:
         return ""
@@ -219,9 +219,9 @@ def digest_of_response(response: str) -> str:
 
 def tag_of(mark: bytes) -> str:
     """Return the tag of the sessions that have a place in their chain."""
-    return f"proxy:{spelled(mark)}"
+    return f"proxy:{spell_hash(mark)}"
 
 
-def spelled(end: bytes) -> str:
+def spell_hash(end: bytes) -> str:
     """Spell a hash in few characters."""
     return urlsafe_b64encode(end).decode()

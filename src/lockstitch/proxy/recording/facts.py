@@ -1,22 +1,30 @@
-"""The new messages of a request as the facts of a journal."""
+"""The new messages of a request as the facts of a journal.
+
+A request's body as a recorder reads it: messages, what the model is told, and the rest.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.pairing import FLAT
-from lockstitch.conversation.parts import SYSTEM
+from lockstitch.conversation.parts import ASSISTANT, SYSTEM
+from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
+from lockstitch.errors import Unreadable
 from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import (
     Asked,
     Ended,
     Event,
     Finished,
+    Instructed,
     Noted,
     Partial,
     Replied,
@@ -24,9 +32,103 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.importing import Imported, imported
-from lockstitch.proxy.recording.bodies import Asking
-from lockstitch.proxy.recording.chains import without_markers
-from lockstitch.session.importing import said_by_system
+from lockstitch.proxy.recording.chains import Linked, Linking, without_markers
+from lockstitch.redaction import redact_value
+from lockstitch.session.importing import SYSTEMS, instructions, said_by_system, system_in
+
+_FIELDS = msgspec.json.Decoder(dict[str, Raw]).decode
+_ITEMS = msgspec.json.Decoder(list[Raw]).decode
+_DECODE = msgspec.json.Decoder().decode
+_PREVIOUS = "previous_response_id"
+
+
+class ParsedRequest(Struct):
+    """What a client asks a model, taken apart.
+
+    ``raws`` are the bytes of the messages in the conversation, ``told`` what the model is told
+    before it, and ``beside`` the other fields of the body, without keys. ``previous`` is the id of
+    the response that the provider keeps the conversation under, "" if the client sends all of it.
+    """
+
+    dialect: str
+    raws: list[bytes]
+    linked: list[Linked]
+    told: list[Instructed]
+    beside: dict[str, bytes]
+    model: str = ""
+    previous: str = ""
+
+    @property
+    def replies(self) -> list[bool]:
+        """Which of the messages are a model's."""
+        return [linked.role == ASSISTANT for linked in self.linked]
+
+    def values(self, start: int = 0, stop: int | None = None) -> list[Any]:
+        """Return some of the messages, decoded."""
+        return [_DECODE(raw) for raw in self.raws[start:stop]]
+
+
+def parse_request(dialect: str, body: bytes, linking: Linking, model: str = "") -> ParsedRequest:
+    """Take a request's body apart; raise ``Unreadable`` for what holds no list of messages."""
+    try:
+        try:
+            return _taken_apart(dialect, body, linking, model)
+        except ValueError:
+            # half a character: Python reads it, and what is kept says so
+            plain = json.dumps(json.loads(body), ensure_ascii=False)
+            return _taken_apart(dialect, plain.encode("utf-8", "replace"), linking, model)
+    except (ValueError, RecursionError):
+        raise Unreadable("the body of the request holds no list of messages") from None
+
+
+def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> ParsedRequest:
+    profile = profile_named(dialect)
+    name, key = profile.dialect, profile.list_key
+    fields = _FIELDS(body)
+    raws = _listed(fields.get(key))
+    linked = linking.of_raws(name, raws)
+    begun = next((n for n, one in enumerate(linked) if one.role != SYSTEM), len(raws))
+    system = system_in({one: _DECODE(fields[one]) for one in SYSTEMS if one in fields})
+    others = {one: bytes(raw) for one, raw in fields.items() if one not in (key, *SYSTEMS)}
+    beside = {one: _without_secrets(raw) for one, raw in others.items() if one != _PREVIOUS}
+    return ParsedRequest(
+        name,
+        raws[begun:],
+        linked[begun:],
+        instructions(name, system, [_DECODE(raw) for raw in raws[:begun]]),
+        beside,
+        model or _text(others.get("model")),
+        _text(others.get(_PREVIOUS)) if name == "openai-responses" else "",
+    )
+
+
+@lru_cache(256)
+def _without_secrets(raw: bytes) -> bytes:
+    """Return a field's value as a record may hold it: on one line, and without keys.
+
+    Clients hand over the keys of other servers in what they say of their tools.
+    """
+    if b'"' not in raw and b"\n" not in raw and b"\r" not in raw:
+        return raw
+    value = _DECODE(raw)
+    clean, found = redact_value(value)
+    is_plain = not found and b"\n" not in raw and b"\r" not in raw
+    return raw if is_plain else msgspec.json.encode(clean)
+
+
+def _listed(raw: Raw | None) -> list[bytes]:
+    """Return the bytes of each message; OpenAI's Responses take a text for a single one."""
+    if raw is None:
+        return []
+    if bytes(raw)[:1] == b'"':
+        return [b'{"role":"user","content":%b}' % bytes(raw)]
+    return list(map(bytes, _ITEMS(raw)))
+
+
+def _text(raw: bytes | None) -> str:
+    value = _DECODE(raw) if raw is not None else ""
+    return value if isinstance(value, str) else ""
+
 
 # The note that holds a message in which nothing can be read.
 MESSAGE = "message"
@@ -41,7 +143,7 @@ class NewFact(Struct, frozen=True):
     ends: int = -1
 
 
-def facts_of(asking: Asking, matched: int, known: Known, first: int) -> list[NewFact]:
+def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> list[NewFact]:
     """Return the facts of a request's messages behind the first ``matched`` ones.
 
     ``known`` are the calls up to there, as the session has them, and ``first`` is the number of
@@ -49,12 +151,12 @@ def facts_of(asking: Asking, matched: int, known: Known, first: int) -> list[New
     """
     if asking.previous:
         stubs = [_stub(asked) for _, _, asked in known]
-        return _Tail(asking, stubs, matched, known, first).facts()
+        return _NewMessages(asking, stubs, matched, known, first).facts()
     start = _last_run(asking, matched)
-    tail = _Tail(asking, asking.values(start, matched), matched, known, first)
+    tail = _NewMessages(asking, asking.values(start, matched), matched, known, first)
     if tail.made.unpaired and start:
         # a result that comes late answers a call further up
-        tail = _Tail(asking, asking.values(0, matched), matched, known, first)
+        tail = _NewMessages(asking, asking.values(0, matched), matched, known, first)
     return tail.facts()
 
 
@@ -63,7 +165,7 @@ def _stub(asked: Asked) -> dict[str, str]:
     return {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
 
 
-def _last_run(asking: Asking, matched: int) -> int:
+def _last_run(asking: ParsedRequest, matched: int) -> int:
     """Return where the last replies begin among the first messages: what follows answers them."""
     replies = asking.replies
     at = matched
@@ -83,11 +185,11 @@ def _imported(dialect: str, messages: list[Any]) -> Imported:
     return imported(spoken, dialect, keep_unpaired=True)
 
 
-class _Tail:
+class _NewMessages:
     """The new messages of a request, read behind ``before``, which has the calls they answer."""
 
     def __init__(
-        self, asking: Asking, before: list[Any], matched: int, known: Known, first: int
+        self, asking: ParsedRequest, before: list[Any], matched: int, known: Known, first: int
     ) -> None:
         if before and new_dialect(asking.dialect).layout == FLAT:
             # items of a model's that stand together are read as one reply

@@ -1,17 +1,245 @@
-"""The sessions of a store as the recorder knows them: found, read again, added to and forked."""
+"""The sessions of a store as the recorder knows them: found, read again, added to and forked.
+
+The tree of conversations: which session holds how much of a request, and what follows from it.
+
+Everything here is memory only. It is read back from the records of a store, in whose keys the
+hashes stand: ``p@HASH@LENGTH`` ends a message of the chain, with ``@RESPONSE`` where a provider
+keeps the conversation under a response's id, and ``i@DIGEST@…`` says what the model is told.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from base64 import urlsafe_b64decode
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import TypeVar
 
+from msgspec import Struct
+
 from lockstitch.errors import Busy, Damaged, Unreadable, Unsure
-from lockstitch.journal.records import Entry, Head, chained
-from lockstitch.proxy.recording.chains import Chain, tag_of
-from lockstitch.proxy.recording.tree import Branch, Decision, Tree
+from lockstitch.journal.events import (
+    Asked,
+    Described,
+    Ended,
+    Event,
+    Forked,
+    Instructed,
+    Noted,
+    Partial,
+    Replied,
+    event_of,
+)
+from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name, chained
+from lockstitch.proxy.recording.chains import HashChain, spell_hash, tag_of
 from lockstitch.stores.base import Backend, Listing
+
+# The notes that hold the fields of a request beside its messages, each under its label.
+FIELD = "request"
+_NODE, _TOLD = "p@", "i@"
+_QUIET = (Described, Ended, Forked, Noted)
+# So many ends of messages are kept in memory, of all sessions together.
+_MOST = 100_000
+
+
+def node_key(end: bytes, length: int, response: str = "") -> str:
+    """Return the key of the record that ends a message."""
+    key = f"{_NODE}{spell_hash(end)}@{length}"
+    return f"{key}@{response}" if response else key
+
+
+def instructions_key(digest: str, salt: str) -> str:
+    """Return the key of a record that says what the model is told."""
+    return f"{_TOLD}{digest}@{salt}"
+
+
+class ChainEnd(Struct, frozen=True, gc=False):
+    """Where a message ends: the record, and how many links the chain has there."""
+
+    seq: int
+    length: int
+
+
+class SessionBranch:
+    """One session of the tree as far as its records were read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.head: Head = NEW
+        self.nodes: dict[bytes, ChainEnd] = {}
+        self.responses: dict[str, bytes] = {}
+        self.about: Described | None = None
+        self._said = 0
+        self._told: list[tuple[int, str]] = []
+        self._fields: list[tuple[int, str, str]] = []
+        self._calls: list[tuple[int, tuple[Asked, ...]]] = []
+
+    def take(self, records: Iterable[Record]) -> list[bytes]:
+        """Read more records; return the hashes that are new."""
+        new: list[bytes] = []
+        for record in records:
+            event = event_of(record)
+            if record.key.startswith(_NODE):
+                _, end, length, *response = record.key.split("@")
+                new.append(urlsafe_b64decode(end))
+                self.nodes[new[-1]] = ChainEnd(record.seq, int(length))
+                for one in response:
+                    self.responses[one] = new[-1]
+                self._said = record.seq
+            self._note(record, event)
+            self.head = Head(record.seq, record.digest, record.epoch)
+        return new
+
+    def _note(self, record: Record, event: Event) -> None:
+        seq = record.seq
+        if isinstance(event, Described):
+            self.about = event
+        elif isinstance(event, Noted) and event.name == FIELD:
+            self._fields.append((seq, event.label, event.blob or blob_name(bytes(event.payload))))
+        elif isinstance(event, Instructed):
+            is_ours = record.key.startswith(_TOLD)
+            self._told.append((seq, record.key.split("@")[1] if is_ours else ""))
+        elif isinstance(event, Replied | Partial):
+            self._calls.append((seq, event.calls))
+        if not isinstance(event, _QUIET):
+            self._said = seq
+
+    def is_free(self, seq: int) -> bool:
+        """Whether nothing was said behind a record."""
+        return self._said <= seq
+
+    def told_at(self, seq: int) -> str:
+        """Return the digest of what the model is told at a record."""
+        return next((digest for at, digest in reversed(self._told) if at <= seq), "")
+
+    def fields_at(self, seq: int) -> dict[str, str]:
+        """Return the digests of a request's other fields, by their names."""
+        return {label: digest for at, label, digest in self._fields if at <= seq}
+
+    def calls_at(self, seq: int) -> list[tuple[int, int, Asked]]:
+        """Return all calls up to a record: their reply's, their number in it, their names."""
+        return [
+            (at, index, asked)
+            for at, calls in self._calls
+            if at <= seq
+            for index, asked in enumerate(calls)
+        ]
+
+    def forked(self, name: str, seq: int, head: Head) -> SessionBranch:
+        """Return what a fork at a record is known to hold."""
+        fork = SessionBranch(name)
+        fork.head, fork.about, fork._said = head, self.about, seq
+        fork.nodes = {end: node for end, node in self.nodes.items() if node.seq <= seq}
+        fork.responses = {one: end for one, end in self.responses.items() if end in fork.nodes}
+        fork._told = [one for one in self._told if one[0] <= seq]
+        fork._fields = [one for one in self._fields if one[0] <= seq]
+        fork._calls = [one for one in self._calls if one[0] <= seq]
+        return fork
+
+
+class Relation(Enum):
+    """What a request is to the conversations there are."""
+
+    NEW = "new"
+    CONTINUES = "continues"
+    REPEATS = "repeats"
+    FORKS = "forks"
+
+
+class Placement(Struct, frozen=True):
+    """What a request is: of which session, from which record, how many of its messages are there.
+
+    ``head`` is where that session ended when this was decided: it holds only behind that.
+    ``is_sure`` is false where another worker's session may hold more of the request.
+    """
+
+    step: Relation
+    branch: SessionBranch | None = None
+    head: Head = NEW
+    seq: int = 0
+    matched: int = 0
+    is_sure: bool = False
+
+
+class SessionTree:
+    """The sessions that were seen lately, by the hashes in them."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._branches: OrderedDict[str, SessionBranch] = OrderedDict()
+        self._places: dict[bytes, dict[str, None]] = {}
+        self._most = most
+        self._count = 0
+
+    def branch(self, name: str) -> SessionBranch | None:
+        """Return a session, if it is known."""
+        return self._branches.get(name)
+
+    def learn(self, branch: SessionBranch, ends: Iterable[bytes]) -> None:
+        """Know a session by some more hashes; those that nobody asked for lately are forgotten."""
+        if self._branches.get(branch.name) is not branch:
+            self.forget(branch.name)
+            ends = branch.nodes
+        self._branches[branch.name] = branch
+        self._branches.move_to_end(branch.name)
+        for end in ends:
+            self._places.setdefault(end, {})[branch.name] = None
+            self._count += 1
+        while self._count > self._most and len(self._branches) > 1:
+            self.forget(next(iter(self._branches)))
+
+    def forget(self, name: str) -> None:
+        """Know a session no more."""
+        branch = self._branches.pop(name, None)
+        for end in branch.nodes if branch else ():
+            names = self._places.get(end, {})
+            if name in names:
+                del names[name]
+                self._count -= 1
+            if not names:
+                self._places.pop(end, None)
+
+    def answered(self, response: str) -> tuple[SessionBranch, bytes] | None:
+        """Return the session that holds a response, and the hash behind that."""
+        for branch in reversed(self._branches.values()):
+            if response in branch.responses:
+                return branch, branch.responses[response]
+        return None
+
+    def decide(self, chain: HashChain, told: str, replies: Sequence[bool]) -> Placement:
+        """Say what a request is; ``replies`` tells which of its messages are a model's.
+
+        It repeats a request if all of it is there under the same instructions. Else the longest
+        part that is there counts: where that is the end of a session, the request continues it,
+        and elsewhere it is a fork. Without a reply in common, other instructions make another
+        conversation.
+        """
+        for matched in range(len(chain.ends), 0, -1):
+            found = self._at(chain.ends[matched - 1])
+            is_whole = matched == len(chain.ends)
+            if is_whole or not any(replies[:matched]):
+                found = [one for one in found if one[0].told_at(one[1]) == told]
+            if not found:
+                continue
+            branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], told))
+            is_free = branch.is_free(seq)
+            if is_whole:
+                return Placement(Relation.REPEATS, branch, branch.head, seq, matched, is_sure=True)
+            step = Relation.CONTINUES if is_free else Relation.FORKS
+            is_sure = is_free and not any(replies[matched:])
+            return Placement(step, branch, branch.head, seq, matched, is_sure)
+        return Placement(Relation.NEW)
+
+    def _at(self, end: bytes) -> list[tuple[SessionBranch, int]]:
+        """Return the sessions that have a hash, the latest first, each with its record."""
+        branches = (self._branches[name] for name in reversed(self._places.get(end, {})))
+        return [(branch, branch.nodes[end].seq) for branch in branches]
+
+
+def _fitness(branch: SessionBranch, seq: int, told: str) -> tuple[bool, bool]:
+    return branch.is_free(seq), branch.told_at(seq) == told
+
 
 T = TypeVar("T")
 # How long a store that is away is waited for, and a session that somebody holds.
@@ -31,7 +259,7 @@ class Keeper:
 
     def __init__(self, backend: Backend, *, patience: float = PATIENCE) -> None:
         self.backend = backend
-        self._tree = Tree()
+        self._tree = SessionTree()
         self._patience = patience
         self._lock = threading.Lock()
 
@@ -47,15 +275,15 @@ class Keeper:
                 if time.monotonic() >= until:
                     raise
                 with self._lock:
-                    self._tree = Tree()
+                    self._tree = SessionTree()
                 time.sleep(_PAUSE)
 
-    def decide(self, chain: Chain, told: str, replies: Sequence[bool]) -> Decision:
+    def decide(self, chain: HashChain, told: str, replies: Sequence[bool]) -> Placement:
         """Say what a request is, by what is known."""
         with self._lock:
             return self._tree.decide(chain, told, replies)
 
-    def look(self, chain: Chain) -> None:
+    def look(self, chain: HashChain) -> None:
         """Learn of the sessions in the store that begin as a request does, the longest first."""
         for length in sorted(chain.marks, reverse=True):
             if self._look_for(tag_of(chain.marks[length])):
@@ -69,7 +297,7 @@ class Keeper:
                 self.refresh(listed.session)
         return bool(found)
 
-    def answered(self, response: str, tag: str) -> tuple[Branch, bytes] | None:
+    def answered(self, response: str, tag: str) -> tuple[SessionBranch, bytes] | None:
         """Return the session that holds a response of the provider's, and the hash behind it."""
         with self._lock:
             found = self._tree.answered(response)
@@ -78,17 +306,17 @@ class Keeper:
                 found = self._tree.answered(response)
         return found
 
-    def branch(self, name: str) -> Branch | None:
+    def branch(self, name: str) -> SessionBranch | None:
         """Return a session, read from the store if it is not known; None if it is gone."""
         return self._known(name) or self.refresh(name)
 
-    def _known(self, name: str) -> Branch | None:
+    def _known(self, name: str) -> SessionBranch | None:
         with self._lock:
             return self._tree.branch(name)
 
-    def refresh(self, name: str) -> Branch | None:
+    def refresh(self, name: str) -> SessionBranch | None:
         """Read what was added to a session; None if it is gone or damaged."""
-        branch = self._known(name) or Branch(name)
+        branch = self._known(name) or SessionBranch(name)
         head = self.backend.head(name)
         if head is None or head.seq < branch.head.seq:
             self._forget(name)
@@ -108,12 +336,12 @@ class Keeper:
         with self._lock:
             self._tree.forget(name)
 
-    def free_end(self, branch: Branch, seq: int) -> Head | None:
+    def free_end(self, branch: SessionBranch, seq: int) -> Head | None:
         """Return where a session ends, if nothing was said in it behind a record."""
         with self._lock:
             return branch.head if branch.is_free(seq) else None
 
-    def add(self, branch: Branch, entries: Sequence[Entry], after: Head) -> int:
+    def add(self, branch: SessionBranch, entries: Sequence[Entry], after: Head) -> int:
         """Add to a session where it ended; return the number of the last record.
 
         Raises ``Moved`` if somebody added something since, and ``Held`` if they are at it.
@@ -124,7 +352,7 @@ class Keeper:
                 self._tree.learn(branch, branch.take(chained(after, head.epoch, entries)))
         return head.seq
 
-    def fork(self, source: Branch, seq: int, name: str) -> Branch:
+    def fork(self, source: SessionBranch, seq: int, name: str) -> SessionBranch:
         """Make a fork of a session at a record; nobody else knows it until something is added."""
         head = self.backend.fork(source.name, seq, name)
         with self._lock:

@@ -2,53 +2,191 @@
 
 What cannot go into a session goes into a fork of it, so a session is always one conversation:
 exactly what one client sent, and one reply to each of its requests.
+
+What a provider answered, whole or streamed, as the fact of a journal.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.parts import TEXT, USER
+from lockstitch.dialects.bedrock.event_stream import EventDecoder
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.errors import Held, Moved
+from lockstitch.dialects.replies import calls_in, messages_in, provider_of
+from lockstitch.dialects.streaming_registry import accumulator_for
+from lockstitch.errors import Held, Moved, Unreadable, UsageError
 from lockstitch.journal import about
 from lockstitch.journal.events import (
     NOTHING,
+    Asked,
     Described,
     Event,
     Forked,
     Instructed,
     Noted,
+    Partial,
+    Replied,
     entry_of,
     text_payload,
+    value_of,
 )
 from lockstitch.journal.instructions import ROLES
 from lockstitch.journal.records import NEW, Entry, blob_name
-from lockstitch.proxy.recording.bodies import Asking
 from lockstitch.proxy.recording.chains import (
-    Chain,
+    HashChain,
     beginning,
+    digest_of_instructions,
     digest_of_response,
-    digest_of_told,
     is_wrapped,
     links_of_reply,
     tag_of,
 )
-from lockstitch.proxy.recording.facts import NewFact, facts_of, facts_of_reply
-from lockstitch.proxy.recording.keeping import Keeper
-from lockstitch.proxy.recording.replies import Came
-from lockstitch.proxy.recording.tree import (
+from lockstitch.proxy.recording.facts import NewFact, ParsedRequest, facts_of, facts_of_reply
+from lockstitch.proxy.recording.keeping import (
     FIELD,
-    Branch,
-    Decision,
-    Step,
+    Keeper,
+    Placement,
+    Relation,
+    SessionBranch,
+    instructions_key,
     node_key,
-    told_key,
 )
+from lockstitch.session.content import json_payload
+from lockstitch.session.received import received
 from lockstitch.session.writing import new_name, now
+
+# The note that holds what came and is no reply.
+UNREAD = "reply"
+_DONE = "[DONE]"
+_REFUSED = 400
+_DECODE = msgspec.json.Decoder().decode
+
+
+class ReceivedReply(Struct, frozen=True):
+    """A reply, or a note of what came instead; ``messages`` are those that a client hands back."""
+
+    event: Replied | Partial | Noted
+    messages: list[Any]
+    response: str = ""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether nothing came that anybody said."""
+        return isinstance(self.event, Noted) and self.event.payload == NOTHING
+
+
+def read_reply(
+    dialect: str, data: bytes, status: int, model: str, *, complete: bool
+) -> ReceivedReply:
+    """Make what came into the fact to keep; of a refusal only that it was one is kept."""
+    if status >= _REFUSED:
+        return ReceivedReply(Noted(name=UNREAD, label=f"status {status}"), [])
+    events = list(_events(dialect, data))
+    if events:
+        return _streamed(dialect, events, model)
+    try:
+        return _came(received(data, dialect), model)
+    except UsageError:
+        how = f"status {status}" if complete else f"status {status}, cut off"
+        text = text_payload(data.decode("utf-8", "replace"))
+        return ReceivedReply(Noted(name=UNREAD, label=how, payload=text), [])
+
+
+def _streamed(dialect: str, events: list[Any], model: str) -> ReceivedReply:
+    gathered = accumulator_for(dialect)
+    for event in events:
+        gathered.feed(event)
+    if gathered.complete:
+        return _came(received(gathered.whole(), dialect), model)
+    message = gathered.closed()
+    if message is None:
+        return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
+    asked = calls_in(dialect, messages_in(dialect, message))
+    part = Partial(
+        payload=json_payload(message),
+        dialect=dialect,
+        provider=provider_of(dialect),
+        model=_text(gathered.whole(), "model") or model,
+        calls=tuple(Asked(*call) for call in asked),
+    )
+    return _came(part, model)
+
+
+def _came(event: Replied | Partial, model: str) -> ReceivedReply:
+    named = event if event.model or not model else structs.replace(event, model=model)
+    value = value_of(event.payload, inner=True)
+    response = _text(value, "id") if event.dialect == "openai-responses" else ""
+    return ReceivedReply(named, messages_in(event.dialect, value), response)
+
+
+def _text(value: Any, key: str) -> str:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _events(dialect: str, data: bytes) -> Iterator[Any]:
+    """Return the events of a stream, as far as they came; nothing for what is no stream."""
+    begin = data[:64].lstrip()
+    if dialect == "bedrock" and begin[:1] != b"{":
+        yield from _framed(data)
+    elif begin[:1] == b"[":
+        yield from _listed(data)
+    elif begin[:1] != b"{":
+        yield from _sent(data)
+
+
+def _sent(data: bytes) -> Iterator[Any]:
+    """Return the events of a stream of server-sent events."""
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    blocks = text.split("\n\n")
+    for block in blocks:
+        lines = (line[5:] for line in block.split("\n") if line.startswith("data:"))
+        said = "\n".join(line.removeprefix(" ") for line in lines)
+        if said and said.strip() != _DONE:
+            value = _value(said)
+            if value is not None:
+                yield value
+
+
+def _value(text: str) -> Any:
+    """Return an event's value; None for one that was cut off."""
+    try:
+        return _DECODE(text)
+    except ValueError:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+
+
+def _listed(data: bytes) -> Iterator[Any]:
+    """Return the elements of a list that may be cut off, as Gemini streams without ``alt=sse``."""
+    text, decoder = data.decode("utf-8", "replace"), json.JSONDecoder()
+    at = text.find("[") + 1
+    while 0 < at < len(text):
+        at += len(text[at:]) - len(text[at:].lstrip(", \r\n\t"))
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        yield value
+
+
+def _framed(data: bytes) -> Iterator[Any]:
+    """Return the events of Amazon's framing, as far as whole frames came."""
+    try:
+        for frame in EventDecoder().feed(data):
+            yield {frame.event: _DECODE(frame.payload or b"{}")}
+    except (Unreadable, ValueError):
+        return
+
 
 TAG = "proxy"
 # Values from here on are kept once for all sessions: instructions and tools repeat.
@@ -58,50 +196,50 @@ _LONGEST_NAME = 200
 _LAST_CALLS = 256
 
 
-class Kept(Struct, frozen=True):
+class KeptRequest(Struct, frozen=True):
     """Where a request was kept: its reply belongs behind a record of a session."""
 
     session: str
     seq: int
-    chain: Chain
+    chain: HashChain
     dialect: str
     model: str = ""
-    step: Step = Step.NEW
+    step: Relation = Relation.NEW
 
 
-def keep_request(keeper: Keeper, asking: Asking, client: str = "") -> Kept:
+def keep_request(keeper: Keeper, asking: ParsedRequest, client: str = "") -> KeptRequest:
     """Keep a request durably; where it is there already, nothing is written."""
-    return keeper.patiently(lambda: _Request(keeper, asking, client).kept())
+    return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).kept())
 
 
-def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> Kept:
+def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> KeptRequest:
     """Keep a request in which no messages can be read, as the text that it is."""
     text = text_payload(body.decode("utf-8", "replace"))
     described = _described("", (TAG,), {"dialect": dialect, "client": client})
     entries = [_entry(described), _shared(Noted(name=FIELD, label="unread", payload=text))]
     name = new_session_name()
 
-    def kept() -> Kept:
+    def kept() -> KeptRequest:
         if keeper.backend.head(name) is None:
             keeper.backend.add(name, entries, NEW)
-        return Kept(name, len(entries), beginning(dialect, f"unread {name}"), dialect)
+        return KeptRequest(name, len(entries), beginning(dialect, f"unread {name}"), dialect)
 
     return keeper.patiently(kept)
 
 
-def keep_reply(keeper: Keeper, kept: Kept, came: Came) -> str:
+def keep_reply(keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> str:
     """Keep a reply durably behind its request; return the name of its session."""
-    return keeper.patiently(_Reply(keeper, kept, came).kept)
+    return keeper.patiently(_ReplyRecording(keeper, kept, came).kept)
 
 
-class _Request:
+class _RequestRecording:
     """One request on its way into the store."""
 
-    def __init__(self, keeper: Keeper, asking: Asking, client: str) -> None:
+    def __init__(self, keeper: Keeper, asking: ParsedRequest, client: str) -> None:
         self.keeper = keeper
         self.asking = asking
         self.client = client
-        self.told = digest_of_told(asking.told)
+        self.told = digest_of_instructions(asking.told)
         links = (linked.links for linked in asking.linked)
         # the end of the response that the provider goes on from, if that is known
         self.base = self._base()
@@ -109,15 +247,15 @@ class _Request:
             self.chain = beginning(asking.dialect, asking.previous).extended(links)
         else:
             branch, end = self.base
-            self.chain = Chain(end, branch.nodes[end].length).extended(links)
+            self.chain = HashChain(end, branch.nodes[end].length).extended(links)
 
-    def _base(self) -> tuple[Branch, bytes] | None:
+    def _base(self) -> tuple[SessionBranch, bytes] | None:
         if not self.asking.previous:
             return None
         response = digest_of_response(self.asking.previous)
         return self.keeper.answered(response, _response_tag(response))
 
-    def kept(self) -> Kept:
+    def kept(self) -> KeptRequest:
         is_looked_for, is_held = False, False
         while True:
             decision = self._decided()
@@ -136,7 +274,7 @@ class _Request:
                 if kept is not None:
                     return kept
 
-    def _decided(self) -> Decision:
+    def _decided(self) -> Placement:
         """Decide by the messages; those that only the provider has are known by its response."""
         chain, replies = self.chain, self.asking.replies
         if self.base is None:
@@ -145,57 +283,57 @@ class _Request:
         found = self.keeper.decide(whole, self.told, [True, *replies])
         return structs.replace(found, matched=max(found.matched - 1, 0))
 
-    def _written(self, decision: Decision, *, apart: bool) -> Kept | None:
+    def _written(self, decision: Placement, *, apart: bool) -> KeptRequest | None:
         """Write what is new; None if the session that was to hold it is gone."""
         branch, step = decision.branch, decision.step
         if branch is None:
-            return self._added(Branch(new_session_name()), decision)
-        if step is Step.REPEATS:
+            return self._added(SessionBranch(new_session_name()), decision)
+        if step is Relation.REPEATS:
             if self.keeper.backend.head(branch.name) is None:
                 self.keeper.refresh(branch.name)
                 return None
             return self._kept(branch, decision.seq, step)
-        if step is Step.CONTINUES and not apart:
+        if step is Relation.CONTINUES and not apart:
             return self._added(branch, decision)
         fork = self.keeper.fork(branch, decision.seq, new_session_name())
-        forked = structs.replace(decision, step=Step.FORKS, head=fork.head)
+        forked = structs.replace(decision, step=Relation.FORKS, head=fork.head)
         return self._added(fork, forked, branch.name)
 
-    def _added(self, branch: Branch, decision: Decision, source: str = "") -> Kept:
+    def _added(self, branch: SessionBranch, decision: Placement, source: str = "") -> KeptRequest:
         entries = self._entries(branch, decision, source)
         seq = self.keeper.add(branch, entries, decision.head)
         return self._kept(branch, seq, decision.step)
 
-    def _kept(self, branch: Branch, seq: int, step: Step) -> Kept:
+    def _kept(self, branch: SessionBranch, seq: int, step: Relation) -> KeptRequest:
         asking = self.asking
-        return Kept(branch.name, seq, self.chain, asking.dialect, asking.model, step)
+        return KeptRequest(branch.name, seq, self.chain, asking.dialect, asking.model, step)
 
-    def _entries(self, branch: Branch, decision: Decision, source: str) -> list[Entry]:
+    def _entries(self, branch: SessionBranch, decision: Placement, source: str) -> list[Entry]:
         seq = decision.head.seq
         entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
         described = self._description(branch, decision.step)
         entries += [_entry(described)] if described is not None else []
         if self.told != branch.told_at(seq):
             told = _instructed(self.asking.told, is_first=not branch.told_at(seq))
-            entries += [_shared(event, told_key(self.told, new_name())) for event in told]
+            entries += [_shared(event, instructions_key(self.told, new_name())) for event in told]
         entries += _fields(self.asking.beside, branch.fields_at(seq))
         known = branch.calls_at(seq)[-_LAST_CALLS if self.asking.previous else 0 :]
         facts = facts_of(self.asking, decision.matched, known, seq + len(entries) + 1)
         return entries + self._marked(facts, branch)
 
-    def _description(self, branch: Branch, step: Step) -> Described | None:
+    def _description(self, branch: SessionBranch, step: Relation) -> Described | None:
         tags = {TAG, *map(tag_of, self.chain.marks.values())}
         had = about.told(branch.about)
-        if step is Step.NEW:
+        if step is Relation.NEW:
             names = {"dialect": self.asking.dialect, "model": self.asking.model}
             return _described(_title(self.asking), tags, {**names, "client": self.client})
-        if step is Step.CONTINUES and tags <= set(had.tags):
+        if step is Relation.CONTINUES and tags <= set(had.tags):
             return None
         # what only the provider has of a conversation has its tags from before
-        kept = had.tags if step is Step.CONTINUES or self.base else ()
+        kept = had.tags if step is Relation.CONTINUES or self.base else ()
         return structs.replace(branch.about or Described(), tags=_tags({*tags, *kept}))
 
-    def _marked(self, facts: Sequence[NewFact], branch: Branch) -> list[Entry]:
+    def _marked(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[Entry]:
         """Write facts; the last of each message carries where the chain is then."""
         entries: list[Entry] = []
         chain, seen = self.chain, set(branch.nodes)
@@ -208,10 +346,10 @@ class _Request:
         return entries
 
 
-class _Reply:
+class _ReplyRecording:
     """One reply on its way into the store; tried again, it finds what it wrote before."""
 
-    def __init__(self, keeper: Keeper, kept: Kept, came: Came) -> None:
+    def __init__(self, keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> None:
         self.keeper = keeper
         self.request = kept
         self.came = came
@@ -257,7 +395,7 @@ class _Reply:
             return False
         return any(record.key == self.facts[0].key for record in self.keeper.backend.read(name))
 
-    def _written(self, branch: Branch, *, apart: bool) -> str:
+    def _written(self, branch: SessionBranch, *, apart: bool) -> str:
         seq = self.request.seq
         end = None if apart else self.keeper.free_end(branch, seq)
         if end is not None:
@@ -272,7 +410,7 @@ class _Reply:
         self.keeper.add(fork, [came_from, *described, *self.facts], fork.head)
         return fork.name
 
-    def _description(self, branch: Branch, *, is_fork: bool) -> list[Entry]:
+    def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[Entry]:
         """Say what the session is found by; nothing where that is no news."""
         event = branch.about or Described()
         tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
@@ -300,7 +438,7 @@ def _tags(tags: Iterable[str]) -> tuple[str, ...]:
     return about.checked_tags(sorted(tags)[: about.MOST_TAGS])
 
 
-def _title(asking: Asking) -> str:
+def _title(asking: ParsedRequest) -> str:
     """Return the first words of the first message that a user wrote."""
     view = new_dialect(asking.dialect)
     for at, linked in enumerate(asking.linked):

@@ -1,4 +1,6 @@
-"""Texts that are written in another way: base64, data URLs, and escapes of single characters.
+"""What a value looks like: random as only a machine writes it, words, or a reference.
+
+Texts that are written in another way: base64, data URLs, and escapes of single characters.
 
 What is encoded as a whole is a ``Run``: it is decoded, looked at, and encoded again. What is
 escaped character by character has a ``View``: the plain text, in which every place is known in
@@ -15,6 +17,108 @@ from collections.abc import Iterator
 from html import unescape
 from typing import NamedTuple
 
+# Between the two: a camel-cased name has about one piece in four letters, a key one in two.
+RANDOM = 0.36
+RANDOM_NEAR_A_NAME = 0.3
+
+_PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_CASES = tuple(re.compile(case) for case in ("[a-z]", "[A-Z]", r"\d"))
+_STRETCH = re.compile(r"[a-z]{10}|[A-Z]{12}|\d{12}")
+_SEPARATOR = re.compile(r"[-_/+=.~]+")
+_WORD = re.compile(r"[A-Z]?[a-z]+\d{0,2}|[A-Z]+\d{0,2}|\d+|[a-z]{3,}(?:[A-Z][a-z]{2,})+")
+_NAME_PIECE = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:\d{1,2}[a-z]*)?|\d{1,3}")
+_SHORTEST_NAME = 3
+_SHORTEST_MIXED = 10
+_VARIED = 0.4
+_VARIED_ENOUGH = 16
+
+_WORDS = re.compile(r"_{0,2}[A-Za-z]+(?:[ _./:-]+[A-Za-z]+)*[.:!?]?")
+_HEX = re.compile(r"[0-9a-f]{32,128}|[0-9A-F]{32,128}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_IDS = re.compile(
+    r"(?:toolu|srvtoolu|tooluse|call|msg|req|resp|rs|fc|ctc|lsh|run|step|thread|asst|item|conv"
+    r"|cmpl|chatcmpl|gen|batch|evt|org|sha\d{1,3})[_-]"
+)
+_REFERENCE = re.compile(
+    r"\$(?:[{(]|\w+$)|<[^>]*>?$|[\[{|:]|%(?:[sdr(]|\w+%$)"
+    r"|[xX]{3,}$|[a-z+]{2,12}://|\W?\*{3,}|[*.\u2022\u2026_-]{2,}"
+    r"|(?i:your[-_ ])"
+    r"|(?:process|os|env|environ|config|settings|self|this|args|options|secrets)(?:\.|\[|->)"
+    r"|[A-Za-z_][\w.]*\("
+    r"|[\w/+]{4,80}EXAMPLE(?:KEY)?$|0[xob][0-9a-fA-F]{1,16}$|.{0,40}(?:\.\.\.|\u2026)$"
+    r"|(?:[A-Za-z_]+\.)+[A-Za-z_]+$|\w+_(?i:credentials?|token|secret|key|password|pwd|str)$"
+)
+_INTERPOLATED = re.compile(r"[$#]\{|\{\{|\{[A-Za-z_][^{}]*\}")
+_NOTHING = frozenset(
+    (
+        *("none", "null", "nil", "true", "false", "undefined", "string", "str", "bytes", "int"),
+        *("number", "boolean", "bool", "required", "optional", "any", "object", "secret"),
+        *("password", "passwd", "pass", "token", "key", "apikey", "api_key", "unknown", "empty"),
+        *("missing", "hidden", "redacted", "default", "sensitive", "disabled", "enabled"),
+        *("changed", "invalid", "expired", "text", "hash", "credential", "credentials", "bearer"),
+        *("basic"),
+    )
+)
+
+
+def is_random(text: str, share: float = RANDOM) -> bool:
+    """Tell whether a token is mixed as only a generator mixes letters of both cases and digits.
+
+    ``share`` is the least number of pieces (words, numbers) a character.
+    """
+    if not all(case.search(text) for case in _CASES) or _STRETCH.search(text):
+        return False
+    if len(set(text)) < min(len(text) * _VARIED, _VARIED_ENOUGH) or is_worded(text):
+        return False
+    return len(_PIECES.findall(text)) >= share * len(text)
+
+
+def is_worded(text: str) -> bool:
+    """Tell whether half of what stands between separators is words or numbers."""
+    pieces = [piece for piece in _SEPARATOR.split(text) if piece]
+    words = sum(_WORD.fullmatch(piece) is not None for piece in pieces)
+    return len(pieces) > 1 and words * 2 >= len(pieces)
+
+
+def is_name(text: str) -> bool:
+    """Tell whether this is the name of a header or a parameter: three words or more, joined."""
+    pieces = [piece for piece in _SEPARATOR.split(text) if piece]
+    return len(pieces) >= _SHORTEST_NAME and all(map(_NAME_PIECE.fullmatch, pieces))
+
+
+def is_hex(text: str) -> bool:
+    """Tell whether this is a digest (git, MD5, SHA): a secret only if something calls it one."""
+    return _HEX.fullmatch(text) is not None
+
+
+def is_uuid(text: str) -> bool:
+    """Tell whether this is a UUID: a secret only if something calls it one."""
+    return _UUID.fullmatch(text) is not None
+
+
+def is_id(text: str) -> bool:
+    """Tell whether this is an id of a provider, or a checksum, by its prefix."""
+    return _IDS.match(text) is not None
+
+
+def is_words(text: str) -> bool:
+    """Tell whether this is plain words, which no key is."""
+    if _WORDS.fullmatch(text) is None:
+        return False
+    # letters of both cases that change as only a generator changes them
+    is_mixed = text.isalpha() and len(text) >= _SHORTEST_MIXED
+    return not is_mixed or len(_PIECES.findall(text)) < RANDOM * len(text)
+
+
+def is_reference(text: str) -> bool:
+    """Tell whether this names a secret, or masks one, instead of being it."""
+    return (
+        text.lower() in _NOTHING
+        or _REFERENCE.match(text) is not None
+        or _INTERPOLATED.search(text) is not None
+    )
+
+
 # A shorter one says too little to be told from a word.
 SHORTEST_RUN = 20
 _HEAD = 64
@@ -29,7 +133,7 @@ _SPACE = re.compile(r"\s+")
 _WORDY = re.compile(r"[A-Za-z]{3}")
 
 
-class Run(NamedTuple):
+class EncodedRun(NamedTuple):
     """A stretch of base64 that is readable text: where it is, and the text."""
 
     start: int
@@ -53,7 +157,7 @@ class Run(NamedTuple):
         return f"\n{indent}".join(pieces)
 
 
-def runs(text: str) -> Iterator[Run]:
+def find_runs(text: str) -> Iterator[EncodedRun]:
     """Give the stretches of a text that are base64 of readable text."""
     mapped = text.encode("latin-1", "replace").translate(_RUN_LIKE)
     start = mapped.find(_NEEDLE)
@@ -69,7 +173,7 @@ def runs(text: str) -> Iterator[Run]:
         start = mapped.find(_NEEDLE, end)
 
 
-def whole(text: str) -> Run | None:
+def whole(text: str) -> EncodedRun | None:
     """Return the readable text that a base64 text or a data URL is, None if it is none."""
     url = _DATA_URL.match(text)
     start = url.end() if url else 0
@@ -79,7 +183,7 @@ def whole(text: str) -> Run | None:
     return _run(text, start, len(text))
 
 
-def _run(text: str, start: int, end: int) -> Run | None:
+def _run(text: str, start: int, end: int) -> EncodedRun | None:
     written = text[start:end]
     decoded = _decoded(_SPACE.sub("", written).encode("latin-1", "replace"))
     try:
@@ -88,7 +192,7 @@ def _run(text: str, start: int, end: int) -> Run | None:
         return None
     if plain is None or not _is_text(plain):
         return None
-    return Run(start, end, plain, written)
+    return EncodedRun(start, end, plain, written)
 
 
 def _is_readable(head: bytes) -> bool:
@@ -141,10 +245,10 @@ _LIMIT = 64
 _BREAK = re.compile(r"\s")
 
 
-class View:
+class UnescapedView:
     """A stretch of a text without its escapes, and where each of its characters is written."""
 
-    def __init__(self, text: str, offset: int, before: View | None = None) -> None:
+    def __init__(self, text: str, offset: int, before: UnescapedView | None = None) -> None:
         self.before = before
         pieces: list[str] = []
         # By piece: where it starts here and there, and the end there of what is one escape.
@@ -189,15 +293,15 @@ def _character(found: re.Match[str]) -> str:
     return chr(int(found[found.lastgroup], 16)) if found.lastgroup else ""
 
 
-def views(text: str) -> Iterator[View]:
+def find_views(text: str) -> Iterator[UnescapedView]:
     """Give the stretches of a text around its escapes as they read without them.
 
     Escapes of escapes are taken off, too.
     """
     for start, end in _stretches(text):
-        view = View(text[start:end], start)
+        view = UnescapedView(text[start:end], start)
         for _ in range(_ROUNDS - 1):
-            new = View(view.text, 0, view)
+            new = UnescapedView(view.text, 0, view)
             if not new.is_other:
                 break
             view = new

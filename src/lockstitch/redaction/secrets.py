@@ -1,0 +1,518 @@
+"""Secrets that say what they are: keys with a known prefix, JWTs, private keys, webhooks.
+
+A search for each prefix at every place would be slow. All keys are long runs of a few characters,
+so the runs are found first, at the speed of C, and only a run is looked at for a prefix.
+
+Secrets that their name gives away: ``API_KEY=…``, ``"password": "…"``, ``Authorization: …``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from lockstitch.redaction import texts
+from lockstitch.redaction.texts import (
+    RANDOM_NEAR_A_NAME,
+    is_hex,
+    is_id,
+    is_name,
+    is_random,
+    is_reference,
+    is_uuid,
+    is_words,
+)
+
+
+class SecretSpan(NamedTuple):
+    """Where a secret stands in a text, and of which kind it is."""
+
+    start: int
+    end: int
+    kind: str
+
+
+class KeyFormat(NamedTuple):
+    """One kind of key: how it starts, what follows at least, and what it may go on with."""
+
+    kind: str
+    heads: tuple[str, ...]
+    body: str
+    more: str = "[A-Za-z0-9]*+"
+
+
+_BASE64URL = "[A-Za-z0-9_-]*+"
+_BASE64 = "[A-Za-z0-9+/=_-]*+"
+# Class names start with "sk-", too, but have no digits.
+_DIGIT_NEAR = r"(?=[A-Za-z_-]{0,80}+\d)"
+FORMATS = (
+    KeyFormat("anthropic-key", ("sk-ant-",), "[A-Za-z0-9_-]{16}", _BASE64URL),
+    KeyFormat(
+        "openai-key",
+        ("sk-proj-", "sk-svcacct-", "sk-admin-", "sk-service-", "sk-or-v1-", "sk-lf-"),
+        _DIGIT_NEAR + "[A-Za-z0-9_-]{20}",
+        _BASE64URL,
+    ),
+    KeyFormat("openai-key", ("sk-",), _DIGIT_NEAR + "[A-Za-z0-9]{20}"),
+    KeyFormat("github-token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), "[A-Za-z0-9]{20}"),
+    KeyFormat("github-token", ("github_pat_",), "[A-Za-z0-9_]{22}", "[A-Za-z0-9_]*+"),
+    KeyFormat(
+        "gitlab-token",
+        ("glpat-", "glptt-", "gldt-", "glrt-", "glcbt-", "glft-", "glsoat-", "gloas-", "glagent-"),
+        "[A-Za-z0-9_-]{20}",
+        _BASE64URL,
+    ),
+    KeyFormat("aws-key-id", ("AKIA", "ASIA", "ABIA", "ACCA"), "[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    KeyFormat("google-key", ("AIza",), "[A-Za-z0-9_-]{35}", _BASE64URL),
+    KeyFormat("google-secret", ("GOCSPX-",), "[A-Za-z0-9_-]{20}", _BASE64URL),
+    KeyFormat(
+        "slack-token",
+        tuple(f"xox{kind}-" for kind in "abcdeoprst"),
+        "[A-Za-z0-9-]{10}",
+        "[A-Za-z0-9-]*+",
+    ),
+    KeyFormat("slack-token", ("xapp-",), r"\d-[A-Za-z0-9-]{20}", "[A-Za-z0-9-]*+"),
+    KeyFormat(
+        "stripe-key",
+        ("sk_live_", "rk_live_", "pk_live_", "sk_test_", "rk_test_", "pk_test_"),
+        "[A-Za-z0-9]{10}",
+    ),
+    KeyFormat("stripe-webhook-secret", ("whsec_",), "[A-Za-z0-9]{14}", _BASE64),
+    KeyFormat("npm-token", ("npm_",), "[A-Za-z0-9]{36}"),
+    KeyFormat("pypi-token", ("pypi-",), "[A-Za-z0-9_-]{50}", _BASE64URL),
+    KeyFormat("huggingface-token", ("hf_",), "[A-Za-z0-9]{30}"),
+    KeyFormat("groq-key", ("gsk_",), "[A-Za-z0-9]{40}"),
+    KeyFormat("xai-key", ("xai-",), "[A-Za-z0-9]{60}"),
+    KeyFormat("perplexity-key", ("pplx-",), "[A-Za-z0-9]{40}"),
+    KeyFormat("replicate-token", ("r8_",), "[A-Za-z0-9]{30}"),
+    KeyFormat("digitalocean-token", ("dop_v1_", "doo_v1_", "dor_v1_"), "[a-f0-9]{60}"),
+    KeyFormat("docker-token", ("dckr_pat_",), "[A-Za-z0-9_-]{20}", _BASE64URL),
+    KeyFormat("databricks-token", ("dapi",), "[a-f0-9]{32}(?![A-Za-z0-9])", r"(?:-\d)?"),
+    KeyFormat("shopify-token", ("shpat_", "shpca_", "shppa_", "shpss_"), "[a-fA-F0-9]{32}"),
+    KeyFormat("linear-key", ("lin_api_",), "[A-Za-z0-9]{30}"),
+    KeyFormat("notion-token", ("ntn_",), "[A-Za-z0-9]{40}"),
+    KeyFormat("notion-token", ("secret_",), _DIGIT_NEAR + "[A-Za-z0-9]{43}(?![A-Za-z0-9])"),
+    KeyFormat("sentry-token", ("sntrys_", "sntryu_"), "[A-Za-z0-9]{40}", _BASE64),
+    KeyFormat("grafana-token", ("glc_", "glsa_"), "[A-Za-z0-9]{32}", _BASE64),
+    KeyFormat("supabase-key", ("sbp_", "sb_secret_"), "[A-Za-z0-9_-]{20}", _BASE64URL),
+    KeyFormat("tailscale-key", ("tskey-",), "[A-Za-z0-9_-]{20}", _BASE64URL),
+    KeyFormat("atlassian-token", ("ATATT3",), "[A-Za-z0-9_-]{60}", _BASE64),
+    KeyFormat("age-key", ("AGE-SECRET-KEY-1",), "[A-Z0-9]{50}"),
+    KeyFormat("1password-token", ("ops_eyJ",), "[A-Za-z0-9_-]{40}", _BASE64URL),
+    KeyFormat("planetscale-token", ("pscale_tkn_", "pscale_pw_"), "[A-Za-z0-9_-]{30}", _BASE64URL),
+    KeyFormat("postman-key", ("PMAK-",), "[a-f0-9]{24}-[a-f0-9]{34}"),
+    KeyFormat("newrelic-key", ("NRAK-", "NRJS-"), "[A-Za-z0-9]{19}"),
+    KeyFormat("netlify-token", ("nfp_",), "[A-Za-z0-9]{36}"),
+    KeyFormat("rubygems-key", ("rubygems_",), "[a-f0-9]{48}"),
+    KeyFormat("pulumi-token", ("pul-",), "[a-f0-9]{40}"),
+    KeyFormat("circleci-token", ("CCIPAT_",), "[A-Za-z0-9_]{40}", "[A-Za-z0-9_]*+"),
+    KeyFormat("buildkite-token", ("bkua_",), "[a-f0-9]{40}"),
+    KeyFormat("langsmith-key", ("lsv2_pt_", "lsv2_sk_"), "[a-f0-9]{32}", "[A-Za-z0-9_]*+"),
+    KeyFormat("tavily-key", ("tvly-",), "[A-Za-z0-9-]{30}", "[A-Za-z0-9-]*+"),
+    KeyFormat("figma-token", ("figd_",), "[A-Za-z0-9_-]{36}", _BASE64URL),
+    KeyFormat("render-key", ("rnd_",), "[A-Za-z0-9]{28}"),
+    KeyFormat("square-token", ("sq0atp-", "sq0csp-"), "[A-Za-z0-9_-]{22}", _BASE64URL),
+)
+
+
+def _either(heads: tuple[str, ...]) -> str:
+    return f"(?:{'|'.join(map(re.escape, heads))})"
+
+
+_HEADS = re.compile(
+    "(?<![A-Za-z0-9])(?:"
+    + "|".join(f"(?P<f{number}>{_either(known.heads)})" for number, known in enumerate(FORMATS))
+    + ")"
+)
+_TOKENS = tuple(re.compile(_either(known.heads) + known.body + known.more) for known in FORMATS)
+# Cheap to ask of a run: the first word of every head, and the heads that are no words.
+_ALL_HEADS = [head for known in FORMATS for head in known.heads]
+_FIRST_WORDS = frozenset(re.split("[_-]", head)[0] for head in _ALL_HEADS if not head.isalnum())
+_BARE_HEADS = re.compile(_either(tuple(head for head in _ALL_HEADS if head.isalnum())))
+
+_TELEGRAM = re.compile(r"[A-Za-z0-9_-]{34,36}(?![A-Za-z0-9_-])")
+_DIGITS_BEFORE = re.compile(r"(?<![0-9A-Za-z])\d{6,12}:$")
+_DISCORD = re.compile(
+    r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,8}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])"
+)
+_JWT = re.compile(
+    r"eyJ[A-Za-z0-9_-]{16,}+"
+    r"(?:(?:\.[A-Za-z0-9_-]*+){1,3}\.[A-Za-z0-9_-]++|\.eyJ[A-Za-z0-9_-]++)"
+)
+_DOTTED = ("SG.", "ya29.", "hvs.", "hvb.", "hvr.", "dp.pt.", "dp.st.", "1//")
+_LONGEST_DOTTED = 6
+_REST_OF_DOTTED = re.compile(r"[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+")
+
+
+def in_run(text: str, start: int, end: int) -> list[SecretSpan]:
+    """Find the keys in one run of letters, digits, ``_`` and ``-``, or around it."""
+    run = text[start:end]
+    found: list[SecretSpan] = []
+    if not _FIRST_WORDS.isdisjoint(run.replace("-", "_").split("_")) or _BARE_HEADS.search(run):
+        found += _with_head(text, start, end)
+    if text.endswith(_DOTTED, max(0, start - _LONGEST_DOTTED), start):
+        found += _dotted(text, start)
+    if text.startswith(":", start - 1):
+        found += _telegram(text, start)
+    if text.startswith(".", end):
+        found += _in_three(text, start, run)
+    return found
+
+
+def _with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
+    at = start
+    while head := _HEADS.search(text, at, end):
+        number = int(str(head.lastgroup)[1:])
+        token = _TOKENS[number].match(text, head.start())
+        at = head.end() if token is None else token.end()
+        if token is not None and not token[0].endswith("EXAMPLE"):
+            yield SecretSpan(*token.span(), FORMATS[number].kind)
+
+
+def _telegram(text: str, start: int) -> Iterator[SecretSpan]:
+    digits = _DIGITS_BEFORE.search(text[max(0, start - 14) : start])
+    token = _TELEGRAM.match(text, start)
+    if digits and token and is_random(token[0], share=0.2):
+        yield SecretSpan(start - len(digits[0]), token.end(), "telegram-token")
+
+
+def _dotted(text: str, start: int) -> Iterator[SecretSpan]:
+    head = next(head for head in _DOTTED if text.endswith(head, 0, start))
+    rest = _REST_OF_DOTTED.match(text, start)
+    is_word = text[start - len(head) - 1 : start - len(head)].isalnum()
+    if rest and not is_word and is_random(rest[0], share=0.2):
+        yield SecretSpan(start - len(head), rest.end(), "token")
+
+
+def _in_three(text: str, start: int, run: str) -> Iterator[SecretSpan]:
+    """Find the tokens of three parts or more between dots."""
+    if run.startswith("eyJ") and (token := _JWT.match(text, start)):
+        yield SecretSpan(*token.span(), "jwt")
+    elif run.startswith(("M", "N", "O")) and (token := _DISCORD.match(text, start)):
+        yield SecretSpan(*token.span(), "discord-token")
+
+
+# Between two lines of a key: line ends, also written out, line numbers, quotes, diff marks.
+_GAP = "[^A-Za-z]{0,32}?"
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    rf"(?:{_GAP}(?:Proc-Type|DEK-Info|Version|Comment|Hash)\b[^\n\\]{{0,200}}+)*+"
+    rf"(?:{_GAP}[A-Za-z0-9+/]{{16,}}+={{0,2}})++"
+    r"(?:(?:[^-]|-(?!----)){0,160}+-----END [A-Z0-9 ]{1,40}-----)?"
+)
+
+
+def private_key(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the private key that starts here, whole or cut."""
+    block = _PEM.match(text, at)
+    if block:
+        yield SecretSpan(at, block.end(), "private-key")
+
+
+_PUTTY = re.compile(
+    r"(?i:private-lines):[ \t]{0,4}\d{1,3}((?:\s{1,8}[A-Za-z0-9+/]{16,80}={0,2}){1,200})"
+)
+
+
+def putty_key(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the private lines of a key of PuTTY."""
+    if found := _PUTTY.match(text, at):
+        yield SecretSpan(*found.span(1), "private-key")
+
+
+_HOOK = re.compile(
+    r"hooks(?:\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{8,}+)"
+    r"|/(\d{8,}+/[A-Za-z0-9_-]{20,}+))"
+)
+
+
+def webhook(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the path of a Slack or Discord webhook, which is all its protection."""
+    if hook := _HOOK.match(text, at):
+        yield SecretSpan(*hook.span(hook.lastindex or 0), "webhook")
+
+
+_USERINFO = re.compile(r"://[^\s:/@?\"'<>\\`]{0,128}+:([^\s/?\"'<>\\`]{1,256})@(?=[\w.$\[{-])")
+_FARTHEST = 400
+
+
+def password_in_url(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the password of ``scheme://user:password@host``, given the place of the ``@``."""
+    scheme = text.rfind("://", max(0, at - _FARTHEST), at)
+    found = _USERINFO.match(text, scheme) if scheme >= 0 else None
+    if found and found.end(1) >= at and not is_reference(found[1]):
+        yield SecretSpan(*found.span(1), "password")
+
+
+# Every name by which a secret goes, in small letters, and the kind it stands for.
+NAMES = {
+    b"key": "key",
+    b"password": "password",
+    b"passwd": "password",
+    b"passphrase": "password",
+    b"pwd": "password",
+    b"pass": "password",
+    b"psk": "password",
+    b"secret": "secret",
+    b"token": "token",
+    b"credential": "credential",
+}
+_PASS = b"pass"
+_QUOTES = ('"', "'")
+_PASS_OF = ("become_", "sudo_", "ssh_", "db_", "smtp_", "mail_", "mysql_", "ldap_", "ftp_")
+# What makes a key a secret, and what makes a token none.
+_SECRET_KEYS = (
+    *(b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing"),
+    *(b"master", b"service", b"role", b"license", b"client", b"shared", b"storage"),
+    *(b"subscription", b"admin", b"deploy", b"session", b"webhook", b"app", b"application"),
+    *(b"consumer", b"root", b"bot"),
+)
+_PLAIN_TOKENS = (
+    *(b"page", b"next", b"continuation", b"pagination", b"resume", b"cancel", b"cancellation"),
+    *(b"cursor", b"previous", b"special", b"design"),
+)
+_PLAIN_TOKEN = re.compile(
+    rb"(?s:.*[^a-z])?(?:stop|eos|bos|pad|unk|mask|sep|max|prev|start|end|first|last|per|sync)"
+)
+_PLAIN_ENDINGS = (
+    *("ID", "URL", "URI", "PATH", "FILE", "NAME", "TYPE", "TTL", "EXPIRY", "EXPIRES", "COUNT"),
+    *("LIMIT", "LENGTH", "SIZE", "HOST", "USER", "PREFIX", "HEADER", "ENV", "VAR", "REGEX"),
+    *("PATTERN", "ENDPOINT", "ALGORITHM", "POLICY", "BUDGET", "USAGE", "INDEX", "PARAM", "SCOPE"),
+    *("MS", "SECONDS", "MINUTES", "HOURS", "DAYS", "AGE", "LIFETIME", "TIMEOUT", "VERSION"),
+    *("STATUS", "PROVIDER", "SOURCE", "FORMAT", "MODE", "CLAIM", "AUDIENCE", "ISSUER", "ERROR"),
+)
+_BEFORE = 16
+_FLAG = re.compile(r"(?:^|\s)--[\w-]*$")
+
+_TAIL = re.compile(
+    r"(?:_[A-Z0-9]+){1,4}|_?\d{1,3}|_(?:base|prod|dev|staging)(?![a-z0-9_])|(?![A-Za-z0-9_])"
+)
+_FIELD = re.compile(
+    rb"(.*)(passw(?:or)?d|passphrase|pwd|secret|token|credential|key)s?((?:_?\d{1,3})?|_[a-z0-9_]+)"
+)
+
+# Every part is bounded in what it reads, so that no text makes this quadratic.
+_LONGEST = 256
+_SIGN = re.compile(
+    r"""(?P<close>\\{0,3}["'`\]]{0,2})(?P<before>[ \t*]{0,8})"""
+    r"""(?P<sign>=>|:=|={1,2}|:(?!:)|(?<=[ \t])is:?(?=[ \t])|(?<=["'`]),|>(?=[^\s<@:/]))"""
+    r"""(?P<after>[ \t*]{0,8})"""
+)
+_SPACE = re.compile(r"[ \t]{1,8}(?=\S)")
+_ESCAPED = re.compile(
+    r"""\\["'](?![\s),;\]}])((?:[^"'\\\n]|\\{2,15}+.){1,256}+)"""
+    r"""|\\{2,7}["'](?![\s),;\]}])([^"'\\\n]{1,256}+)"""
+)
+_QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])(?![\s),;\]}])((?:\\.|(?!\1)[^\\\n]){1,256}+)""")
+_BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&=]{1,256}+={0,2}""")
+_IN_ENV = re.compile(r"""[^\s"'`;\\]{1,256}+""")
+_REST = re.compile(r"""[^\s"'`\\,;]*+""")
+# Word by word over a few short ones of the same line to a long one.
+_NEAR = re.compile(
+    r"(?:[A-Za-z0-9+/_-]{0,19}+[^A-Za-z0-9+/_\n-]{1,20}+){1,8}+"
+    r"(?<!\.)([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
+)
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*")
+_PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]")
+_CODE = ("(", "[", "{")
+
+_SHORTEST_PASSWORD = 4
+_SHORTEST = 8
+_LONG_WORD = 20
+
+
+def named(text: str, low: bytes) -> Iterator[SecretSpan]:
+    """Find the secrets whose names stand in a text: assigned to them, or close behind them."""
+    for name in NAMES:
+        at = low.find(name)
+        while at >= 0:
+            end = at + len(name)
+            end += name == b"credential" and low.startswith(b"s", end)
+            is_one = not low[end : end + 1].isalpha() and (name != _PASS or _is_pass(text, at))
+            if is_one and (kind := _kind(low, at, name)):
+                span = _announced(text, at, end, kind)
+                if span:
+                    yield span
+                    end = span.end
+            at = low.find(name, end)
+
+
+def _is_pass(text: str, at: int) -> bool:
+    """Whether this ``pass`` is a password: of a variable in capitals, or a key in quotes."""
+    before, behind = text[max(0, at - 1) : at], text[at + len(_PASS) : at + len(_PASS) + 1]
+    is_key = before in _QUOTES and behind in _QUOTES and before != ""
+    is_key = is_key or (behind in (":", "=") and text.endswith(_PASS_OF, max(0, at - _BEFORE), at))
+    return is_key or (before in ("_", "-", ".") and text[at : at + len(_PASS)] == "PASS")
+
+
+@lru_cache(4096)
+def kind_of(field: str) -> str | None:
+    """Give the kind of secret that a field of this name holds, None if it holds none."""
+    low = field[:_LONGEST].encode("latin-1", "replace").lower()
+    if low == _PASS or low.endswith((b"_pass", b"-pass")) or field.endswith("Pass"):
+        return "password"
+    match = _FIELD.fullmatch(low)
+    if match is None or (match[3].startswith(b"_") and not field.isupper()):
+        return None
+    return None if _is_plain(field) else _kind(low, match.start(2), match[2])
+
+
+def fits(kind: str, value: str) -> bool:
+    """Tell whether a field's whole value, or a text in quotes, is a secret of this kind."""
+    if _is_none(kind, value):
+        return False
+    is_spaced = any(map(str.isspace, value))
+    if kind == "password":
+        return len(value) >= _SHORTEST_PASSWORD and (not is_spaced or _has_digit(value))
+    return not is_spaced and _is_token(value)
+
+
+def _kind(low: bytes, at: int, name: bytes) -> str | None:
+    """Give the kind of secret a name stands for, given the word before it."""
+    kind = NAMES[name]
+    if kind not in ("key", "token"):
+        return kind
+    before = low[max(0, at - _BEFORE) : at].rstrip(b"_. -")
+    if kind == "key":
+        return "api-key" if before.endswith(_SECRET_KEYS) else None
+    is_plain = before.endswith(_PLAIN_TOKENS) or _PLAIN_TOKEN.fullmatch(before)
+    return None if is_plain else kind
+
+
+def _announced(text: str, start: int, end: int, kind: str) -> SecretSpan | None:
+    tail = _TAIL.match(text, end)
+    if tail is None or _is_plain(tail[0]):
+        return None
+    return _assigned(text, start, tail.end(), kind) or _near(text, tail.end(), kind)
+
+
+def _is_plain(name: str) -> bool:
+    """Tell whether a name goes on to say that it is about a secret, not one."""
+    return name.rpartition("_")[2] in _PLAIN_ENDINGS
+
+
+def _assigned(text: str, start: int, at: int, kind: str) -> SecretSpan | None:
+    before = text[max(0, start - _BEFORE) : start]
+    sign = _SIGN.match(text, at)
+    if sign is None:
+        space = _SPACE.match(text, at) if _FLAG.search(before) else None
+        return _value(text, space.end(), kind, tight=True) if space else None
+    if sign["sign"] == ">" and "<" not in before:
+        return None
+    if sign["sign"] == ",":
+        # without quotes it is a name or a number
+        is_quoted = _ESCAPED.match(text, sign.end()) or _QUOTED.match(text, sign.end())
+        found = _value(text, sign.end(), kind, tight=True) if is_quoted else None
+        return found if found and _has_digit(text[found.start : found.end]) else None
+    tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
+    if tight and text[start:at].isupper() and (value := _IN_ENV.match(text, sign.end())):
+        return _in_env(text, value, kind)
+    return _value(text, sign.end(), kind, tight=tight or bool(sign["close"]))
+
+
+def _in_env(text: str, value: re.Match[str], kind: str) -> SecretSpan | None:
+    """Take the value of ``NAME=value`` as a shell would, whatever it looks like."""
+    secret = value[0].rstrip(",)]}&|>")
+    shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
+    if len(secret) < shortest or _is_none(kind, secret):
+        return None
+    if kind != "password" and (is_name(secret) or _PATH.match(secret)):
+        return None
+    return _whole(text, value.start(), secret, kind)
+
+
+def _value(text: str, at: int, kind: str, *, tight: bool) -> SecretSpan | None:
+    quoted = _ESCAPED.match(text, at) or _QUOTED.match(text, at)
+    if quoted:
+        group = quoted.lastindex or 0
+        secret = quoted[group]
+        return _whole(text, quoted.start(group), secret, kind) if fits(kind, secret) else None
+    bare = _BARE.match(text, at)
+    if bare is None or text[bare.end() : bare.end() + 1] in _CODE:
+        return None
+    secret = bare[0].rstrip(".:!?")
+    return _whole(text, bare.start(), secret, kind) if _is_bare(kind, secret, tight) else None
+
+
+def _whole(text: str, start: int, secret: str, kind: str) -> SecretSpan:
+    """Give the span of a value, beyond what was read of it if that was not all."""
+    end = start + len(secret)
+    rest = _REST.match(text, end) if len(secret) >= _LONGEST else None
+    return SecretSpan(start, rest.end() if rest else end, kind)
+
+
+def _is_bare(kind: str, value: str, tight: bool) -> bool:
+    """Tell whether a value without quotes is a secret, not a piece of code or prose."""
+    if _is_none(kind, value) or is_words(value):
+        return False
+    if kind == "password":
+        return len(value) >= _SHORTEST_PASSWORD
+    if is_hex(value) or is_uuid(value):
+        return True
+    return _is_token(value) and (tight or not _IDENTIFIER.fullmatch(value) or is_random(value))
+
+
+def _is_none(kind: str, value: str) -> bool:
+    """Tell whether a value only names a secret, or is the folder that ``PWD`` holds."""
+    is_path = kind in ("password", "credential") and _PATH.match(value) is not None
+    return (is_path and not is_random(value)) or is_reference(value)
+
+
+def _is_token(value: str) -> bool:
+    if len(value) < _SHORTEST or is_id(value) or is_name(value):
+        return False
+    if value.isalpha():
+        return len(value) >= _LONG_WORD and (value.islower() or value.isupper())
+    return _has_digit(value) and not value.isdigit()
+
+
+def _has_digit(value: str) -> bool:
+    return any(map(str.isdigit, value))
+
+
+def _near(text: str, at: int, kind: str) -> SecretSpan | None:
+    token = _NEAR.match(text, at)
+    if token is None or is_id(token[1]) or not is_random(token[1], RANDOM_NEAR_A_NAME):
+        return None
+    return SecretSpan(*token.span(1), kind)
+
+
+_AUTHORIZATION = re.compile(
+    r"""(?i:authorization)[\\"'\]]{0,4}\s{0,4}[:=]\s{0,4}[\\"'`]{0,4}"""
+    r"(?:(?i:bearer|basic|token|apikey|digest|negotiate|bot)\s{1,4})?"
+    r"([A-Za-z0-9._~+/:-]{7,}+={0,2}(?<!\.))(?!\()"
+)
+_BEARER = re.compile(r"(?i:bearer)\s{1,4}([A-Za-z0-9._~+/-]{15,}+={0,2}(?<!\.))")
+_USER = re.compile(r"""(?: -u|--user)[ =]{0,2}["']?[^\s:"'$]{1,64}+:([^\s"'`@$]{4,128}+)""")
+_LONGEST_COMMAND = 300
+
+
+def authorization(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the credentials in an ``Authorization`` header."""
+    found = _AUTHORIZATION.match(text, at)
+    run = texts.whole(found[1]) if found else None
+    if found and run and ":" in run.text:
+        # letters only, as base64 may be, would be taken for a word
+        yield SecretSpan(*found.span(1), "token")
+    else:
+        yield from _credentials(found, "token")
+
+
+def bearer(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the token behind the word Bearer."""
+    yield from _credentials(_BEARER.match(text, at), "token")
+
+
+def user_option(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the password of ``curl -u user:password``."""
+    for flag in (" -u", "--user"):
+        start = text.find(flag, at, at + _LONGEST_COMMAND)
+        if start >= 0:
+            yield from _credentials(_USER.match(text, start), "password")
+
+
+def _credentials(found: re.Match[str] | None, kind: str) -> Iterator[SecretSpan]:
+    if found and not (is_words(found[1]) or is_reference(found[1]) or found[1].isdigit()):
+        yield SecretSpan(*found.span(1), kind)
