@@ -28,6 +28,7 @@ from msgspec import Raw, Struct
 
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import NEW, Head, Record
+from lockstitch.journal.searching import Spoken, said_in
 
 _FITS = re.compile(r"[A-Za-z0-9._-]{1,118}")
 _FLAT = 8
@@ -131,6 +132,30 @@ def line_of(body: bytes) -> Line | None:
     except msgspec.MsgspecError:
         return None
     return line
+
+
+def thread_spoken(
+    body: bytes, may_match: Callable[[bytes], bool], payload: Callable[[str], bytes]
+) -> Spoken | None:
+    """Return who says what in the messages that a record brings; None if it is not of a thread.
+
+    ``may_match`` is a quick look at its bytes, before anything is decoded.
+    """
+    if not body.startswith(_STARTS[1:]):
+        return None
+    line = line_of(body) if b'{"x":"' in body or may_match(body) else None
+    if line is None or isinstance(line, Begun):
+        return iter(())
+    return _spoken(line.items, payload)
+
+
+def _spoken(items: Iterable[Raw], payload: Callable[[str], bytes]) -> Spoken:
+    for item in items:
+        value = _decode(item)
+        if isinstance(value, dict) and "x" in value and "t" not in value:
+            value = _decode(payload(value["x"]))
+        if isinstance(value, dict) and isinstance(value.get("data"), dict):
+            yield from ((who, text) for _, who, text in said_in("langchain", [value]))
 
 
 # What it adds up to

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
-from lockstitch.journal.checkpoints import Put, Wrote, line_of
 from lockstitch.journal.events import Finished, Noted, Said, entry_of, event_of, text_payload
 from lockstitch.journal.records import Entry, Record, blob_name
 from lockstitch.journal.salvage import Salvage, Salvaged
@@ -29,13 +29,20 @@ _LOST = {
 }
 
 
+class _Large(Struct):
+    blobs: tuple[str, ...] = ()
+
+
 def large_names(record: Record) -> tuple[str, ...]:
     """Return the names of the large values that a record names."""
-    if b'"blob":' in record.body:
-        blob = event_of(record).blob
-        return (blob,) if blob else ()
-    line = line_of(record.body) if b'"blobs":' in record.body else None
-    return line.blobs if isinstance(line, Put | Wrote) else ()
+    if b'"blobs":' in record.body:
+        # The records of others, as those of a LangGraph thread are, list theirs under this name.
+        with suppress(msgspec.MsgspecError):
+            names = msgspec.json.decode(record.body, type=_Large).blobs
+            if names:
+                return names
+    blob = event_of(record).blob if b'"blob":' in record.body else ""
+    return (blob,) if blob else ()
 
 
 def rebuilt(salvage: Salvage, blobs: Mapping[str, bytes]) -> list[Entry]:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT
@@ -18,15 +17,15 @@ from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import messages_in
 from lockstitch.errors import UsageError
 from lockstitch.journal.answers import known, said_as
-from lockstitch.journal.checkpoints import Begun, line_of
 from lockstitch.journal.events import Event, Finished, Partial, Replied, Said, event_of, value_of
 from lockstitch.journal.records import Record
 
 Who = Literal["user", "assistant", "system", "result"]
 Payload = Callable[[str], bytes]
+Spoken = Iterator[tuple[Who, str]]
+Others = Callable[[bytes, Callable[[bytes], bool], Payload], Spoken | None]
 _SEARCHED = (Said, Replied, Partial, Finished)
 _STARTS = tuple(b'{"kind":"%s"' % kind for kind in (b"said", b"replied", b"partial", b"finished"))
-_THREADS = (b'{"kind":"checkpoint"', b'{"kind":"writes"')
 _PLAIN = re.compile(r"[a-z0-9_-]+")
 _BLANK = re.compile(r"\s+")
 _BEFORE, _LENGTH = 40, 120
@@ -91,20 +90,22 @@ class Search:
     """Goes through the records of one session, in order.
 
     What had come of a stream stands in for it until the whole of it is there, and is told last.
+    ``others`` returns what a record says that is no event of a session; None for any other.
     """
 
-    def __init__(self, session: str, words: Words, payload: Payload) -> None:
+    def __init__(self, session: str, words: Words, payload: Payload, others: Others) -> None:
         self._session = session
         self._words = words
         self._payload = payload
+        self._others = others
         self._parts: dict[str, Match] = {}
 
     def look(self, record: Record) -> Match | None:
         """Look at the next record."""
         body = record.body
-        if body.startswith(_THREADS):
-            may_be = b'{"x":"' in body or self._words.may_be_in(body)
-            return self._match(record, self._thread(body)) if may_be else None
+        others = self._others(body, self._words.may_be_in, self._payload)
+        if others is not None:
+            return self._match(record, others)
         if not body.startswith(_STARTS) and body.startswith(b'{"kind":'):
             return None
         event = event_of(record)
@@ -122,7 +123,7 @@ class Search:
         """Return what was found in replies that never came in full."""
         return sorted(self._parts.values(), key=lambda match: match.seq)
 
-    def _match(self, record: Record, spoken: Iterator[tuple[Who, str]]) -> Match | None:
+    def _match(self, record: Record, spoken: Spoken) -> Match | None:
         """Find all words in one text, or else in all that a record says."""
         texts: list[str] = []
         first: Who | None = None
@@ -146,21 +147,8 @@ class Search:
         except (ValueError, RecursionError):
             return None
 
-    def _thread(self, body: bytes) -> Iterator[tuple[Who, str]]:
-        """Return what the messages say that a record of LangGraph's thread brings."""
-        line = line_of(body)
-        if line is None or isinstance(line, Begun):
-            return
-        for item in line.items:
-            value = msgspec.json.decode(item)
-            if isinstance(value, dict) and "x" in value and "t" not in value:
-                value = msgspec.json.decode(self._payload(value["x"]))
-            if isinstance(value, dict) and isinstance(value.get("data"), dict):
-                for _, who, text in said_in("langchain", [value]):
-                    yield who, text
 
-
-def _spoken(event: Event, value: Any) -> Iterator[tuple[Who, str]]:
+def _spoken(event: Event, value: Any) -> Spoken:
     """Return what an event says, text by text."""
     if value is None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lockstitch.errors import Damaged, Unreadable
+from lockstitch.journal.checkpoints import thread_spoken
 from lockstitch.journal.searching import Match, Search, Words
 from lockstitch.session.listing import listed
 from lockstitch.stores.base import Backend, Listed, Listing
@@ -63,7 +64,7 @@ def session_searched(
             damaged.append(error)
             return b"null"
 
-    search = Search(session, words, payload)
+    search = Search(session, words, payload, thread_spoken)
     try:
         for record in backend.read(session):
             match = search.look(record)
