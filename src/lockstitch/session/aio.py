@@ -137,7 +137,7 @@ class AsyncSession(Readable):
         ``source`` is an SDK's stream, the manager of one, something to await that gives one, or
         any iterator of its events.
         """
-        gathering = Gathering(self._inner, dialect, provider=provider, model=model, key=key)
+        gathering = Gathering(self._inner.writer, dialect, provider=provider, model=model, key=key)
         return AsyncStream(gathering, source)
 
     async def request(  # noqa: PLR0913 - options, all by name

@@ -8,20 +8,13 @@ happens to it: an interrupt, an outcome that is unknown for good, a compaction, 
 from __future__ import annotations
 
 import re
-import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from lockstitch.journal.events import Noted, event_of
+from lockstitch.session.core import CHILD
 from lockstitch.stores.base import Backend, Listed, Listing
 
-if TYPE_CHECKING:
-    from lockstitch.session.conversation import Conversation
-
-# The name of the note with which a child's journal begins; its payload is a Parent.
-CHILD = "child"
 _NAME = re.compile(r"(?:\.\d+-\d+)+")
 _PAGE = 256
 
@@ -37,29 +30,6 @@ class Parent(Struct, frozen=True):
     def child(self) -> str:
         """The name of the session that belongs to it."""
         return f"{self.session}.{self.reply}-{self.index}"
-
-
-class Opened:
-    """The sessions that are open in this process, so that a parent finds its children."""
-
-    def __init__(self) -> None:
-        self._found: weakref.WeakValueDictionary[tuple[int, str], Conversation]
-        self._found = weakref.WeakValueDictionary()
-
-    def add(self, backend: Backend, name: str, conversation: Conversation) -> None:
-        """Remember a session as long as somebody holds it."""
-        self._found[id(backend), name] = conversation
-
-    def children(
-        self, backend: Backend, session: str, calls: Iterable[tuple[int, int]]
-    ) -> list[Conversation]:
-        """Return the open sessions that belong to some calls of a session."""
-        names = [Parent(session, *call).child for call in calls]
-        found = (self._found.get((id(backend), name)) for name in names)
-        return [one for one in found if one is not None]
-
-
-OPENED = Opened()
 
 
 def descendants(backend: Backend, session: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,6 @@ from lockstitch.journal.events import (
     Finished,
     Instructed,
     Noted,
-    Replied,
     Rewound,
     Role,
     Said,
@@ -28,12 +28,12 @@ from lockstitch.journal.events import (
 from lockstitch.journal.fold import State
 from lockstitch.journal.instructions import ROLES
 from lockstitch.journal.projection import wanted
-from lockstitch.journal.records import checked_key, checked_name
+from lockstitch.journal.records import checked_name
 from lockstitch.journal.state import Checkpoint
 from lockstitch.session import core
 from lockstitch.session.batch import Batch
 from lockstitch.session.calls import Call, Recovered, Turn
-from lockstitch.session.children import CHILD, OPENED, Parent
+from lockstitch.session.children import Parent
 from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, said_payload
 from lockstitch.session.delivering import Inbox, outcome_of
@@ -41,13 +41,35 @@ from lockstitch.session.reading import Readable, advised
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred, reason_of
 from lockstitch.session.tools import Tool
-from lockstitch.session.writing import Writer
+from lockstitch.session.writing import Writer, named_key
 from lockstitch.stores.base import Backend
 
-_LONGEST_KEY = 100
 MOMENT = 0.25
 # How long one look for what others delivered lasts, so that an approval is seen soon, too.
 LISTENING = 0.25
+
+
+class Opened:
+    """The sessions that are open in this process, so that a parent finds its children."""
+
+    def __init__(self) -> None:
+        self._found: weakref.WeakValueDictionary[tuple[int, str], Conversation]
+        self._found = weakref.WeakValueDictionary()
+
+    def add(self, backend: Backend, name: str, conversation: Conversation) -> None:
+        """Remember a session as long as somebody holds it."""
+        self._found[id(backend), name] = conversation
+
+    def children(
+        self, backend: Backend, session: str, calls: Iterable[tuple[int, int]]
+    ) -> list[Conversation]:
+        """Return the open sessions that belong to some calls of a session."""
+        names = [Parent(session, *call).child for call in calls]
+        found = (self._found.get((id(backend), name)) for name in names)
+        return [one for one in found if one is not None]
+
+
+OPENED = Opened()
 
 
 class Conversation(Readable):
@@ -64,14 +86,13 @@ class Conversation(Readable):
     ) -> None:
         self.batches: set[Batch] = set()
         self._said_before: list[Said] = []
-        self.streams: list[Any] = []
         checked_name(name)
         until = time.monotonic() + checked_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
             pass
         OPENED.add(backend, name, self)
         if parent is not None and not self.seq:
-            self.writer.add(Noted(name=CHILD, payload=json_payload(parent)))
+            self.writer.add(Noted(name=core.CHILD, payload=json_payload(parent)))
 
     def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
         """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
@@ -119,7 +140,7 @@ class Conversation(Readable):
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
         said = Said(payload=said_payload(content, dialect), dialect=dialect)
         if key is not None or not self._is_said_before(said):
-            self.writer.add(said, key=_named("say", key))
+            self.writer.add(said, key=named_key("say", key))
         return self.turn
 
     def instruct(self, text: str, *, role: Role = "system") -> None:
@@ -152,22 +173,8 @@ class Conversation(Readable):
     ) -> Turn:
         likely = self.writer.dialect
         event = received(reply, dialect, provider=provider, model=model, likely=likely)
-        self.add_reply(structs.replace(event, after=self.last_request()), key)
+        self.writer.add_reply(structs.replace(event, after=self.writer.last_request()), key)
         return self.turn
-
-    def last_request(self) -> int:
-        """Return the record that the last request was made from, once: a reply answers one request.
-
-        0 if nobody knows: no request was made here since the last reply, or only before the turn
-        began, as somebody does who just looks.
-        """
-        asked, self.writer.asked = self.writer.asked, 0
-        began = self.writer.look(lambda state: state.view.turn)
-        return asked if asked >= began else 0
-
-    def add_reply(self, event: Replied, key: str | None = None) -> None:
-        name = _named("reply", key)
-        self.writer.add(*core.replied(event), key=name)
 
     def request(
         self,
@@ -267,7 +274,7 @@ class Conversation(Readable):
         if not name or name in core.RESERVED:
             raise UsageError(f"a note has a name, other than {' and '.join(core.RESERVED)}")
         event = Noted(name=name, payload=json_payload(value))
-        added = self.writer.add(event, key=_named("note", key))
+        added = self.writer.add(event, key=named_key("note", key))
         return added[0].seq if added else self.seq
 
     def describe(
@@ -345,7 +352,7 @@ class Conversation(Readable):
                 self._stop()
 
     def _leave(self, error: BaseException | None) -> None:
-        for stream in list(self.streams):
+        for stream in list(self.writer.streams):
             stream.settle(error)
         live = self._live()
         if error is None and not live:
@@ -362,11 +369,3 @@ def checked_wait(seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise UsageError("wait is a number of seconds")
     return seconds
-
-
-def _named(kind: str, key: str | None) -> str:
-    if key is None:
-        return ""
-    if len(checked_key(key)) > _LONGEST_KEY:
-        raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
-    return f"{kind}/{key}"

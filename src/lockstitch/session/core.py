@@ -36,8 +36,9 @@ from lockstitch.journal.rebuilding import DAMAGED, MISSING
 from lockstitch.journal.state import Call, Checkpoint, Late, Reply, Spoken, View
 from lockstitch.session.calls import Call as TakenCall
 from lockstitch.session.calls import Turn, call_of
-from lockstitch.session.children import CHILD
 
+# The name of the note with which the journal of a sub-agent's session begins.
+CHILD = "child"
 PAUSED = "paused"
 NOTES = "compaction"
 RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING, CHILD)

@@ -17,10 +17,9 @@ from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Asked, Partial
 from lockstitch.session import core
 from lockstitch.session.content import json_payload
-from lockstitch.session.conversation import Conversation
 from lockstitch.session.received import received
 from lockstitch.session.signals import Deferred, reason_of
-from lockstitch.session.writing import new_name
+from lockstitch.session.writing import Writer, new_name
 
 OFTEN = 2.0
 
@@ -34,7 +33,7 @@ class Gathering:
 
     def __init__(
         self,
-        conversation: Conversation,
+        writer: Writer,
         dialect: str | None,
         *,
         provider: str | None = None,
@@ -44,7 +43,7 @@ class Gathering:
         self.is_settled = False
         self.is_complete = False
         self.reply: dict[str, Any] | None = None
-        self._conversation = conversation
+        self._writer = writer
         self._provider, self._model = provider, model
         self._key = key
         self._clock = time.monotonic
@@ -61,11 +60,11 @@ class Gathering:
     def begin(self) -> None:
         """Be the one stream of the session from now on."""
         self._require_no_other()
-        self._after = self._conversation.last_request()
-        self._conversation.streams.append(self)
+        self._after = self._writer.last_request()
+        self._writer.streams.append(self)
 
     def _require_no_other(self) -> None:
-        if self._conversation.streams:
+        if self._writer.streams:
             raise UsageError("a stream of this session is still open: end it first")
 
     def take(self, event: Any) -> bool:
@@ -90,7 +89,7 @@ class Gathering:
         part = self._part()
         if part is not None and self._gathered is not None:
             with suppress(Busy):
-                self._conversation.writer.add(part)
+                self._writer.add(part)
                 self._written = part.payload
                 self._closed, self._at = self._gathered.blocks_closed, self._clock()
 
@@ -122,8 +121,8 @@ class Gathering:
             if not self._is_recorded():
                 self._broken_off(reason if error is None else reason_of(error))
             self.is_settled = True
-            if self in self._conversation.streams:
-                self._conversation.streams.remove(self)
+            if self in self._writer.streams:
+                self._writer.streams.remove(self)
 
     def _is_recorded(self) -> bool:
         """Record the reply if it is all there; a failure in the shape of one is none."""
@@ -138,14 +137,13 @@ class Gathering:
         except UsageError:
             return False
         event = structs.replace(event, stream=self._name, after=self._after)
-        self._conversation.add_reply(event, self._key)
+        self._writer.add_reply(event, self._key)
         self.reply, self.is_complete = whole, True
         return True
 
     def _broken_off(self, reason: str) -> None:
         part = self._part()
-        writer = self._conversation.writer
-        writer.decide(lambda state: core.cut_off(state, part, self._name, reason))
+        self._writer.decide(lambda state: core.cut_off(state, part, self._name, reason))
 
 
 def _model_in(whole: dict[str, Any]) -> str:

@@ -99,7 +99,7 @@ class Session(Readable):
 
         ``source`` is an SDK's stream, the manager of one, or any iterator of its events.
         """
-        gathering = Gathering(self._inner, dialect, provider=provider, model=model, key=key)
+        gathering = Gathering(self._inner.writer, dialect, provider=provider, model=model, key=key)
         return Stream(gathering, source)
 
     def request(  # noqa: PLR0913 - options, all by name

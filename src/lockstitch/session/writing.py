@@ -13,20 +13,30 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError
-from lockstitch.journal.events import Event, entry_of
+from lockstitch.journal.events import Event, Replied, entry_of
 from lockstitch.journal.fold import State
-from lockstitch.journal.records import Entry, Head, Record, chained
-from lockstitch.session.core import free_key
+from lockstitch.journal.records import Entry, Head, Record, chained, checked_key
+from lockstitch.session.core import free_key, replied
 from lockstitch.session.reading import Seen
 from lockstitch.session.signals import Deferred
 from lockstitch.stores.base import Backend, Lease
 
+_LONGEST_KEY = 100
 Decide = Callable[[State], Sequence[Event]]
 
 
 def new_name() -> str:
     """Make a name that nothing else has: an entry's key, a stream's, an effect's."""
     return secrets.token_hex(12)
+
+
+def named_key(kind: str, key: str | None) -> str:
+    """Return the key that an entry is kept under; "" if the caller gave none."""
+    if key is None:
+        return ""
+    if len(checked_key(key)) > _LONGEST_KEY:
+        raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
+    return f"{kind}/{key}"
 
 
 def now() -> int:
@@ -86,6 +96,8 @@ class Writer(Seen):
         self._orders: deque[_Order] = deque()
         self._torn: _Torn | None = None
         self._broken: LockstitchError | None = None
+        # The streams that are being read into the session.
+        self.streams: list[Any] = []
         self._watch: weakref.finalize[Any, Any] | None = None
 
     def add(self, *events: Event, key: str = "") -> list[Record]:
@@ -95,6 +107,20 @@ class Writer(Seen):
     def decide(self, decide: Decide, key: str = "") -> list[Record]:
         """Add what ``decide`` makes of the state as it is once it is this one's turn."""
         return self._ordered(_Order(decide, (), key))
+
+    def last_request(self) -> int:
+        """Return the record that the last request was made from, once: a reply answers one request.
+
+        0 if nobody knows: no request was made here since the last reply, or only before the turn
+        began, as somebody does who just looks.
+        """
+        asked, self.asked = self.asked, 0
+        began = self.look(lambda state: state.view.turn)
+        return asked if asked >= began else 0
+
+    def add_reply(self, event: Replied, key: str | None = None) -> None:
+        """Add a reply; one that asks for nothing ends the turn."""
+        self.add(*replied(event), key=named_key("reply", key))
 
     def _ordered(self, order: _Order) -> list[Record]:
         self._require_no_write_of_mine()
